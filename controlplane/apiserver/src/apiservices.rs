@@ -1,17 +1,22 @@
 //! Keeps an APIService for every group and version that this server serves: for built-in kinds from startup, for custom
 //! resources as long as a definition serves them. APIServices without the label of this controller are not changed.
 
+use crate::typed::TypedObject as _;
+use coracle_cli::causes;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_client::Client;
 use coracle_client::options::{DeleteOptions, Preconditions};
+use coracle_fields::apiextensions::v1::CustomResourceDefinition;
+use coracle_fields::apiregistration::v1::{APIService, APIServiceSpec};
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
 use coracle_store::Revision;
-use coracle_validation::tree::{Tree, same};
+use coracle_validation::tree::same;
 use futures::future::join_all;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,12 +77,13 @@ struct Wanted {
 
 impl Wanted {
     fn new(group: &str, version: &str, (of_group, of_version): (i64, i64), managed: &'static str) -> Self {
-        let mut spec =
-            json!({"groupPriorityMinimum": of_group, "version": version, "versionPriority": of_version});
-        if !group.is_empty() {
-            spec["group"] = json!(group);
-        }
-        Self { spec, managed }
+        let spec = make!(part APIServiceSpec {
+            group: Some(group).filter(|group| !group.is_empty()),
+            version,
+            group_priority_minimum: of_group,
+            version_priority: of_version,
+        });
+        Self { spec: spec.into_value(), managed }
     }
 
     /// Of a group and version of the table.
@@ -110,7 +116,7 @@ fn plan(wanted: &BTreeMap<String, Wanted>, there: &[Arc<Object>], starting: bool
         let (name, ending) = (&object.meta.name, object.meta.deletion_timestamp.is_some());
         match wanted.get(name).filter(|_| ours) {
             None if ours && !ending => steps.push(Step::Remove(name.clone(), object.meta.uid.clone())),
-            Some(wanted) if !same(&object.value()["spec"], &wanted.spec) => {
+            Some(wanted) if !same(&object.doc().view::<APIService>().spec().as_value(), &wanted.spec) => {
                 steps.push(Step::Correct(name.clone(), wanted.spec.clone()));
             }
             _ => {}
@@ -192,7 +198,7 @@ impl ApiServiceController {
             let seen = self.served.get(&definition.meta.name).map(|(revision, _)| *revision);
             if seen != Some(definition.revision) {
                 let subject = || Subject::new("customresourcedefinitions", "", &definition.meta.name);
-                let read = || served(&definition.value());
+                let read = || served(definition.doc().view());
                 // What cannot be read serves nothing.
                 let read = self.supervisor.isolate_sync(TASK, subject, read).unwrap_or_default();
                 self.served.insert(definition.meta.name.clone(), (definition.revision, read));
@@ -208,11 +214,14 @@ impl ApiServiceController {
     async fn execute(&self, step: &Step) -> bool {
         let outcome = match step {
             Step::Create(name, wanted) => {
-                let object = json!({"metadata": {"name": name, "labels": {MANAGED: wanted.managed}}, "spec": wanted.spec});
-                self.client.create(&self.kind, "", object).await
+                let object = make!(part APIService {
+                    metadata: { name, labels: [(MANAGED, wanted.managed)] },
+                    spec: Made::new(wanted.spec.clone()),
+                });
+                self.client.create(&self.kind, "", object.into_value()).await
             }
             Step::Correct(name, spec) => {
-                let change = |object: &mut Value| object["spec"] = spec.clone();
+                let change = |object: &mut Value| APIService::edit(object).spec().put(spec.clone());
                 self.client.modify(&self.kind, "", name, "", change).await
             }
             Step::Remove(name, uid) => {
@@ -223,7 +232,7 @@ impl ApiServiceController {
         };
         match outcome {
             Err(error) if !is_race(&error) => {
-                tracing::warn!(?step, %error, "APIService update failed, will retry");
+                tracing::warn!(?step, error = %causes::chain(&error), "APIService update failed, will retry");
                 false
             }
             _ => true,
@@ -237,16 +246,17 @@ fn is_race(error: &ApiError) -> bool {
 }
 
 /// Group and version of what a definition serves.
-fn served(definition: &Value) -> Vec<(String, String)> {
-    let group = definition.text("spec.group");
-    let versions = definition.items("spec.versions").iter().filter(|version| version.flag("served"));
-    versions.map(|version| (group.to_owned(), version.text("name").to_owned())).collect()
+fn served(definition: View<'_, CustomResourceDefinition>) -> Vec<(String, String)> {
+    let group = definition.spec().group().text();
+    let versions = definition.spec().versions().items().filter(|version| version.served().flag());
+    versions.map(|version| (group.to_owned(), version.name().text().to_owned())).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use coracle_kinds::registry::index::Registry;
+    use serde_json::json;
 
     fn there(name: &str, label: Option<&str>, spec: Value) -> Arc<Object> {
         let kind = Kind::new(OWN, "v1", "APIService", "apiservices").cluster();
@@ -333,6 +343,9 @@ mod tests {
     #[test]
     fn definitions_serve_what_they_say() {
         let definition = json!({"spec": {"group": "demo.io", "versions": [{"name": "v1", "served": true}, {"name": "v0", "served": false}]}});
-        assert_eq!(served(&definition), [("demo.io".to_owned(), "v1".to_owned())]);
+        assert_eq!(
+            served(CustomResourceDefinition::of(&definition)),
+            [("demo.io".to_owned(), "v1".to_owned())]
+        );
     }
 }

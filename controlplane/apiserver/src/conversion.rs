@@ -6,6 +6,8 @@ use super::select::Selection;
 use super::webhook_call::{self, WebhookAddress};
 use crate::nodes::dial::ClusterDialer;
 use bytes::Bytes;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
 use coracle_kinds::object::limits::{Limits, rendered_bytes, stored_bytes};
 use coracle_kinds::registry::custom::conversion::{self, Webhook};
@@ -207,8 +209,9 @@ impl Converter {
             return Ok(object);
         }
         let call = |object: &mut Value, name: &Named| {
-            object["kind"] = name.kind.as_str().into();
-            object["apiVersion"] = name.api_version().into();
+            let mut object = PartialObjectMetadata::edit(object);
+            object.kind().set(&name.kind);
+            object.api_version().set(name.api_version());
         };
         call(&mut object, from);
         if let Some((custom, hook)) = conversion_webhook(kind) {
@@ -271,7 +274,7 @@ impl Converter {
 
 /// The bytes of an object in the form that is stored, if its shape is one that may be.
 fn admitted(kind: &Kind, object: &Value, current: Option<&Object>) -> Result<Bytes, ApiError> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let name = PartialObjectMetadata::of(object).metadata().name().text();
     // The metadata of other kinds was read by its type.
     if kind.custom.is_some()
         && let Err(error) = render::meta(object)
@@ -361,7 +364,7 @@ fn tree(kind: &Kind, object: &Object) -> Value {
 
 /// Sets `apiVersion` and prunes fields that the version's schema does not have.
 fn set_version(kind: &Kind, custom: &Custom, value: &mut Value, version: &str) {
-    value["apiVersion"] = format!("{}/{version}", kind.group).into();
+    PartialObjectMetadata::edit(value).api_version().set(format!("{}/{version}", kind.group));
     custom.prune_as(version, value);
 }
 

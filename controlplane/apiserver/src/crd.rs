@@ -2,9 +2,12 @@
 //! conditions, and deletes the instances of a definition that is being deleted.
 
 use crate::objects::Objects;
+use coracle_cli::causes;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_client::Client;
 use coracle_client::options::DeleteOptions;
+use coracle_fields::apiextensions::v1::{CustomResourceDefinition, CustomResourceDefinitionCondition};
+use coracle_fields::{Schema as _, View, make};
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::custom::rows;
 use coracle_kinds::registry::kinds::Kind;
@@ -12,7 +15,7 @@ use coracle_kinds::watch::cache::{Cache, EventType};
 use coracle_proto::status::ApiError;
 use coracle_validation::conversion::broken_bundle;
 use coracle_validation::meta::CLEANUP;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +104,7 @@ impl CrdController {
             Ok(Ok(again)) => again,
             Ok(Err(error)) => {
                 if !error.is_conflict() && !error.is_not_found() {
-                    tracing::warn!(definition = definition.meta.name, %error, "CustomResourceDefinition not applied, will retry");
+                    tracing::warn!(definition = definition.meta.name, error = %causes::chain(&error), "CustomResourceDefinition not applied, will retry");
                 }
                 true
             }
@@ -112,24 +115,23 @@ impl CrdController {
         let value = definition.value();
         let name = definition.meta.name.clone();
         let ending = definition.meta.deletion_timestamp.is_some();
-        let conflict = self.conflict(&name, &value);
+        let view = CustomResourceDefinition::of(&value);
+        let conflict = self.conflict(&name, view);
         if !ending {
-            self.report_status(&name, &value, conflict.as_deref()).await?;
+            self.report_status(&name, view, conflict.as_deref()).await?;
         }
-        if conflict.is_none()
-            && (!lacks_authority(&value) || condition(&value, "Established") == Some("True"))
-        {
+        if conflict.is_none() && (!lacks_authority(view) || condition(view, "Established") == Some("True")) {
             self.register(&name, &value, definition.meta.generation, ending).await?;
         }
         if ending && definition.meta.finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
-            return self.delete_instances(&name, &value).await;
+            return self.delete_instances(&name, view).await;
         }
         Ok(false)
     }
 
     /// The name that another definition or a built-in kind uses already.
-    fn conflict(&self, name: &str, value: &Value) -> Option<String> {
-        let (group, names) = (value["spec"]["group"].as_str()?, &value["spec"]["names"]);
+    fn conflict(&self, name: &str, definition: View<'_, CustomResourceDefinition>) -> Option<String> {
+        let (group, names) = (definition.spec().group().get()?, definition.spec().names());
         let ours = |row: &Kind| {
             self.registered.get(name).is_some_and(|registered| {
                 registered.rows.iter().any(|own| own.plural == row.plural && own.group == row.group)
@@ -137,7 +139,7 @@ impl CrdController {
         };
         let all = self.client.registry().all();
         all.iter().filter(|row| row.group == group && !ours(row)).find_map(|row| {
-            let (plural, kind) = (names["plural"].as_str()?, names["kind"].as_str()?);
+            let (plural, kind) = (names.plural().get()?, names.kind().get()?);
             if row.plural == plural {
                 Some(format!("{plural:?} is already in use"))
             } else if row.kind == kind {
@@ -149,16 +151,22 @@ impl CrdController {
     }
 
     /// Sets the `NamesAccepted` and `Established` conditions.
-    async fn report_status(&self, name: &str, value: &Value, conflict: Option<&str>) -> Result<(), ApiError> {
-        let before = if condition(value, "Established") == Some("True") { "True" } else { "False" };
+    async fn report_status(
+        &self,
+        name: &str,
+        definition: View<'_, CustomResourceDefinition>,
+        conflict: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let before = if condition(definition, "Established") == Some("True") { "True" } else { "False" };
         let (accepted, established) = match conflict {
-            None if lacks_authority(value) => ("True", before),
+            None if lacks_authority(definition) => ("True", before),
             None => ("True", "True"),
             Some(_) => ("False", before),
         };
-        let same = condition(value, "NamesAccepted") == Some(accepted)
-            && condition(value, "Established") == Some(established)
-            && (conflict.is_some() || value["status"]["acceptedNames"] == value["spec"]["names"]);
+        let (names, known) = (definition.spec().names(), definition.status().accepted_names());
+        let same = condition(definition, "NamesAccepted") == Some(accepted)
+            && condition(definition, "Established") == Some(established)
+            && (conflict.is_some() || known.same_as(names));
         if same {
             return Ok(());
         }
@@ -166,10 +174,16 @@ impl CrdController {
         let change = move |object: &mut Value| {
             let now = crate::metadata::now();
             let mut set = |kind: &str, status: &str, reason: &str, message: &str| {
-                let mut all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                all.retain(|c| c["type"] != kind);
-                all.push(json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}));
-                object["status"]["conditions"] = json!(all);
+                let mut definition = CustomResourceDefinition::edit(object);
+                let mut of = definition.status();
+                of.conditions().retain(|condition| condition.type_() != kind);
+                of.conditions().push(make!(part CustomResourceDefinitionCondition {
+                    type_: kind,
+                    status,
+                    reason,
+                    message,
+                    last_transition_time: &now,
+                }));
             };
             match &conflict {
                 None => {
@@ -179,7 +193,8 @@ impl CrdController {
                         _ => ("InvalidCABundle", "The conversion webhook CABundle is invalid"),
                     };
                     set("Established", established, reason, message);
-                    object["status"]["acceptedNames"] = object["spec"]["names"].clone();
+                    let names = CustomResourceDefinition::of(object).spec().names().to_value();
+                    CustomResourceDefinition::edit(object).status().accepted_names().put(names);
                 }
                 Some(why) => {
                     set("NamesAccepted", "False", "PluralConflict", why);
@@ -230,11 +245,12 @@ impl CrdController {
     }
 
     /// Takes the objects of a definition away, then its finalizer; whether there is more to do.
-    async fn delete_instances(&self, name: &str, value: &Value) -> Result<bool, ApiError> {
-        let (group, plural) = (
-            value["spec"]["group"].as_str().unwrap_or_default(),
-            value["spec"]["names"]["plural"].as_str().unwrap_or_default(),
-        );
+    async fn delete_instances(
+        &self,
+        name: &str,
+        definition: View<'_, CustomResourceDefinition>,
+    ) -> Result<bool, ApiError> {
+        let (group, plural) = (definition.spec().group().text(), definition.spec().names().plural().text());
         if let Some(kind) = self.client.find_kind(group, plural)
             && let Some(cache) = self.client.find_cache(&kind)
         {
@@ -251,9 +267,8 @@ impl CrdController {
             }
         }
         let change = |object: &mut Value| {
-            let mut all = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-            all.retain(|finalizer| finalizer != CLEANUP);
-            object["metadata"]["finalizers"] = json!(all);
+            let mut definition = CustomResourceDefinition::edit(object);
+            definition.metadata().finalizers().retain(|finalizer| finalizer != CLEANUP);
         };
         self.client.modify(&self.kind, "", name, "", change).await.map(|_| false)
     }
@@ -272,12 +287,12 @@ impl CrdController {
 }
 
 /// What a condition of a definition says.
-fn condition<'v>(definition: &'v Value, kind: &str) -> Option<&'v str> {
-    let mut all = definition["status"]["conditions"].as_array().into_iter().flatten();
-    all.find(|condition| condition["type"] == kind)?["status"].as_str()
+fn condition<'v>(definition: View<'v, CustomResourceDefinition>, kind: &str) -> Option<&'v str> {
+    let mut all = definition.status().conditions().items();
+    all.find(|condition| condition.type_() == kind)?.status().get()
 }
 
 /// Whether the webhook that converts could never be trusted.
-fn lacks_authority(definition: &Value) -> bool {
-    broken_bundle(&definition["spec"]["conversion"]["webhook"]["clientConfig"])
+fn lacks_authority(definition: View<'_, CustomResourceDefinition>) -> bool {
+    broken_bundle(&definition.spec().conversion().webhook().client_config().as_value())
 }

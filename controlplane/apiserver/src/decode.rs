@@ -1,12 +1,18 @@
 //! Decodes request bodies: JSON, YAML or protobuf by `Content-Type`, checked against the type that the path expects.
 
+// Why a body is not accepted.
+mod error;
+
 use coracle_client::options::FieldValidation;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::decode::{self, DecodeError, JsonError, Meta, Tree, Yaml};
 use coracle_proto::protobuf;
 use coracle_proto::schema::{self, Type};
 use coracle_proto::status::{ApiError, FieldError};
+use error::{KindMismatch, StrictErrors};
 use serde_json::Value;
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -17,44 +23,6 @@ pub struct Expected {
     group: String,
     version: String,
     kind: String,
-}
-
-/// Why the kind of an object is not the expected one.
-#[derive(Debug, thiserror::Error)]
-enum KindMismatch {
-    #[error(
-        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
-    )]
-    Unknown { kind: String, api_version: String },
-    #[error("converting ({found}) to ({expected}): unknown conversion")]
-    Other { found: String, expected: String },
-}
-
-/// What a strict reader has against a body.
-#[derive(Debug, Default)]
-struct StrictErrors {
-    /// Repeated keys of YAML, which are one error together.
-    yaml: Option<String>,
-    /// The same, a sentence for each.
-    repeated: Vec<String>,
-    /// Unknown and repeated fields.
-    fields: Vec<String>,
-}
-
-impl StrictErrors {
-    fn is_empty(&self) -> bool {
-        self.yaml.is_none() && self.fields.is_empty()
-    }
-
-    fn error(&self) -> String {
-        let all: Vec<String> = self.yaml.iter().chain(&self.fields).cloned().collect();
-        strict_error(&all)
-    }
-
-    /// A sentence for each, for the `Warning` header.
-    fn warnings(self) -> Vec<String> {
-        self.repeated.into_iter().chain(self.fields).collect()
-    }
 }
 
 /// What was read.
@@ -192,8 +160,7 @@ impl Expected {
                 }
             },
         };
-        object["kind"] = Value::from(meta.kind.clone());
-        object["apiVersion"] = Value::from(meta.api_version.clone());
+        set_kind(&mut object, meta.kind.clone(), meta.api_version.clone());
         Ok((object, strict, meta))
     }
 
@@ -270,8 +237,7 @@ pub fn for_audit(content_type: &str, bytes: &[u8]) -> Option<Value> {
         let (group, version) = envelope.meta.group_version();
         let kind = schema::kind_type(group, version, &envelope.meta.kind)?;
         let mut object = protobuf::read(kind, envelope.raw).ok()?;
-        object["kind"] = Value::from(envelope.meta.kind.clone());
-        object["apiVersion"] = Value::from(envelope.meta.api_version.clone());
+        set_kind(&mut object, envelope.meta.kind.clone(), envelope.meta.api_version.clone());
         return Some(object);
     }
     if media.ends_with("yaml") {
@@ -344,26 +310,24 @@ pub fn changed(taken: &Named, object: Value) -> Result<Value, ApiError> {
     let Some(of) = schema::kind_type(&taken.group, &taken.version, &taken.kind) else { return Ok(object) };
     let unfit = |why: DecodeError| ApiError::internal(format!("{} changed by a webhook: {why}", taken.kind));
     let mut read = decode::read(of, Tree::from(object)).map_err(unfit)?.value;
-    read["kind"] = Value::from(taken.kind.as_str());
-    read["apiVersion"] = Value::from(taken.api_version());
+    set_kind(&mut read, taken.kind.clone(), taken.api_version());
     Ok(read)
 }
 
 /// Refuses a patched object that is no longer of its kind; without kind or version it still is.
 pub fn same_kind(kind: &Kind, object: &Value) -> Result<(), ApiError> {
-    let text = |field: &str, usual: &str| match object[field].as_str() {
-        None | Some("") => usual.to_owned(),
-        Some(text) => text.to_owned(),
+    let (view, version) = (PartialObjectMetadata::of(object), kind.api_version());
+    let meta = Meta {
+        kind: view.kind().filled().unwrap_or(&kind.kind).to_owned(),
+        api_version: view.api_version().filled().unwrap_or(&version).to_owned(),
     };
-    let version = kind.api_version();
-    let meta = Meta { kind: text("kind", &kind.kind), api_version: text("apiVersion", &version) };
     if kind.custom.is_some() {
         let wrong = [("kind", &meta.kind, &kind.kind), ("apiVersion", &meta.api_version, &version)];
         let Some((field, is, must)) = wrong.into_iter().find(|(_, is, must)| is != must) else {
             return Ok(());
         };
         let cause = FieldError::invalid(field, &Value::from(is.as_str()), &format!("must be {must}"));
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let name = view.metadata().name().text();
         return Err(ApiError::invalid(&kind.group, &kind.kind, name, vec![cause]));
     }
     // Another version of the same kind is converted upstream; here nothing of it would be different.
@@ -393,6 +357,12 @@ pub fn unknown(kind: &Kind, object: &mut Value, validation: FieldValidation) -> 
     dropped.into_iter().map(|path| format!("unknown field {path:?}")).collect()
 }
 
+fn set_kind(object: &mut Value, kind: String, api_version: String) {
+    let mut object = PartialObjectMetadata::edit(object);
+    object.kind().set(kind);
+    object.api_version().set(api_version);
+}
+
 fn type_of(kind: &Kind) -> Option<&'static Type> {
     schema::type_of(&kind.schema).or_else(|| schema::kind_type(&kind.group, &kind.version, &kind.kind))
 }
@@ -420,197 +390,4 @@ fn summary(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use serde_json::json;
-
-    fn pod() -> Expected {
-        Expected::new("", "v1", "Pod")
-    }
-
-    fn refused(content_type: &str, bytes: &[u8], validation: FieldValidation) -> ApiError {
-        body(&pod(), content_type, bytes, validation).unwrap_err()
-    }
-
-    #[test]
-    fn wrong_kinds_and_versions_are_named() {
-        for (text, why) in [
-            (
-                r#"{"kind":"Deployment","apiVersion":"apps/v1"}"#,
-                "Deployment in version \"v1\" cannot be handled as a Pod: converting (v1.Deployment) to (core.Pod): \
-                 unknown conversion",
-            ),
-            (
-                r#"{"kind":"Pod","apiVersion":"v2"}"#,
-                "Pod in version \"v2\" cannot be handled as a Pod: no kind \"Pod\" is registered for version \"v2\" in \
-                 scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-            ),
-            (
-                r#"{"kind":"Pod","apiVersion":"v1","spec":{"hostNetwork":"yes"}}"#,
-                "Pod in version \"v1\" cannot be handled as a Pod: json: cannot unmarshal string into Go struct field \
-                 PodSpec.spec.hostNetwork of type bool",
-            ),
-            (
-                r#"{"kind":"Pod""#,
-                "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse \
-                 error: unexpected end of JSON input ({\"kind\":\"Pod\")",
-            ),
-            (
-                "nonsense",
-                "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse \
-                 error: invalid character 'o' in literal null (expecting 'u') (6e6f6e73656e7365)",
-            ),
-        ] {
-            let error = refused("application/json", text.as_bytes(), FieldValidation::Ignore);
-            assert_eq!(error.code, 400);
-            assert_eq!(error.message, why);
-        }
-        let other = Expected::new("autoscaling", "v1", "HorizontalPodAutoscaler");
-        let text = br#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2"}"#;
-        assert_eq!(
-            body(&other, "", text, FieldValidation::Warn).unwrap_err().message,
-            "the API version in the data (autoscaling/v2) does not match the expected API version (autoscaling/v1)"
-        );
-        assert_eq!(refused("text/plain", b"{}", FieldValidation::Warn).code, 415);
-    }
-
-    #[test]
-    fn field_validation_has_three_degrees() {
-        let text = br#"{"kind":"Pod","spec":{"nope":1,"nodeName":"a","nodeName":"b","containers":[]}}"#;
-        let strict = refused("application/json", text, FieldValidation::Strict);
-        assert_eq!(
-            strict.message,
-            "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"spec.nope\", \
-             duplicate field \"spec.nodeName\""
-        );
-        let warned = body(&pod(), "application/json", text, FieldValidation::Warn).unwrap();
-        assert_eq!(warned.warnings, ["unknown field \"spec.nope\"", "duplicate field \"spec.nodeName\""]);
-        assert_eq!(warned.object["spec"], json!({"nodeName": "b", "containers": []}));
-        assert_eq!(
-            (warned.object["kind"].as_str(), warned.object["apiVersion"].as_str()),
-            (Some("Pod"), Some("v1"))
-        );
-        let ignored = body(&pod(), "application/json", text, FieldValidation::Ignore).unwrap();
-        assert!(ignored.warnings.is_empty());
-    }
-
-    #[test]
-    fn yaml_names_the_line() {
-        let text = b"kind: Pod\nmetadata:\n  name: a\n  name: b\nspec:\n  nope: 1\n";
-        let strict = refused("application/yaml", text, FieldValidation::Strict);
-        assert_eq!(
-            strict.message,
-            "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: yaml: unmarshal errors:\n  line 4: \
-             key \"name\" already set in map, unknown field \"spec.nope\""
-        );
-        let warned = body(&pod(), "application/yaml", text, FieldValidation::Warn).unwrap();
-        assert_eq!(
-            warned.warnings,
-            ["line 4: key \"name\" already set in map", "unknown field \"spec.nope\""]
-        );
-        let kind = Kind::new("", "v1", "Pod", "pods");
-        let error = applied(&kind, text, FieldValidation::Strict).unwrap_err();
-        assert_eq!(
-            error.message,
-            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line 4: key \"name\" \
-             already set in map"
-        );
-        let applied = applied(&kind, text, FieldValidation::Ignore).unwrap();
-        assert_eq!(applied.object, json!({"kind": "Pod", "metadata": {"name": "b"}, "spec": {"nope": 1}}));
-        let json = br#"{"kind":"Pod","metadata":{"name":"a"}}"#;
-        assert_eq!(yaml(json).unwrap()["metadata"]["name"], json!("a"));
-    }
-
-    #[test]
-    fn any_body_is_shown_as_json() {
-        // The envelope: its kind, then a ConfigMap with a name and one entry of data.
-        let kind = [&b"\x0a\x02v1\x12\x09ConfigMap"[..]].concat();
-        let object = b"\x0a\x03\x0a\x01m\x12\x06\x0a\x01k\x12\x01v";
-        let mut protobuf = b"k8s\0".to_vec();
-        for (tag, part) in [(0x0a, &kind[..]), (0x12, &object[..])] {
-            protobuf.extend([tag, part.len() as u8]);
-            protobuf.extend(part);
-        }
-        let whole =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "v"}});
-        for (content_type, bytes, expected) in [
-            ("application/vnd.kubernetes.protobuf", &protobuf[..], Some(whole)),
-            ("application/yaml; charset=utf-8", b"data: {k: v}", Some(json!({"data": {"k": "v"}}))),
-            ("application/apply-patch+yaml", b"data:\n  k: v", Some(json!({"data": {"k": "v"}}))),
-            ("application/json-patch+json", b"[1]", Some(json!([1]))),
-            ("", b"{}", Some(json!({}))),
-            ("application/json", b"", None),
-            ("application/vnd.kubernetes.protobuf", b"k8s\0\x0a\xff", None),
-        ] {
-            assert_eq!(for_audit(content_type, bytes), expected, "{content_type}");
-        }
-    }
-
-    #[test]
-    fn delete_options_come_in_any_version() {
-        for text in [
-            r#"{"propagationPolicy":"Background"}"#,
-            r#"{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}"#,
-            r#"{"kind":"DeleteOptions","apiVersion":"apps/v1","propagationPolicy":"Background"}"#,
-        ] {
-            let options = delete_options("application/json", text.as_bytes()).unwrap();
-            assert_eq!(options["propagationPolicy"], json!("Background"), "{text}");
-        }
-        let wrong = delete_options("application/json", br#"{"kind":"Pod","apiVersion":"v1"}"#).unwrap_err();
-        assert_eq!(wrong.code, 400);
-    }
-
-    #[test]
-    fn patched_objects_stay_of_their_kind() {
-        let kind = Kind::new("", "v1", "ConfigMap", "configmaps");
-        for (object, why) in [
-            (json!({"kind": "ConfigMap", "apiVersion": "v1"}), None),
-            (json!({"data": {}}), None),
-            (
-                json!({"kind": "Secret", "apiVersion": "v1"}),
-                Some("converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
-            ),
-            (
-                json!({"kind": "Foo", "apiVersion": "v1"}),
-                Some(
-                    "no kind \"Foo\" is registered for version \"v1\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-                ),
-            ),
-            (
-                json!({"kind": "ConfigMap", "apiVersion": "v9"}),
-                Some(
-                    "no kind \"ConfigMap\" is registered for version \"v9\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-                ),
-            ),
-        ] {
-            let said = same_kind(&kind, &object).err().map(|error| (error.code, error.message));
-            let want = why.map(|why| {
-                let shown = Value::from(object.to_string());
-                (422, format!(" \"\" is invalid: patch: Invalid value: {shown}: {why}"))
-            });
-            assert_eq!(said, want, "{object}");
-        }
-    }
-
-    #[test]
-    fn patched_objects_are_read_again() {
-        let kind = Kind::new("", "v1", "Pod", "pods");
-        let mut object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "labels": null}, "spec": {"x": 1}});
-        let warned = prune(&kind, &mut object, FieldValidation::Warn).unwrap();
-        assert_eq!(warned, ["unknown field \"spec.x\""]);
-        assert_eq!(object["metadata"], json!({"name": "a"}));
-        let mut object = json!({"spec": {"x": 1}});
-        let strict = prune(&kind, &mut object, FieldValidation::Strict).unwrap_err();
-        assert_eq!(strict.code, 422);
-        assert!(
-            strict.message.ends_with("strict decoding error: unknown field \"spec.x\""),
-            "{}",
-            strict.message
-        );
-        assert_eq!(
-            patch(b"{", FieldValidation::Warn).unwrap_err().message,
-            "error decoding patch: unexpected end of JSON input"
-        );
-    }
-}
+mod tests;

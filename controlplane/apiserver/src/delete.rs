@@ -8,12 +8,14 @@ use super::objects::store_failed;
 use super::write::{Raced, durability};
 use coracle_client::options::DeleteOptions;
 use coracle_client::pipeline::Target;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Schema as _, make};
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::reflector::Unreadable;
 use coracle_proto::status::ApiError;
 use coracle_store::{Revision, StoreError, Write};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Dependents are removed before the object.
@@ -79,11 +81,12 @@ impl Api {
     ) -> Result<Deleted, ApiError> {
         let kind = target.kind;
         check_preconditions(kind, broken.revision, None, target.name, options)?;
-        let mut last =
-            json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"name": target.name}});
-        if kind.namespaced() {
-            last["metadata"]["namespace"] = json!(target.namespace);
-        }
+        let last = make!(part PartialObjectMetadata {
+            kind: &kind.kind,
+            api_version: kind.api_version(),
+            metadata: { name: target.name, namespace: kind.namespaced().then_some(target.namespace) },
+        });
+        let last = last.into_value();
         let mut at = self.attributes(target, Operation::Delete, Some(&last));
         self.admission.admit(&mut at, &mut Value::Null).await?;
         let warnings = std::mem::take(&mut at.warnings);
@@ -210,10 +213,10 @@ enum Plan {
 fn plan(kind: &Kind, new: &mut Value, old: &Value, options: &DeleteOptions) -> Plan {
     set_propagation(new, options);
     let grace = (kind.strategy.grace)(old, options.grace_period_seconds).max(0);
-    let deleting = !old["metadata"]["deletionTimestamp"].is_null();
-    if deleting {
+    let meta = PartialObjectMetadata::of(old).metadata();
+    if meta.deletion_timestamp().is_set() {
         // A second delete may only shorten the time that is left.
-        let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        let left = meta.deletion_grace_period_seconds().or(0);
         if options.grace_period_seconds.is_some() && grace < left {
             mark(new, old, grace);
         }
@@ -231,18 +234,21 @@ fn plan(kind: &Kind, new: &mut Value, old: &Value, options: &DeleteOptions) -> P
 }
 
 fn mark(new: &mut Value, old: &Value, grace: i64) {
-    let begun = old["metadata"]["deletionTimestamp"].as_str().and_then(|t| t.parse::<jiff::Timestamp>().ok());
-    let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let before = PartialObjectMetadata::of(old).metadata();
+    let begun = before.deletion_timestamp().get().and_then(|t| t.parse::<jiff::Timestamp>().ok());
+    let left = before.deletion_grace_period_seconds().or(0);
     let start = match begun {
         Some(end) => end.saturating_sub(jiff::SignedDuration::from_secs(left)).unwrap_or(end),
         None => jiff::Timestamp::now(),
     };
     let end = start.saturating_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(start);
-    let meta = metadata::of(new);
-    meta.insert("deletionTimestamp".into(), json!(end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
-    meta.insert("deletionGracePeriodSeconds".into(), json!(grace));
-    if let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
-        meta.insert("generation".into(), json!(generation + 1));
+    let mut root = PartialObjectMetadata::edit(new);
+    let mut meta = root.metadata().section();
+    meta.deletion_timestamp().set(end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    meta.deletion_grace_period_seconds().set(grace);
+    let generation = meta.view().generation().int();
+    if let Some(generation) = generation {
+        meta.generation().set(generation + 1);
     }
 }
 
@@ -253,18 +259,15 @@ fn set_propagation(new: &mut Value, options: &DeleteOptions) {
         (None, Some(false)) => "Background",
         (None, None) => return,
     };
-    let meta = metadata::of(new);
-    let mut finalizers: Vec<Value> =
-        meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-    finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+    let mut root = PartialObjectMetadata::edit(new);
+    let mut meta = root.metadata().section();
+    meta.finalizers().retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
     match policy {
-        "Foreground" => finalizers.push(json!(FOREGROUND)),
-        "Orphan" => finalizers.push(json!(ORPHAN)),
+        "Foreground" => meta.finalizers().push(FOREGROUND),
+        "Orphan" => meta.finalizers().push(ORPHAN),
         _ => {}
     }
-    if finalizers.is_empty() {
-        meta.remove("finalizers");
-    } else {
-        meta.insert("finalizers".into(), Value::Array(finalizers));
+    if meta.view().finalizers().is_empty() {
+        meta.finalizers().clear();
     }
 }

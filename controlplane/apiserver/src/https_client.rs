@@ -1,19 +1,16 @@
 //! A small HTTPS client for JSON: webhooks, identity providers, and the commands that call a server.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::Bytes;
-use coracle_proto::causes::chain;
-use http::{Method, Request};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use coracle_cli::causes::chain;
+use http::Method;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::redirect::Policy;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use serde_json::Value;
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +69,9 @@ pub enum KeyError {
     /// TLS does not take it.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
+    /// The HTTP client does not take the configuration.
+    #[error(transparent)]
+    Client(#[from] reqwest::Error),
     /// There is no authority to trust.
     #[error("no certificate is in what is to be trusted")]
     NoAuthority,
@@ -91,7 +91,7 @@ pub struct HttpsClient {
     base: String,
     token: Option<String>,
     timeout: Duration,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: reqwest::Client,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -140,17 +140,7 @@ struct Kubeconfig {
 impl HttpsClient {
     /// A place by its URL.
     pub fn new(url: &str, tls: &ClientTls) -> Result<Self, HttpsClientError> {
-        let config =
-            client_config(tls).map_err(|error| HttpsClientError::Tls(url.into(), Box::new(error)))?;
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(config)
-            .https_or_http()
-            .enable_http1()
-            .build();
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(Duration::from_secs(20))
-            .pool_max_idle_per_host(4)
-            .build(connector);
+        let client = http_client(tls).map_err(|error| HttpsClientError::Tls(url.into(), Box::new(error)))?;
         let base = url.trim_end_matches('/').to_owned();
         Ok(Self { base, token: None, timeout: Duration::from_secs(10), client })
     }
@@ -219,21 +209,26 @@ impl HttpsClient {
         body: Option<&Value>,
     ) -> Result<(u16, Value), HttpsClientError> {
         let url = format!("{}{path}", self.base);
-        let failed = |why: String| HttpsClientError::Connection { url: url.clone(), why };
-        let bytes = body.map(|body| serde_json::to_vec(body).unwrap_or_default()).unwrap_or_default();
-        let mut request = Request::builder().method(method).uri(&url).header("accept", "application/json");
-        if body.is_some() {
-            request = request.header("content-type", "application/json");
+        let broken = |why: String| HttpsClientError::Connection { url: url.clone(), why };
+        let failed = |error: reqwest::Error| broken(cause(&error));
+        let mut request = self.client.request(method, &url).header(ACCEPT, "application/json");
+        if let Some(body) = body {
+            let bytes = serde_json::to_vec(body).unwrap_or_default();
+            request = request.header(CONTENT_TYPE, "application/json").body(bytes);
         }
         if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
+            request = request.bearer_auth(token);
         }
-        let request = request.body(Full::new(Bytes::from(bytes))).map_err(|e| failed(e.to_string()))?;
         let exchange = async {
-            let response = self.client.request(request).await.map_err(|e| failed(chain(&e)))?;
+            let mut response = request.send().await.map_err(failed)?;
             let code = response.status().as_u16();
-            let body = Limited::new(response.into_body(), LIMIT).collect().await;
-            let body = body.map_err(|e| failed(e.to_string()))?.to_bytes();
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(failed)? {
+                if body.len() + chunk.len() > LIMIT {
+                    return Err(broken("length limit exceeded".into()));
+                }
+                body.extend_from_slice(&chunk);
+            }
             Ok((code, serde_json::from_slice(&body).unwrap_or(Value::Null)))
         };
         tokio::time::timeout(self.timeout, exchange)
@@ -263,6 +258,26 @@ pub fn root_store(authority: Option<&[u8]>) -> Result<RootCertStore, KeyError> {
     Ok(roots)
 }
 
+/// HTTP/1.1 to the configured place alone: no redirects, and no proxy of the environment.
+fn http_client(tls: &ClientTls) -> Result<reqwest::Client, KeyError> {
+    let client = reqwest::Client::builder()
+        .tls_backend_preconfigured(client_config(tls)?)
+        .redirect(Policy::none())
+        .no_proxy()
+        .pool_idle_timeout(Duration::from_secs(20))
+        .pool_max_idle_per_host(4)
+        .build()?;
+    Ok(client)
+}
+
+/// Why an exchange failed, without reqwest's own text: that is the URL, which the message has already.
+fn cause(error: &reqwest::Error) -> String {
+    match error.source() {
+        Some(source) => chain(source),
+        None => error.to_string(),
+    }
+}
+
 fn client_config(tls: &ClientTls) -> Result<ClientConfig, KeyError> {
     let roots = root_store(tls.authority.as_deref().map(str::as_bytes))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -274,3 +289,6 @@ fn client_config(tls: &ClientTls) -> Result<ClientConfig, KeyError> {
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
     Ok(builder.with_client_auth_cert(chain?, key)?)
 }
+
+#[cfg(test)]
+mod tests;

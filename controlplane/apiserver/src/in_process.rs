@@ -11,6 +11,8 @@ use coracle_client::options::{DeleteOptions, WriteOptions};
 use coracle_client::patch::Patch;
 use coracle_client::pipeline::{Change, Pipeline, Placement, Reply, Target};
 use coracle_client::user::User;
+use coracle_fields::Made;
+use coracle_fields::autoscaling_v1::Scale;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
@@ -55,11 +57,11 @@ impl Pipeline for InProcess {
 
     async fn scale(&self, target: &Target<'_>, replicas: i64) -> Result<Arc<Object>, ApiError> {
         let scaled = |scale: &Value| {
-            let mut new = scale.clone();
-            new["spec"]["replicas"] = replicas.into();
+            let mut new = Made::<Scale>::new(scale.clone());
+            new.edit().spec().replicas().set(replicas);
             // With a version in it a lost race would be a conflict instead of another try.
-            new["metadata"]["resourceVersion"] = Value::Null;
-            Ok(new)
+            new.edit().metadata().resource_version().clear();
+            Ok(new.into_value())
         };
         Ok(self.api.change_through(target, &Replicas(target.kind), &scaled).await?.object)
     }

@@ -1,8 +1,9 @@
 //! The API server. The modules from `tls` to `respond` are in the order in which a request passes through them; the
 //! modules after them serve particular kinds and other servers. `chain` is the whole chain, and `write` is the write pipeline.
 //!
-//! May depend on `coracle-client`, `coracle-kinds`, `coracle-validation`, `coracle-expressions`, `coracle-pki` and
-//! `coracle-store`. It does not know controllers or the scheduler: what it needs of them are traits in `coracle-client`.
+//! May depend on `coracle-client`, `coracle-kinds`, `coracle-validation`, `coracle-expressions`, `coracle-fields`,
+//! `coracle-pki` and `coracle-store`. It does not know controllers or the scheduler: what it needs of them are traits in
+//! `coracle-client`.
 
 #![forbid(unsafe_code)]
 
@@ -74,6 +75,8 @@ pub mod run_action;
 pub mod connector;
 // Reads of objects.
 pub mod objects;
+// Typed reads of cached objects.
+mod typed;
 // All operations on objects, without HTTP.
 pub mod api;
 // The API for callers in the same process.

@@ -5,12 +5,13 @@ use super::continue_token::ContinueToken;
 use super::conversion::differs;
 use super::select::Selection;
 use coracle_client::options::ListOptions;
+use coracle_fields::make;
+use coracle_fields::meta::ListMeta;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::object_key;
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::Revision;
-use serde_json::json;
 use std::sync::Arc;
 
 /// A page of a list.
@@ -28,14 +29,13 @@ pub struct Page {
 impl Page {
     /// `metadata` of the list.
     pub fn metadata(&self) -> serde_json::Value {
-        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
-        if !self.continue_token.is_empty() {
-            metadata["continue"] = json!(self.continue_token);
-            if let Some(remaining) = self.remaining {
-                metadata["remainingItemCount"] = json!(remaining);
-            }
-        }
-        metadata
+        let more = !self.continue_token.is_empty();
+        let metadata = make!(part ListMeta {
+            resource_version: self.revision.to_string(),
+            continue_: more.then_some(&self.continue_token),
+            remaining_item_count: self.remaining.filter(|_| more),
+        });
+        metadata.into_value()
     }
 }
 

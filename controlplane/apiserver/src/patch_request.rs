@@ -9,6 +9,8 @@ use super::write::Written;
 use coracle_client::options::{FieldValidation, WriteOptions};
 use coracle_client::patch::Patch;
 use coracle_client::pipeline::Target;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::Value;
@@ -70,7 +72,7 @@ pub fn read(
         return Ok((patch, decoded.warnings));
     }
     let decoded = decode::applied(kind, body, options.field_validation)?;
-    let given = decoded.object["kind"].as_str().unwrap_or_default();
+    let given = PartialObjectMetadata::of(&decoded.object).kind().text();
     if given != kind.kind {
         let why = format!("the kind in the data ({given}) does not match the expected kind ({})", kind.kind);
         return Err(ApiError::bad_request(why));
@@ -127,10 +129,8 @@ impl Api {
         };
         let warnings = parking_lot::Mutex::new(Vec::new());
         let keep_version = |patch: &Value, mut object: Value| {
-            if patch["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty)
-                && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut)
-            {
-                meta.remove("resourceVersion");
+            if PartialObjectMetadata::of(patch).metadata().resource_version().text().is_empty() {
+                PartialObjectMetadata::edit(&mut object).metadata().resource_version().clear();
             }
             object
         };
@@ -173,7 +173,7 @@ impl Api {
         config: &Value,
         force: bool,
     ) -> Result<Written, ApiError> {
-        if let Some(uid) = config["metadata"]["uid"].as_str() {
+        if let Some(uid) = PartialObjectMetadata::of(config).metadata().uid().get() {
             let why = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             );
@@ -183,7 +183,7 @@ impl Api {
             (types::named(&target.kind.schema), target.kind.api_version(), metadata::now());
         metadata::check_body(target.kind, target.namespace, target.name, config)?;
         let mut object = apply::apply(None, config, &writer(target, ty, &version, &now), force)?;
-        metadata::of(&mut object).insert("name".into(), target.name.into());
+        PartialObjectMetadata::edit(&mut object).metadata().name().set(target.name);
         self.create(&Target { name: "", applied: true, ..*target }, object).await
     }
 }

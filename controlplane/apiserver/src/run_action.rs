@@ -8,6 +8,8 @@ use async_trait::async_trait;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::{Reply, Target};
 use coracle_client::user::User;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
@@ -102,7 +104,7 @@ impl Actions {
             return Ok(ActionResult { reply: action.call(call).await?, warnings: Vec::new() });
         }
         action.set_defaults(&mut call.body);
-        let named = call.body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let named = PartialObjectMetadata::of(&call.body).metadata().name().text().to_owned();
         let target = Target {
             user: call.user,
             kind: call.kind,

@@ -1,6 +1,8 @@
 //! Label and field selectors on cached objects. Field selectors may name only fields that the kind declares.
 
 use coracle_client::options::ListOptions;
+use coracle_fields::View;
+use coracle_fields::meta::ObjectMeta;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::selector::{FieldSelector, LabelSelector};
@@ -85,14 +87,14 @@ impl Selection {
     }
 
     /// Whether an object that is stored nowhere is selected, by its metadata: other fields it offers none.
-    pub fn matches_metadata(&self, meta: &serde_json::Value) -> bool {
+    pub fn matches_metadata(&self, meta: View<'_, ObjectMeta>) -> bool {
         let field = |field_kind: SelectorField| match field_kind {
-            SelectorField::Name => meta["name"].as_str().unwrap_or_default(),
-            SelectorField::Namespace => meta["namespace"].as_str().unwrap_or_default(),
+            SelectorField::Name => meta.name().text(),
+            SelectorField::Namespace => meta.namespace().text(),
             SelectorField::Field(_) => "",
         };
         self.fields.iter().all(|(field_kind, value, negated)| (field(*field_kind) == value) != *negated)
-            && self.labels.matches_value(&meta["labels"])
+            && self.labels.matches(|key| meta.labels().key(key).get())
     }
 
     /// Whether an object is selected.

@@ -1,8 +1,10 @@
 //! `metav1.Table` for `kubectl get`, and PartialObjectMetadata.
 
 use super::jsonpath::Path;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::{ListMeta, PartialObjectMetadata};
 use coracle_kinds::registry::columns::since;
-use coracle_kinds::registry::kinds::{Cell, Column, Kind};
+use coracle_kinds::registry::kinds::{Cell, Column, Draw, Kind};
 use serde_json::{Map, Value, json};
 
 /// What stands before the rows of a table that is sent row by row; `]}` stands behind them.
@@ -46,14 +48,15 @@ pub fn of_event(kind: &Kind, object: &Value, version: &str, include: &str, with_
 /// A bookmark in a watch of tables: a row with nothing but its metadata.
 pub fn bookmark(kind: &Kind, version: &str, metadata: Value) -> Value {
     let cells = vec![Value::Null; kind.columns.len()];
-    let list = json!({"resourceVersion": metadata["resourceVersion"]});
+    let list = json!({"resourceVersion": ListMeta::of(&metadata).resource_version()});
     let row = json!({"cells": cells, "object": {"kind": "PartialObjectMetadata", "apiVersion": api_version(version), "metadata": metadata}});
     table(version, list, None, json!([row]))
 }
 
 /// The object with nothing but its metadata.
 pub fn partial(object: &Value, version: &str) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": api_version(version), "metadata": object["metadata"]})
+    let metadata = PartialObjectMetadata::of(object).metadata();
+    json!({"kind": "PartialObjectMetadata", "apiVersion": api_version(version), "metadata": metadata})
 }
 
 /// A list of objects with nothing but their metadata.
@@ -75,7 +78,7 @@ fn table(version: &str, metadata: Value, columns: Option<Value>, rows: Value) ->
 }
 
 fn list_metadata(object: &Value) -> Value {
-    json!({"resourceVersion": object["metadata"]["resourceVersion"]})
+    json!({"resourceVersion": PartialObjectMetadata::of(object).metadata().resource_version()})
 }
 
 fn definitions(kind: &Kind) -> Value {
@@ -131,7 +134,7 @@ impl Cells {
 
 /// A column ready to read cells.
 enum Reader {
-    With(fn(&Value) -> Value),
+    With(&'static Draw),
     Path(Option<Path>, &'static str),
 }
 
@@ -145,7 +148,7 @@ impl Reader {
 
     fn read(&self, object: &Value) -> Value {
         match self {
-            Self::With(cell) => cell(object),
+            Self::With(cell) => cell(object.into()),
             Self::Path(path, kind) => {
                 let found = path.as_ref().map(|p| p.find(object)).unwrap_or_default();
                 found.first().map_or(Value::Null, |value| typed(kind, value))
@@ -161,7 +164,7 @@ fn typed(kind: &str, value: &Value) -> Value {
             n.as_i64().or(n.as_f64().map(|f| f as i64)).map_or(Value::Null, Value::from)
         }
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
-        ("date", Value::String(_)) => match since(value) {
+        ("date", Value::String(time)) => match since(time) {
             age if age == "<unknown>" => json!("<invalid>"),
             age => json!(age),
         },

@@ -6,6 +6,7 @@ use super::respond::Body;
 use super::revocation::Revocations;
 use crate::request_body::RequestBody;
 use arc_swap::ArcSwap;
+use coracle_cli::causes;
 use coracle_cli::client_cert;
 use coracle_pki::Pki;
 use coracle_pki::authority::Signed;
@@ -153,7 +154,7 @@ pub async fn serve(listener: &TcpListener, tls: Tls, handler: Arc<impl Handler>,
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors: let some go before the next try.
-                    tracing::warn!(%error, "accepting a connection failed");
+                    tracing::warn!(error = %causes::chain(&error), "accepting a connection failed");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -161,7 +162,7 @@ pub async fn serve(listener: &TcpListener, tls: Tls, handler: Arc<impl Handler>,
         };
         let _ = stream.set_nodelay(true);
         if let Err(error) = keep_alive(&stream) {
-            tracing::debug!(%error, "setting TCP keepalive failed");
+            tracing::debug!(error = %causes::chain(&error), "setting TCP keepalive failed");
         }
         connections.spawn(connection(stream, address, tls.clone(), handler.clone(), stop.clone()));
     }

@@ -10,6 +10,8 @@ use super::select::Selection;
 use super::table;
 use bytes::Bytes;
 use coracle_client::options::ListOptions;
+use coracle_fields::make;
+use coracle_fields::meta::ObjectMeta;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::{Cursor, Event, EventType};
@@ -248,10 +250,11 @@ impl Watch {
 
     fn bookmark(&self, initial_end: bool) -> Bytes {
         let revision = self.cursor.position().map_or(self.start, |p| p.max(self.start));
-        let mut metadata = json!({"resourceVersion": revision.to_string()});
-        if initial_end {
-            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-        }
+        let metadata = make!(part ObjectMeta {
+            resource_version: revision.to_string(),
+            annotations: initial_end.then_some([("k8s.io/initial-events-end", "true")]),
+        });
+        let metadata = metadata.into_value();
         let object = match self.form {
             Form::Plain => {
                 json!({"kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata})

@@ -4,8 +4,13 @@ use crate::decode;
 use crate::https_client::{KeyError, root_store};
 use crate::nodes::agent::Io;
 use crate::nodes::dial::{ClusterDialer, Endpoint};
+use crate::typed::TypedObject as _;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use coracle_fields::apiextensions::v1::{ServiceReference, WebhookClientConfig};
+use coracle_fields::core::v1::Service;
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::{Schema as _, View};
 use coracle_kinds::object::Object;
 use coracle_proto::decode::JsonError;
 use http::{Request, StatusCode};
@@ -117,9 +122,11 @@ impl WebhookAddress {
         config: &Value,
         cached: impl Fn(&str, &str, &str) -> Vec<Arc<Object>>,
     ) -> Result<Self, CallError> {
-        match config["url"].as_str() {
+        // Those of admission and of conversion have the same fields.
+        let config = WebhookClientConfig::of(config);
+        match config.url().get() {
             Some(url) => Ok(by_url(url)?),
-            None => Ok(by_service(&config["service"], cached)),
+            None => Ok(by_service(config.service(), cached)),
         }
     }
 }
@@ -135,7 +142,7 @@ pub async fn post(
     // Webhooks that work for long want to know how long they may.
     let mark = if place.path.contains('?') { '&' } else { '?' };
     place.path = format!("{}{mark}timeout={}s", place.path, timeout.as_secs());
-    let tls = trust(config["caBundle"].as_str().unwrap_or_default())?;
+    let tls = trust(WebhookClientConfig::of(config).ca_bundle().text())?;
     let answer = tokio::time::timeout(timeout, ask(dialer, tls, &place, body)).await;
     let answer = answer.unwrap_or(Err(AskError::Timeout));
     answer.map_err(|error| CallError::Failed(PostError { host: place.host, path: place.path, error }))
@@ -223,29 +230,31 @@ fn by_url(url: &str) -> Result<WebhookAddress, ClientConfigError> {
 }
 
 /// The endpoints of a Service, then its address: the server may or may not have a service network of its own.
-fn by_service(service: &Value, cached: impl Fn(&str, &str, &str) -> Vec<Arc<Object>>) -> WebhookAddress {
-    let text = |field: &str| service[field].as_str().unwrap_or_default();
-    let (namespace, name) = (text("namespace"), text("name"));
-    let port = service["port"].as_u64().unwrap_or(443);
-    let path = if text("path").is_empty() { "/" } else { text("path") };
+fn by_service(
+    service: View<'_, ServiceReference>,
+    cached: impl Fn(&str, &str, &str) -> Vec<Arc<Object>>,
+) -> WebhookAddress {
+    let (namespace, name) = (service.namespace().text(), service.name().text());
+    let port = service.port().or(443);
+    let path = service.path().filled().unwrap_or("/");
     let (host, path) = (format!("{name}.{namespace}.svc:{port}"), path.to_owned());
     let nowhere =
         |none: String| WebhookAddress { endpoints: Vec::new(), host: host.clone(), path: path.clone(), none };
     let services = cached("", "services", namespace);
-    let found = services.iter().find(|object| object.meta.name == name).map(|object| object.value());
+    let found = services.iter().find(|object| object.meta.name == name).map(|object| object.doc());
     let Some(found) = found else { return nowhere(format!("service {name:?} not found")) };
-    let mut ports = found["spec"]["ports"].as_array().into_iter().flatten();
-    let Some(own) = ports.find(|p| p["port"].as_u64() == Some(port)) else {
+    let spec = found.view::<Service>().spec();
+    let Some(own) = spec.ports().items().find(|p| p.port() == port) else {
         return nowhere(format!("no service port {port} found for service {name:?}"));
     };
-    let port_name = own["name"].as_str().unwrap_or_default();
+    let port_name = own.name().text();
     let mut endpoints = Vec::new();
     for slice in cached("discovery.k8s.io", "endpointslices", namespace) {
         if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) == Some(name) {
-            endpoints.extend(ready(&slice.value(), port_name));
+            endpoints.extend(ready(slice.doc().view(), port_name));
         }
     }
-    let cluster = found["spec"]["clusterIP"].as_str().filter(|ip| !ip.is_empty() && *ip != "None");
+    let cluster = spec.cluster_ip().filled().filter(|ip| *ip != "None");
     endpoints.extend(cluster.map(|ip| Endpoint {
         host: ip.to_owned(),
         port: port as u16,
@@ -254,20 +263,17 @@ fn by_service(service: &Value, cached: impl Fn(&str, &str, &str) -> Vec<Arc<Obje
     WebhookAddress { endpoints, ..nowhere(format!("no endpoints available for service {name:?}")) }
 }
 
-fn ready(slice: &Value, port_name: &str) -> Vec<Endpoint> {
-    let ports = slice["ports"].as_array().into_iter().flatten();
-    let port = ports.into_iter().find(|p| p["name"].as_str().unwrap_or_default() == port_name);
-    let Some(port) = port.and_then(|p| p["port"].as_u64()) else { return Vec::new() };
-    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    let serving = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false);
-    let to = |endpoint: &Value, address: &str| Endpoint {
-        host: address.to_owned(),
-        port: port as u16,
-        node: endpoint["nodeName"].as_str().unwrap_or_default().to_owned(),
-    };
+fn ready(slice: View<'_, EndpointSlice>, port_name: &str) -> Vec<Endpoint> {
+    let port = slice.ports().items().find(|p| p.name() == port_name);
+    let Some(port) = port.and_then(|p| p.port().int()) else { return Vec::new() };
+    let serving = slice.endpoints().items().filter(|e| e.conditions().ready().get() != Some(false));
     let all = serving.flat_map(|endpoint| {
-        let addresses = endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        addresses.map(move |address| to(endpoint, address))
+        let node = endpoint.node_name().text();
+        endpoint.addresses().texts().map(move |address| Endpoint {
+            host: address.to_owned(),
+            port: port as u16,
+            node: node.to_owned(),
+        })
     });
     all.collect()
 }
@@ -303,9 +309,9 @@ mod tests {
         let slice = json!({"ports": [{"name": "https", "port": 8443}], "endpoints": [
             {"addresses": ["10.0.0.1"], "nodeName": "n1"}, {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]});
         assert_eq!(
-            ready(&slice, "https"),
+            ready(EndpointSlice::of(&slice), "https"),
             [Endpoint { host: "10.0.0.1".into(), port: 8443, node: "n1".into() }]
         );
-        assert_eq!(ready(&slice, "other"), []);
+        assert_eq!(ready(EndpointSlice::of(&slice), "other"), []);
     }
 }

@@ -13,6 +13,8 @@ use super::objects::store_failed;
 use super::patch::{apply, types};
 use bytes::Bytes;
 use coracle_client::pipeline::{Change, Target};
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
@@ -42,8 +44,8 @@ impl Api {
         metadata::check_body(kind, target.namespace, target.name, &object)?;
         metadata::begin(kind, target.namespace, &mut object);
         kind.fill(&mut object);
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let (name, called) = (text("name"), text("generateName"));
+        let meta = PartialObjectMetadata::of(&object).metadata();
+        let (name, called) = (meta.name().text().to_owned(), meta.generate_name().text().to_owned());
         let mut at = self.attributes(target, Operation::Create, None);
         (at.name, at.called) = (&name, called);
         track(target, None, &mut object);
@@ -59,7 +61,7 @@ impl Api {
         }
         decode::normalize(kind, &mut object);
         if kind.generation {
-            object["metadata"]["generation"] = 1.into();
+            PartialObjectMetadata::edit(&mut object).metadata().generation().set(1);
         }
         refuse(kind, &object, kind.check_create(&object))?;
         let admitted = mutated.validate(&mut at, &object).await;
@@ -106,7 +108,7 @@ impl Api {
 
     async fn insert(&self, target: &Target<'_>, object: &Value) -> Result<Arc<Object>, ApiError> {
         let kind = target.kind;
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let name = PartialObjectMetadata::of(object).metadata().name().text();
         if target.options.dry_run {
             if self.objects.get(kind, target.namespace, name).await.is_ok() {
                 return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
@@ -309,7 +311,7 @@ impl Api {
 
     /// Mutating admission. Owners of fields that nobody can read afterwards are again what they were before.
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<Mutated<'_>, ApiError> {
-        let owners = object["metadata"]["managedFields"].clone();
+        let owners = PartialObjectMetadata::of(object).metadata().managed_fields().to_value();
         let mutated = self.admission.mutate(at, object).await?;
         if let Err(why) = apply::keep_readable(object, owners) {
             at.warnings.push(format!(
@@ -408,7 +410,7 @@ fn refuse(kind: &Kind, object: &Value, causes: Vec<FieldError>) -> Result<(), Ap
     if causes.is_empty() {
         return Ok(());
     }
-    let meta = &object["metadata"];
-    let name = meta["name"].as_str().or(meta["generateName"].as_str()).unwrap_or_default();
+    let meta = PartialObjectMetadata::of(object).metadata();
+    let name = meta.name().get().or(meta.generate_name().get()).unwrap_or_default();
     Err(ApiError::invalid(&kind.group, &kind.kind, name, causes))
 }

@@ -2,14 +2,18 @@
 
 use crate::objects::Objects;
 use crate::run_action::{Action, Call};
+use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use crate::wellknown::store_health;
 use async_trait::async_trait;
 use coracle_cli::health::Checks;
 use coracle_client::pipeline::Reply;
+use coracle_fields::coordination::v1::Lease;
+use coracle_fields::core::v1::ComponentStatus;
+use coracle_fields::{Made, View, make};
 use coracle_proto::status::ApiError;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The part of the program that is the scheduler.
 pub const SCHEDULER: &str = "scheduler";
@@ -35,26 +39,28 @@ pub struct Components {
     pub checks: Checks,
 }
 
-fn status(name: &str, problem: Option<String>) -> Value {
-    let condition = match problem {
-        None => json!({"type": "Healthy", "status": "True", "message": "ok"}),
-        Some(error) => json!({"type": "Healthy", "status": "False", "error": error}),
-    };
-    json!({
-        "kind": "ComponentStatus", "apiVersion": "v1",
-        "metadata": {"name": name}, "conditions": [condition],
+fn status(name: &str, problem: Option<String>) -> Made<ComponentStatus> {
+    let healthy = problem.is_none();
+    make!(ComponentStatus {
+        metadata: { name },
+        conditions: [{
+            type_: "Healthy",
+            status: if healthy { "True" } else { "False" },
+            message: healthy.then_some("ok"),
+            error: problem,
+        }],
     })
 }
 
 /// Why nobody is known to do the work of a lease; nothing while somebody renews it.
-fn stale(lease: Option<&Value>, now: Timestamp) -> Option<String> {
-    let spec = lease.map_or(&Value::Null, |lease| &lease["spec"]);
-    let holder = spec["holderIdentity"].as_str().unwrap_or_default();
-    let renewed = spec["renewTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
-    let Some(renewed) = renewed.filter(|_| !holder.is_empty()) else {
+fn stale(lease: Option<View<'_, Lease>>, now: Timestamp) -> Option<String> {
+    let spec = lease.map(|lease| lease.spec());
+    let holder = spec.and_then(|spec| spec.holder_identity().filled());
+    let renewed = spec.and_then(|spec| spec.renew_time().get()?.parse::<Timestamp>().ok());
+    let (Some(spec), Some(holder), Some(renewed)) = (spec, holder, renewed) else {
         return Some("nobody holds its lease".into());
     };
-    let life = SignedDuration::from_secs(spec["leaseDurationSeconds"].as_i64().unwrap_or_default());
+    let life = SignedDuration::from_secs(spec.lease_duration_seconds().or(0));
     (now.duration_since(renewed) > life)
         .then(|| format!("{holder} has not renewed its lease since {renewed}"))
 }
@@ -67,9 +73,11 @@ impl Components {
             LoopPlacement::Elected => {
                 let kind = objects.registry.resource("coordination.k8s.io", "v1", "leases")?;
                 let lease = format!("kube-{part}");
-                let lease = objects.cached(&kind, "kube-system", &lease).ok().map(|lease| lease.value());
+                let lease = objects.cached(&kind, "kube-system", &lease).ok();
+                let lease = lease.as_ref().map(|lease| lease.doc());
                 // Tasks that are dead while this server leads renew no less.
-                stale(lease.as_ref(), Timestamp::now()).or_else(|| self.checks.dead(part))
+                let lease = lease.as_ref().map(|lease| lease.view());
+                stale(lease, Timestamp::now()).or_else(|| self.checks.dead(part))
             }
         }
     }
@@ -98,10 +106,10 @@ impl Action for Components {
                 json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": all});
             return Ok(Reply::Value(200, list));
         }
-        all.retain(|status| status["metadata"]["name"] == call.name);
+        all.retain(|status| status.view().metadata().name() == call.name);
         let found = all.pop();
         found
-            .map(|status| Reply::Value(200, status))
+            .map(|status| Reply::Value(200, status.into_value()))
             .ok_or_else(|| ApiError::not_found(&call.kind.group, &call.kind.plural, call.name))
     }
 }
@@ -111,6 +119,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_cli::supervise::{RestartBackoff, Supervisor};
+    use coracle_fields::Schema as _;
     use std::time::Duration;
 
     #[tokio::test]
@@ -130,7 +139,7 @@ mod tests {
         }
         let problem = components.problem_here(SCHEDULER);
         assert!(problem.as_ref().unwrap().contains("never works"), "{problem:?}");
-        let shown = status(SCHEDULER, problem);
+        let shown = status(SCHEDULER, problem).into_value();
         assert_eq!(shown["conditions"][0]["status"], "False", "{shown}");
         assert_eq!(components.problem_here(CONTROLLERS), None);
         bad.abort();
@@ -146,8 +155,8 @@ mod tests {
         let at = |seconds: i64| {
             "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
         };
-        assert_eq!(stale(Some(&lease("a")), at(10)), None);
-        assert!(stale(Some(&lease("a")), at(16)).unwrap().starts_with("a has not renewed"));
-        assert!(stale(Some(&lease("")), at(1)).is_some() && stale(None, at(1)).is_some());
+        assert_eq!(stale(Some(Lease::of(&lease("a"))), at(10)), None);
+        assert!(stale(Some(Lease::of(&lease("a"))), at(16)).unwrap().starts_with("a has not renewed"));
+        assert!(stale(Some(Lease::of(&lease(""))), at(1)).is_some() && stale(None, at(1)).is_some());
     }
 }

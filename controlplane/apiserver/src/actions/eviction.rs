@@ -2,10 +2,14 @@
 
 use crate::metadata;
 use crate::run_action::{Action, Call};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_client::options::{DeleteOptions, Preconditions, WriteOptions};
 use coracle_client::pipeline::Reply;
 use coracle_client::pipeline::Target;
+use coracle_fields::core::v1::{Pod, PodCondition};
+use coracle_fields::policy::v1 as policy;
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_kinds::object::Object;
 use coracle_proto::selector::LabelSelector;
 use coracle_proto::status::{ApiError, FieldError};
@@ -23,14 +27,15 @@ pub struct Eviction;
 #[async_trait]
 impl Action for Eviction {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
-        if call.body["metadata"]["name"].as_str().unwrap_or_default() != call.name {
+        let eviction = policy::Eviction::of(&call.body);
+        if eviction.metadata().name() != call.name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
-        let asked: DeleteOptions = match &call.body["deleteOptions"] {
-            Value::Null => DeleteOptions::default(),
-            options => {
-                serde_json::from_value(options.clone()).map_err(|e| ApiError::bad_request(e.to_string()))?
+        let asked: DeleteOptions = match eviction.delete_options() {
+            options if options.is_set() => {
+                options.read().map_err(|e| ApiError::bad_request(e.to_string()))?
             }
+            _ => DeleteOptions::default(),
         };
         let asked = asked.with_query(&[])?;
         let dry_run = call.options.dry_run || asked.is_dry_run();
@@ -83,10 +88,10 @@ enum EvictionCheck {
 }
 
 fn eviction_check(pod: &Object) -> EvictionCheck {
-    match pod.value()["status"]["phase"].as_str() {
+    match pod.doc().view::<Pod>().status().phase().text() {
         _ if pod.meta.deletion_timestamp.is_some() => EvictionCheck::Terminated,
-        Some("Succeeded" | "Failed") => EvictionCheck::Terminated,
-        Some("Pending") => EvictionCheck::Pending,
+        "Succeeded" | "Failed" => EvictionCheck::Terminated,
+        "Pending" => EvictionCheck::Pending,
         _ => EvictionCheck::Running,
     }
 }
@@ -118,22 +123,29 @@ async fn mark_and_delete(
 
 /// The pod with the `DisruptionTarget` condition.
 fn marked(pod: &Value, preconditions: &Preconditions) -> Value {
-    let mut new = pod.clone();
-    new["metadata"]["resourceVersion"] = json!(preconditions.resource_version.as_deref().unwrap_or_default());
+    let is_target = |condition: View<'_, PodCondition>| condition.type_() == "DisruptionTarget";
+    let mut conditions = Pod::of(pod).status().conditions().items();
+    let since = conditions.find(|c| is_target(*c) && c.status() == "True");
+    let since = match since {
+        Some(condition) => condition.last_transition_time().get().map(str::to_owned),
+        None => Some(metadata::now()),
+    };
+    let mut made = Made::<Pod>::new(pod.clone());
+    let mut new = made.edit();
+    let version = preconditions.resource_version.as_deref().unwrap_or_default();
+    new.metadata().resource_version().set(version);
     if let Some(uid) = &preconditions.uid {
-        new["metadata"]["uid"] = json!(uid);
+        new.metadata().uid().set(uid);
     }
-    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let target = |c: &Value| c["type"] == "DisruptionTarget";
-    let since = conditions.iter().find(|c| target(c) && c["status"] == "True");
-    let since = since.map_or_else(|| json!(metadata::now()), |c| c["lastTransitionTime"].clone());
-    conditions.retain(|c| !target(c));
-    conditions.push(json!({
-        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting", "lastTransitionTime": since,
+    new.status().conditions().retain(|condition| !is_target(condition));
+    new.status().conditions().push(make!(part PodCondition {
+        type_: "DisruptionTarget",
+        status: "True",
+        reason: "EvictionByEvictionAPI",
+        message: "Eviction API: evicting",
+        last_transition_time: since,
     }));
-    new["status"]["conditions"] = json!(conditions);
-    new
+    made.into_value()
 }
 
 /// Consumes one disruption of the pod's budget; 429 if none is left. Returns the budget's name, and whether nothing was
@@ -156,7 +168,9 @@ async fn consume_disruption(
         .list(Some(call.namespace))
         .into_iter()
         .filter(|budget| {
-            let selector = LabelSelector::from_object(&budget.value()["spec"]["selector"]);
+            let doc = budget.doc();
+            let selector = doc.view::<policy::PodDisruptionBudget>().spec().selector();
+            let selector = LabelSelector::from_object(&selector.as_value());
             selector.is_ok_and(|s| s.matches(|key| pod.meta.labels.get(key).map(String::as_str)))
         })
         .collect();
@@ -167,7 +181,7 @@ async fn consume_disruption(
     }
     let Some(budget) = matching.first() else { return Ok(None) };
     let name = budget.meta.name.clone();
-    if can_evict_unhealthy(&budget.value(), &pod.value()) {
+    if can_evict_unhealthy(budget.doc().view(), pod.doc().view()) {
         return Ok(Some((name, true)));
     }
     let target = Target {
@@ -183,16 +197,14 @@ async fn consume_disruption(
     Ok(Some((name, false)))
 }
 
-fn can_evict_unhealthy(budget: &Value, pod: &Value) -> bool {
-    let ready = pod["status"]["conditions"]
-        .as_array()
-        .is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"));
-    if ready {
+fn can_evict_unhealthy(budget: View<'_, policy::PodDisruptionBudget>, pod: View<'_, Pod>) -> bool {
+    let mut conditions = pod.status().conditions().items();
+    if conditions.any(|c| c.type_() == "Ready" && c.status() == "True") {
         return false;
     }
-    let healthy = budget["status"]["currentHealthy"].as_i64().unwrap_or(0);
-    let desired = budget["status"]["desiredHealthy"].as_i64().unwrap_or(0);
-    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (desired > 0 && healthy >= desired)
+    let healthy = budget.status().current_healthy().or(0);
+    let desired = budget.status().desired_healthy().or(0);
+    budget.spec().unhealthy_pod_eviction_policy() == "AlwaysAllow" || (desired > 0 && healthy >= desired)
 }
 
 fn refusal(retry: u32, detail: String) -> ApiError {
@@ -209,19 +221,18 @@ fn still_processed(budget: &str) -> String {
 }
 
 fn decrement_budget(budget: &Value, pod: &str) -> Result<Value, ApiError> {
-    let name = budget["metadata"]["name"].as_str().unwrap_or_default();
-    let status = &budget["status"];
-    if status["observedGeneration"].as_i64() < budget["metadata"]["generation"].as_i64() {
+    let view = policy::PodDisruptionBudget::of(budget);
+    let (name, status) = (view.metadata().name().text(), view.status());
+    if status.observed_generation().int() < view.metadata().generation().int() {
         return Err(refusal(10, still_processed(name)));
     }
-    if status["disruptedPods"].as_object().is_some_and(|pods| pods.len() > MOST_DISRUPTED) {
+    if status.disrupted_pods().as_value().as_object().is_some_and(|pods| pods.len() > MOST_DISRUPTED) {
         let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
         return Err(ApiError::forbidden("policy", "poddisruptionbudget", name, why));
     }
-    let allowed = status["disruptionsAllowed"].as_i64().unwrap_or(0);
+    let allowed = status.disruptions_allowed().or(0);
     if allowed <= 0 {
-        let count = |field: &str| status[field].as_i64().unwrap_or(0);
-        let (needs, has) = (count("desiredHealthy"), count("currentHealthy"));
+        let (needs, has) = (status.desired_healthy().or(0), status.current_healthy().or(0));
         return Err(refusal(
             0,
             match has <= needs {
@@ -232,11 +243,9 @@ fn decrement_budget(budget: &Value, pod: &str) -> Result<Value, ApiError> {
             },
         ));
     }
-    let mut new = budget.clone();
-    new["status"]["disruptionsAllowed"] = json!(allowed - 1);
-    new["status"]["disruptedPods"][pod] = json!(metadata::now());
-    if let Some(meta) = new["metadata"].as_object_mut() {
-        meta.remove("resourceVersion");
-    }
-    Ok(new)
+    let mut new = Made::<policy::PodDisruptionBudget>::new(budget.clone());
+    new.edit().status().disruptions_allowed().set(allowed - 1);
+    new.edit().status().disrupted_pods().insert(pod, metadata::now());
+    new.edit().metadata().resource_version().clear();
+    Ok(new.into_value())
 }

@@ -3,16 +3,20 @@
 use crate::nodes::agent::Nodes;
 use crate::objects::Objects;
 use crate::run_action::{Action, Call};
+use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
+use coracle_fields::core::v1::Pod;
+use coracle_fields::metrics::v1beta1::{ContainerMetrics, NodeMetrics, PodMetrics};
+use coracle_fields::{Schema as _, make};
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -108,8 +112,8 @@ impl ResourceMetrics {
         if name.is_none() {
             self.kept.lock().retain(|kept, _| wanted.iter().any(|node| node.meta.name == *kept));
         }
-        let labels: HashMap<&str, Value> =
-            wanted.iter().map(|node| (node.meta.name.as_str(), json!(node.meta.labels))).collect();
+        let labels: HashMap<&str, &Labels> =
+            wanted.iter().map(|node| (node.meta.name.as_str(), &node.meta.labels)).collect();
         let summaries = self.summaries(wanted.iter().map(|node| node.meta.name.clone()).collect()).await;
         Ok(summaries
             .iter()
@@ -135,8 +139,7 @@ impl ResourceMetrics {
             .collect();
         let mut on: Vec<String> = pods
             .values()
-            .filter_map(|pod| pod.value()["spec"]["nodeName"].as_str().map(str::to_owned))
-            .filter(|node| !node.is_empty())
+            .filter_map(|pod| pod.doc().view::<Pod>().spec().node_name().filled().map(str::to_owned))
             .collect();
         on.sort();
         on.dedup();
@@ -150,52 +153,65 @@ impl ResourceMetrics {
                     of["name"].as_str().unwrap_or_default()
                 );
                 if let Some(pod) = pods.get(&key) {
-                    found.extend(pod_metrics(figures, &json!(pod.meta.labels)));
+                    found.extend(pod_metrics(figures, &pod.meta.labels));
                 }
             }
         }
-        found.sort_by_key(|pod| {
-            pod["metadata"]["namespace"].to_string() + &pod["metadata"]["name"].to_string()
+        found.sort_by_cached_key(|pod| {
+            let meta = PodMetrics::of(pod).metadata();
+            (meta.namespace().text().to_owned(), meta.name().text().to_owned())
         });
         Ok(found)
     }
 }
 
-/// `{cpu, memory}` of figures that have both.
-fn amounts(figures: &Value) -> Option<(Value, &str)> {
+/// Labels of a node or pod.
+type Labels = BTreeMap<String, String>;
+
+/// `{cpu, memory}` of figures that have both, and their time.
+fn amounts(figures: &Value) -> Option<([(&'static str, String); 2], &str)> {
     let cpu = figures["cpu"]["usageNanoCores"].as_u64()?;
     let memory = figures["memory"]["workingSetBytes"].as_u64()?;
-    let usage = json!({"cpu": format!("{cpu}n"), "memory": format!("{}Ki", memory / 1024)});
+    let usage = [("cpu", format!("{cpu}n")), ("memory", format!("{}Ki", memory / 1024))];
     Some((usage, figures["cpu"]["time"].as_str().unwrap_or_default()))
 }
 
-fn node_metrics(name: &str, figures: &Value, labels: &Value) -> Option<Value> {
+fn node_metrics(name: &str, figures: &Value, labels: &Labels) -> Option<Value> {
     let (usage, time) = amounts(figures)?;
-    Some(json!({
-        "kind": "NodeMetrics", "apiVersion": format!("{GROUP}/{VERSION}"),
-        "metadata": {"name": name, "creationTimestamp": time, "labels": labels},
-        "timestamp": time, "window": WINDOW, "usage": usage,
-    }))
+    let made = make!(NodeMetrics {
+        metadata: { name, creation_timestamp: time, labels },
+        timestamp: time,
+        window: WINDOW,
+        usage,
+    });
+    Some(made.into_value())
 }
 
-fn pod_metrics(figures: &Value, labels: &Value) -> Option<Value> {
+fn pod_metrics(figures: &Value, labels: &Labels) -> Option<Value> {
     let mut newest = "";
     let mut containers = Vec::new();
     for container in figures["containers"].as_array()? {
         // A pod of which a container has no figures yet would look smaller than it is.
         let (usage, time) = amounts(container)?;
         newest = newest.max(time);
-        containers.push(json!({"name": container["name"], "usage": usage}));
+        containers.push(make!(part ContainerMetrics { name: container["name"].as_str(), usage }));
     }
     if containers.is_empty() {
         return None;
     }
     let of = &figures["podRef"];
-    Some(json!({
-        "kind": "PodMetrics", "apiVersion": format!("{GROUP}/{VERSION}"),
-        "metadata": {"name": of["name"], "namespace": of["namespace"], "creationTimestamp": newest, "labels": labels},
-        "timestamp": newest, "window": WINDOW, "containers": containers,
-    }))
+    let made = make!(PodMetrics {
+        metadata: {
+            name: of["name"].as_str(),
+            namespace: of["namespace"].as_str(),
+            creation_timestamp: newest,
+            labels,
+        },
+        timestamp: newest,
+        window: WINDOW,
+        containers,
+    });
+    Some(made.into_value())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -245,13 +261,14 @@ mod tests {
     #[test]
     fn figures_become_metrics() {
         let used = |cpu: Value| json!({"name": "c", "cpu": {"time": "T", "usageNanoCores": cpu}, "memory": {"workingSetBytes": 2048}});
-        let node = node_metrics("n", &used(json!(5)), &json!({"a": "b"})).unwrap();
+        let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
+        let node = node_metrics("n", &used(json!(5)), &labels).unwrap();
         assert_eq!(node["usage"], json!({"cpu": "5n", "memory": "2Ki"}));
         assert_eq!((&node["metadata"]["labels"]["a"], &node["timestamp"]), (&json!("b"), &json!("T")));
         let pod = |containers: Value| {
             pod_metrics(
                 &json!({"podRef": {"name": "p", "namespace": "s"}, "containers": containers}),
-                &json!({}),
+                &BTreeMap::new(),
             )
         };
         let one = pod(json!([used(json!(5))])).unwrap();

@@ -9,6 +9,14 @@ use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_client::user::User;
+use coracle_fields::authentication::v1::{
+    SelfSubjectReviewStatus, TokenReview, TokenReviewSpec, TokenReviewStatus,
+};
+use coracle_fields::authorization::v1::{
+    FieldSelectorAttributes, NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview,
+    SelfSubjectRulesReview, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
+use coracle_fields::{List, Made, Schema as _, Text, View, make};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -55,130 +63,145 @@ impl Action for Reviewer {
 
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let mut review = call.body;
-        let spec = review["spec"].clone();
-        review["kind"] = json!(call.kind.kind);
-        review["apiVersion"] = json!(call.kind.api_version());
-        if !review["metadata"].is_object() {
-            review["metadata"] = json!({});
-        }
-        review["status"] = match self.review {
+        let status = match self.review {
             Review::SelfAccess => {
-                access(self.authz.as_ref(), call.user, &spec, "SelfSubjectAccessReview").await?
+                let spec = SelfSubjectAccessReview::of(&review).spec();
+                let asked = (spec.resource_attributes(), spec.non_resource_attributes());
+                access(self.authz.as_ref(), call.user, asked, "SelfSubjectAccessReview").await?.into_value()
             }
             Review::Access => {
-                access(self.authz.as_ref(), &subject(&spec)?, &spec, "SubjectAccessReview").await?
+                let spec = SubjectAccessReview::of(&review).spec();
+                let asked = (spec.resource_attributes(), spec.non_resource_attributes());
+                let user = subject(spec)?;
+                access(self.authz.as_ref(), &user, asked, "SubjectAccessReview").await?.into_value()
             }
             Review::LocalAccess => {
-                let asked = spec["resourceAttributes"]["namespace"].as_str().unwrap_or_default();
-                if asked != call.namespace {
+                let spec = SubjectAccessReview::of(&review).spec();
+                let asked = (spec.resource_attributes(), spec.non_resource_attributes());
+                if asked.0.namespace() != call.namespace {
                     return Err(ApiError::bad_request(format!(
                         "spec.resourceAttributes.namespace must match namespace: {}",
                         call.namespace
                     )));
                 }
-                access(self.authz.as_ref(), &subject(&spec)?, &spec, "LocalSubjectAccessReview").await?
+                let user = subject(spec)?;
+                access(self.authz.as_ref(), &user, asked, "LocalSubjectAccessReview").await?.into_value()
             }
             Review::SelfRules => {
-                let namespace = spec["namespace"].as_str().unwrap_or_default();
+                let namespace = SelfSubjectRulesReview::of(&review).spec().namespace().text();
                 if namespace.is_empty() {
                     return Err(ApiError::bad_request("no namespace on request"));
                 }
                 rules(&self.authz.rules(call.user, namespace))
             }
-            Review::SelfSubject => json!({"userInfo": call.user.info()}),
-            Review::Token => self.token(&spec).await?,
+            Review::SelfSubject => {
+                let user_info = Made::new(call.user.info());
+                make!(part SelfSubjectReviewStatus { user_info }).into_value()
+            }
+            Review::Token => self.token(TokenReview::of(&review).spec()).await?.into_value(),
         };
+        // All reviews have their status where this one has it.
+        let mut root = SubjectAccessReview::edit(&mut review);
+        root.kind().set(&call.kind.kind);
+        root.api_version().set(call.kind.api_version());
+        root.metadata().section();
+        root.status().put(status);
         Ok(Reply::Value(201, review))
     }
 }
 
 impl Reviewer {
-    async fn token(&self, spec: &Value) -> Result<Value, ApiError> {
-        let token = spec["token"].as_str().unwrap_or_default();
+    async fn token(&self, spec: View<'_, TokenReviewSpec>) -> Result<Made<TokenReviewStatus>, ApiError> {
+        let token = spec.token().text();
         if token.is_empty() {
             return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
         }
-        let audiences: Vec<String> = spec["audiences"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|a| a.as_str().map(str::to_owned))
-            .collect();
+        let audiences = list(spec.audiences());
         Ok(match self.authn.token(token, &audiences).await {
             Ok(known) => {
-                let mut status = json!({"authenticated": true, "user": known.user.info()});
-                if !audiences.is_empty() {
-                    let shared: Vec<_> = known.audiences.iter().filter(|a| audiences.contains(a)).collect();
-                    status["audiences"] = json!(shared);
-                }
+                let shared: Vec<_> = known.audiences.iter().filter(|a| audiences.contains(a)).collect();
+                make!(part TokenReviewStatus {
+                    authenticated: true,
+                    user: Made::new(known.user.info()),
+                    audiences: Some(shared).filter(|_| !audiences.is_empty()),
+                })
+            }
+            Err(why) => {
+                let mut status =
+                    make!(part TokenReviewStatus { authenticated: false, error: why.to_string() });
+                status.edit().user().section();
                 status
             }
-            Err(why) => json!({"authenticated": false, "user": {}, "error": why.to_string()}),
         })
     }
 }
 
-fn subject(spec: &Value) -> Result<User, ApiError> {
-    let list = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
-    };
-    let (name, groups) = (spec["user"].as_str().unwrap_or_default(), list(&spec["groups"]));
+fn list(texts: View<'_, List<Text>>) -> Vec<String> {
+    texts.items().filter_map(|text| text.get().map(str::to_owned)).collect()
+}
+
+fn subject(spec: View<'_, SubjectAccessReviewSpec>) -> Result<User, ApiError> {
+    let (name, groups) = (spec.user().text(), list(spec.groups()));
     if name.is_empty() && groups.is_empty() {
         let cause =
             FieldError::invalid("spec.user", &json!(""), "at least one of user or group must be specified");
         return Err(ApiError::invalid("authorization.k8s.io", "SubjectAccessReview", "", vec![cause]));
     }
-    let extra = spec["extra"].as_object().into_iter().flatten();
-    let extra = extra.map(|(k, v)| (k.to_lowercase(), list(v))).collect();
-    Ok(User { name: name.into(), groups, uid: spec["uid"].as_str().unwrap_or_default().into(), extra })
+    let extra = spec.extra().entries().map(|(key, values)| (key.to_lowercase(), list(values))).collect();
+    Ok(User { name: name.into(), groups, uid: spec.uid().text().into(), extra })
 }
 
-async fn access(authz: &dyn Authorizer, user: &User, spec: &Value, kind: &str) -> Result<Value, ApiError> {
-    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let verb = |value: &Value| Verb::from(value.as_str().unwrap_or_default());
-    let request = match (resource.is_null(), path.is_null()) {
-        (false, true) => RequestInfo {
+/// What a review asks for: a resource or a path.
+type Asked<'a> = (View<'a, ResourceAttributes>, View<'a, NonResourceAttributes>);
+
+async fn access(
+    authz: &dyn Authorizer,
+    user: &User,
+    (resource, path): Asked<'_>,
+    kind: &str,
+) -> Result<Made<SubjectAccessReviewStatus>, ApiError> {
+    let request = match (resource.is_set(), path.is_set()) {
+        (true, false) => RequestInfo {
             is_resource: true,
-            verb: verb(&resource["verb"]),
-            group: text(&resource["group"]),
-            version: text(&resource["version"]),
-            namespace: text(&resource["namespace"]),
-            resource: text(&resource["resource"]),
-            subresource: text(&resource["subresource"]),
-            name: text(&resource["name"]),
-            selected: selected(&resource["fieldSelector"]),
+            verb: Verb::from(resource.verb().text()),
+            group: resource.group().text().to_owned(),
+            version: resource.version().text().to_owned(),
+            namespace: resource.namespace().text().to_owned(),
+            resource: resource.resource().text().to_owned(),
+            subresource: resource.subresource().text().to_owned(),
+            name: resource.name().text().to_owned(),
+            selected: selected(resource.field_selector()),
             ..RequestInfo::default()
         },
-        (true, false) => {
-            RequestInfo { verb: verb(&path["verb"]), path: text(&path["path"]), ..RequestInfo::default() }
-        }
-        (true, true) => {
+        (false, true) => RequestInfo {
+            verb: Verb::from(path.verb().text()),
+            path: path.path().text().to_owned(),
+            ..RequestInfo::default()
+        },
+        (false, false) => {
             let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            let cause = FieldError::invalid("spec.resourceAttributes", resource, why);
+            let cause = FieldError::invalid("spec.resourceAttributes", &resource.as_value(), why);
             return Err(ApiError::invalid("authorization.k8s.io", kind, "", vec![cause]));
         }
-        (false, false) => {
+        (true, true) => {
             let why = "cannot be specified in combination with resourceAttributes";
-            let cause = FieldError::invalid("spec.nonResourceAttributes", path, why);
+            let cause = FieldError::invalid("spec.nonResourceAttributes", &path.as_value(), why);
             return Err(ApiError::invalid("authorization.k8s.io", kind, "", vec![cause]));
         }
     };
-    Ok(match authz.authorize(user, &request).await {
-        Decision::Allow => json!({"allowed": true}),
-        Decision::Deny(why) => json!({"allowed": false, "denied": true, "reason": why}),
-        Decision::NoOpinion(why) if why.is_empty() => json!({"allowed": false}),
-        Decision::NoOpinion(why) => json!({"allowed": false, "reason": why}),
-    })
+    let (allowed, denied, reason) = match authz.authorize(user, &request).await {
+        Decision::Allow => (true, None, None),
+        Decision::Deny(why) => (false, Some(true), Some(why)),
+        Decision::NoOpinion(why) => (false, None, Some(why).filter(|why| !why.is_empty())),
+    };
+    Ok(make!(part SubjectAccessReviewStatus { allowed, denied, reason }))
 }
 
 /// The terms of a review's field selector that ask for one value.
-fn selected(selector: &Value) -> Vec<(String, String)> {
-    let terms = selector["requirements"].as_array().into_iter().flatten();
-    let terms =
-        terms.filter(|t| t["operator"] == "In" && t["values"].as_array().is_some_and(|v| v.len() == 1));
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    terms.map(|t| (text(&t["key"]), text(&t["values"][0]))).collect()
+fn selected(selector: View<'_, FieldSelectorAttributes>) -> Vec<(String, String)> {
+    let terms = selector.requirements().items();
+    let terms = terms.filter(|term| term.operator() == "In" && term.values().len() == 1);
+    terms.map(|term| (term.key().text().to_owned(), term.values().nth(0).text().to_owned())).collect()
 }
 
 fn rules(rules: &Rules) -> Value {

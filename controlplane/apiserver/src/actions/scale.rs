@@ -7,6 +7,8 @@ use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_client::pipeline::Target;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Schema as _, autoscaling_v1};
 use coracle_kinds::registry::custom;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::registry::scale::{custom_paths, of_value};
@@ -59,28 +61,27 @@ impl Projection for Replicas<'_> {
     }
 
     fn merge(&self, object: &Value, scale: &Value) -> Result<Value, ApiError> {
-        let replicas = check(object["metadata"]["name"].as_str().unwrap_or_default(), scale)?;
+        let replicas = check(PartialObjectMetadata::of(object).metadata().name().text(), scale)?;
         let mut new = object.clone();
         match custom_paths(self.0) {
             Some(paths) => custom::put(&mut new, &paths.spec, json!(replicas)),
-            None => new["spec"]["replicas"] = json!(replicas),
+            // Built-in kinds have it where the Scale has it.
+            None => autoscaling_v1::Scale::edit(&mut new).spec().replicas().set(replicas),
         }
-        if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty()) {
-            new["metadata"]["resourceVersion"] = json!(version);
-        } else if let Some(meta) = new["metadata"].as_object_mut() {
-            meta.remove("resourceVersion");
-        }
+        let version = autoscaling_v1::Scale::of(scale).metadata().resource_version().filled();
+        PartialObjectMetadata::edit(&mut new).metadata().resource_version().set(version);
         Ok(new)
     }
 }
 
 fn check(name: &str, scale: &Value) -> Result<i64, ApiError> {
-    let replicas = &scale["spec"]["replicas"];
-    let number = if replicas.is_null() { Some(0) } else { replicas.as_i64() };
+    let replicas = autoscaling_v1::Scale::of(scale).spec().replicas();
+    let number = if replicas.is_set() { replicas.int() } else { Some(0) };
     match number {
         Some(n) if n >= 0 => Ok(n),
         _ => {
-            let cause = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
+            let why = "must be greater than or equal to 0";
+            let cause = FieldError::invalid("spec.replicas", &replicas.as_value(), why);
             Err(ApiError::invalid("autoscaling", "Scale", name, vec![cause]))
         }
     }

@@ -8,6 +8,10 @@ use crate::metadata;
 use crate::objects::store_failed;
 use crate::service_ranges::{Range, ServiceRanges};
 use async_trait::async_trait;
+use coracle_cli::causes;
+use coracle_fields::core::v1::{Service, ServicePort, ServiceSpec};
+use coracle_fields::networking::v1::IPAddress;
+use coracle_fields::{Schema as _, View, make};
 use coracle_kinds::object::limits::{Limits, stored_bytes};
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::{Durability, StoreError, Write};
@@ -31,22 +35,23 @@ impl ServiceAddresses {
     }
 }
 
-fn is(value: &Value, types: &[&str]) -> bool {
-    value["spec"]["type"].as_str().is_none_or(|t| types.contains(&t))
+fn spec(service: &Value) -> View<'_, ServiceSpec> {
+    Service::of(service).spec()
 }
 
 fn wants_address(service: &Value) -> bool {
-    is(service, &["ClusterIP", "NodePort", "LoadBalancer"]) && service["spec"]["clusterIP"] != "None"
+    let of_type =
+        matches!(spec(service).type_().get(), None | Some("ClusterIP" | "NodePort" | "LoadBalancer"));
+    of_type && spec(service).cluster_ip() != "None"
 }
 
 fn wants_ports(service: &Value) -> bool {
-    matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer"))
+    matches!(spec(service).type_().text(), "NodePort" | "LoadBalancer")
 }
 
 fn addresses(service: &Value) -> Vec<String> {
-    let list = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
-    let mut all: Vec<String> = list.filter_map(|ip| ip.as_str().map(str::to_owned)).collect();
-    if let (true, Some(ip)) = (all.is_empty(), service["spec"]["clusterIP"].as_str()) {
+    let mut all: Vec<String> = spec(service).cluster_ips().texts().map(str::to_owned).collect();
+    if let (true, Some(ip)) = (all.is_empty(), spec(service).cluster_ip().get()) {
         all.push(ip.to_owned());
     }
     all.retain(|ip| !ip.is_empty() && ip != "None");
@@ -54,10 +59,10 @@ fn addresses(service: &Value) -> Vec<String> {
 }
 
 fn ports(service: &Value) -> Vec<u16> {
-    let list = service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"]);
-    let extra = std::iter::once(&service["spec"]["healthCheckNodePort"]);
-    let mut all: Vec<u16> =
-        list.chain(extra).filter_map(Value::as_u64).filter_map(|p| u16::try_from(p).ok()).collect();
+    let list = spec(service).ports().items().map(|port| port.node_port());
+    let extra = std::iter::once(spec(service).health_check_node_port());
+    let numbers = list.chain(extra).filter_map(|port| port.int());
+    let mut all: Vec<u16> = numbers.filter_map(|port| u16::try_from(port).ok()).collect();
     all.retain(|p| *p != 0);
     // One port may serve TCP and UDP.
     all.sort_unstable();
@@ -66,7 +71,7 @@ fn ports(service: &Value) -> Vec<u16> {
 }
 
 fn invalid(service: &Value, cause: FieldError) -> ApiError {
-    ApiError::invalid("", "Service", service["metadata"]["name"].as_str().unwrap_or_default(), vec![cause])
+    ApiError::invalid("", "Service", Service::of(service).metadata().name().text(), vec![cause])
 }
 
 impl ServiceAddresses {
@@ -81,11 +86,11 @@ impl ServiceAddresses {
         service: &mut Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, ApiError> {
-        if service["spec"]["clusterIP"] == "None" {
-            service["spec"]["clusterIPs"] = json!(["None"]);
+        if spec(service).cluster_ip() == "None" {
+            Service::edit(service).spec().cluster_ips().set(["None"]);
         }
         if let Err(causes) = service_families::default_families(service, old, &self.families()) {
-            let name = service["metadata"]["name"].as_str().unwrap_or_default();
+            let name = Service::of(service).metadata().name().text();
             return Err(ApiError::invalid("", "Service", name, causes));
         }
         if !wants_address(service) {
@@ -94,7 +99,7 @@ impl ServiceAddresses {
         let held = old.map(addresses).unwrap_or_default();
         let mut all = addresses(service);
         let mut taken = Vec::new();
-        let families = service["spec"]["ipFamilies"].as_array().cloned().unwrap_or_default();
+        let families: Vec<String> = spec(service).ip_families().texts().map(str::to_owned).collect();
         for (i, family) in families.iter().enumerate() {
             let asked = all.get(i).filter(|ip| !held.contains(ip));
             let outcome = match asked {
@@ -115,8 +120,8 @@ impl ServiceAddresses {
                 }
             }
         }
-        service["spec"]["clusterIP"] = json!(all.first());
-        service["spec"]["clusterIPs"] = json!(all);
+        Service::edit(service).spec().cluster_ip().set(all.first());
+        Service::edit(service).spec().cluster_ips().set(all);
         Ok(taken)
     }
 
@@ -127,9 +132,9 @@ impl ServiceAddresses {
         service: &Value,
     ) -> Result<(), ApiError> {
         let refuse = |why: &str| {
-            let list = &service["spec"]["clusterIPs"];
+            let list = spec(service).cluster_ips().as_value();
             let why = format!("failed to allocate IP {text}: {why}");
-            Err(invalid(service, FieldError::invalid("spec.clusterIPs", list, &why)))
+            Err(invalid(service, FieldError::invalid("spec.clusterIPs", &list, &why)))
         };
         let range = |ip: IpAddr| self.ranges.iter().find(|range| range.contains(ip));
         let Some((ip, range)) = text.parse().ok().and_then(|ip| Some((ip, range(ip)?))) else {
@@ -150,7 +155,7 @@ impl ServiceAddresses {
     async fn pick_address(
         &self,
         allocator: &Allocator<'_>,
-        family: &Value,
+        family: &str,
         service: &Value,
     ) -> Result<String, ApiError> {
         let fits = |range: &&Range| range.base.is_ipv4() == (family == "IPv4");
@@ -198,20 +203,20 @@ async fn fill_ports(
     taken: &mut Vec<u16>,
 ) -> Result<(), ApiError> {
     let name = metadata_key(service);
-    let allocates = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
-    let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
+    let allocates = spec(service).allocate_load_balancer_node_ports().get() != Some(false);
+    let count = spec(service).ports().len();
     for i in 0..count {
-        let asked = service["spec"]["ports"][i]["nodePort"].as_u64().unwrap_or(0) as u16;
+        let asked = spec(service).ports().nth(i).node_port().or(0);
         if asked == 0 && !allocates {
             continue;
         }
         let port = if asked == 0 {
             // The same port number in another protocol shares its node port.
-            let twin = (0..i).find(|j| {
-                let (a, b) = (&service["spec"]["ports"][*j], &service["spec"]["ports"][i]);
-                a["port"] == b["port"] && a["protocol"] != b["protocol"]
+            let own = spec(service).ports().nth(i);
+            let twin = spec(service).ports().items().take(i).find(|other| {
+                other.port().int() == own.port().int() && other.protocol().text() != own.protocol().text()
             });
-            match twin.and_then(|j| service["spec"]["ports"][j]["nodePort"].as_u64()) {
+            match twin.and_then(|twin| twin.node_port().int()) {
                 Some(port) => port as u16,
                 None => {
                     let port = allocator.pick_port(&name, taken).await?;
@@ -220,10 +225,11 @@ async fn fill_ports(
                 }
             }
         } else {
-            if !held.contains(&asked) && !taken.contains(&asked) {
-                let refusal = if !PORTS.contains(&asked) {
+            let port = u16::try_from(asked).unwrap_or_default();
+            if !held.contains(&port) && !taken.contains(&port) {
+                let refusal = if !PORTS.contains(&port) {
                     Some("provided port is not in the valid range. The range of valid ports is 30000-32767")
-                } else if !allocator.port(asked, &name).await? {
+                } else if !allocator.port(port, &name).await? {
                     Some("provided port is already allocated")
                 } else {
                     None
@@ -232,18 +238,21 @@ async fn fill_ports(
                     let field = format!("spec.ports[{i}].nodePort");
                     return Err(invalid(service, FieldError::invalid(field, &json!(asked), why)));
                 }
-                taken.push(asked);
+                taken.push(port);
             }
-            asked
+            port
         };
-        service["spec"]["ports"][i]["nodePort"] = json!(port);
+        let mut root = Service::edit(service);
+        if let Some(item) = root.spec().ports().list_mut().and_then(|ports| ports.get_mut(i)) {
+            ServicePort::edit(item).node_port().set(port);
+        }
     }
-    let local =
-        service["spec"]["type"] == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
-    let asked = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) as u16;
+    let of = spec(service);
+    let local = of.type_() == "LoadBalancer" && of.external_traffic_policy() == "Local";
+    let asked = u16::try_from(of.health_check_node_port().or(0)).unwrap_or_default();
     if local && asked == 0 {
         let port = allocator.pick_port(&name, taken).await?;
-        service["spec"]["healthCheckNodePort"] = json!(port);
+        Service::edit(service).spec().health_check_node_port().set(port);
         taken.push(port);
     } else if local && !held.contains(&asked) {
         if taken.contains(&asked) || !allocator.port(asked, &name).await? {
@@ -257,8 +266,8 @@ async fn fill_ports(
 }
 
 fn metadata_key(service: &Value) -> String {
-    let meta = &service["metadata"];
-    format!("{}/{}", meta["namespace"].as_str().unwrap_or(""), meta["name"].as_str().unwrap_or(""))
+    let meta = Service::of(service).metadata();
+    format!("{}/{}", meta.namespace().text(), meta.name().text())
 }
 
 /// Allocates keys in the store; a dry run only checks them.
@@ -273,16 +282,25 @@ impl Allocator<'_> {
         let resource = self.context.registry.resource("networking.k8s.io", "v1", "ipaddresses");
         let kind = resource.ok_or_else(ApiError::no_such_path)?;
         let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
-        let mut object = json!({
-            "metadata": {
-                "name": ip.to_string(),
-                "labels": {"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"},
+        let meta = Service::of(service).metadata();
+        let object = make!(IPAddress {
+            metadata: {
+                name: ip.to_string(),
+                labels: [
+                    ("ipaddress.kubernetes.io/ip-family", family),
+                    ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"),
+                ],
             },
-            "spec": {"parentRef": {
-                "group": "", "resource": "services",
-                "namespace": service["metadata"]["namespace"], "name": service["metadata"]["name"],
-            }},
+            spec: {
+                parent_ref: {
+                    group: "",
+                    resource: "services",
+                    namespace: meta.namespace(),
+                    name: meta.name(),
+                },
+            },
         });
+        let mut object = object.into_value();
         metadata::begin(&kind, "", &mut object);
         let key = kind.key("", &ip.to_string());
         let bytes = stored_bytes(&object, &Limits::USUAL).map_err(ApiError::internal)?;
@@ -351,7 +369,7 @@ async fn free(context: HookContext<'_>, addresses: &[String], ports: &[u16]) {
         let Ok(Some(there)) = context.store.get(&key).await else { continue };
         let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
         if let Err(error) = context.store.write(write).await {
-            tracing::warn!(%error, "releasing a Service address failed; the repair loop will release it");
+            tracing::warn!(error = %causes::chain(&error), "releasing a Service address failed; the repair loop will release it");
         }
     }
 }
@@ -380,8 +398,8 @@ impl Hook for ServiceAddresses {
     ) -> Result<(), ApiError> {
         let held = addresses(old);
         if wants_address(object) && addresses(object).is_empty() && !held.is_empty() {
-            object["spec"]["clusterIP"] = old["spec"]["clusterIP"].clone();
-            object["spec"]["clusterIPs"] = old["spec"]["clusterIPs"].clone();
+            Service::edit(object).spec().cluster_ip().set(spec(old).cluster_ip());
+            Service::edit(object).spec().cluster_ips().set(spec(old).cluster_ips());
         }
         self.allocate_all(&Allocator { context, dry_run }, object, Some(old)).await
     }

@@ -1,5 +1,7 @@
 //! Computes the IP families of a Service from its spec, its previous spec and the families of the cluster. Pure.
 
+use coracle_fields::core::v1::Service;
+use coracle_fields::{List, Schema as _, Text, View};
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 
@@ -7,9 +9,8 @@ const POLICY: &str = "spec.ipFamilyPolicy";
 const SINGLE: &str = "SingleStack";
 const REQUIRE: &str = "RequireDualStack";
 
-fn texts(service: &Value, field: &str) -> Vec<String> {
-    let list = service["spec"][field].as_array().into_iter().flatten();
-    list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+fn texts(list: View<'_, List<Text>>) -> Vec<String> {
+    list.items().filter_map(|item| item.get().map(str::to_owned)).collect()
 }
 
 fn family(address: &str) -> &'static str {
@@ -28,24 +29,23 @@ pub fn default_families(
     old: Option<&Value>,
     configured: &[&str],
 ) -> Result<(), Vec<FieldError>> {
-    if service["spec"]["type"] == "ExternalName" {
+    let spec = Service::of(service).spec();
+    if spec.type_() == "ExternalName" {
         return Ok(());
     }
-    let headless = service["spec"]["clusterIP"] == "None";
-    let free = headless && service["spec"]["selector"].as_object().is_none_or(serde_json::Map::is_empty);
-    let before = old.map(|old| &old["spec"]["ipFamilyPolicy"]).filter(|policy| policy.is_string());
-    if service["spec"]["ipFamilyPolicy"].is_null() {
-        service["spec"]["ipFamilyPolicy"] = match before {
-            Some(policy) => policy.clone(),
-            None => json!(if free { REQUIRE } else { SINGLE }),
-        };
-    }
-    let policy = service["spec"]["ipFamilyPolicy"].clone();
-    let (mut ips, mut families) = (texts(service, "clusterIPs"), texts(service, "ipFamilies"));
+    let headless = spec.cluster_ip() == "None";
+    let free = headless && spec.selector().entries().next().is_none();
+    let old = old.map(|old| Service::of(old).spec());
+    let before = old.and_then(|old| old.ip_family_policy().get());
+    let policy = spec.ip_family_policy().get().or(before);
+    let policy = policy.unwrap_or(if free { REQUIRE } else { SINGLE }).to_owned();
+    let (mut ips, mut families) = (texts(spec.cluster_ips()), texts(spec.ip_families()));
+    let has_ips = spec.cluster_ips().is_set();
+    let shown = json!(policy);
     let mut refused = Vec::new();
-    let mut refuse = |why: &str| refused.push(FieldError::invalid(POLICY, &policy, why));
+    let mut refuse = |why: &str| refused.push(FieldError::invalid(POLICY, &shown, why));
     if let Some(old) = old {
-        let (old_ips, old_families) = (texts(old, "clusterIPs"), texts(old, "ipFamilies"));
+        let (old_ips, old_families) = (texts(old.cluster_ips()), texts(old.ip_families()));
         if policy == SINGLE {
             if ips == old_ips {
                 ips.truncate(1);
@@ -82,7 +82,7 @@ pub fn default_families(
     if !free {
         if policy == REQUIRE && configured.len() < 2 {
             let why = "this cluster is not configured for dual-stack services";
-            refused.push(FieldError::invalid(POLICY, &policy, why));
+            refused.push(FieldError::invalid(POLICY, &shown, why));
         }
         for (at, family) in
             families.iter().enumerate().filter(|(_, family)| !configured.contains(&family.as_str()))
@@ -99,14 +99,17 @@ pub fn default_families(
     }
     // A Service that prefers both is left as it was until somebody changes it.
     let kept = old.is_some_and(|old| {
-        policy == "PreferDualStack" && before == Some(&policy) && texts(old, "ipFamilies") == families
+        policy == "PreferDualStack" && before == Some(policy.as_str()) && texts(old.ip_families()) == families
     });
     if policy != SINGLE && families.len() == 1 && (free || configured.len() == 2) && !kept {
         families.push(other(&families[0]).to_owned());
     }
-    service["spec"]["ipFamilies"] = json!(families);
-    if service["spec"]["clusterIPs"].is_array() {
-        service["spec"]["clusterIPs"] = json!(ips);
+    let mut service = Service::edit(service);
+    let mut spec = service.spec();
+    spec.ip_family_policy().set(policy);
+    spec.ip_families().set(families);
+    if has_ips {
+        spec.cluster_ips().set(ips);
     }
     Ok(())
 }
@@ -128,8 +131,8 @@ mod tests {
         let old = old.map(|spec| json!({"spec": spec}));
         match default_families(&mut service, old.as_ref(), configured) {
             Ok(()) => {
-                let policy = service["spec"]["ipFamilyPolicy"].as_str().unwrap_or_default();
-                format!("{policy} {}", texts(&service, "ipFamilies").join(" "))
+                let spec = Service::of(&service).spec();
+                format!("{} {}", spec.ip_family_policy().text(), texts(spec.ip_families()).join(" "))
             }
             Err(refused) => refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         }

@@ -1,8 +1,13 @@
 //! `/token`: short-lived tokens for service accounts.
 
 use crate::run_action::{Action, Call};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
+use coracle_fields::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestStatus};
+use coracle_fields::core::v1::Pod;
+use coracle_fields::meta::ObjectMeta;
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_pki::service_account::{Bound, Claims, Keys, Kubernetes};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
@@ -22,17 +27,13 @@ pub struct Token {
 #[async_trait]
 impl Action for Token {
     fn set_defaults(&self, request: &mut Value) {
-        let seconds = &mut request["spec"]["expirationSeconds"];
-        if seconds.is_null() {
-            *seconds = json!(USUAL);
-        }
+        TokenRequest::edit(request).spec().expiration_seconds().default(USUAL);
     }
 
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let account = call.api.objects.get(call.kind, call.namespace, call.name).await?;
-        let mut request = call.body.clone();
-        let spec = &mut request["spec"];
-        let seconds = match spec["expirationSeconds"].as_i64() {
+        let mut request = Made::<TokenRequest>::new(call.body.clone());
+        let seconds = match request.view().spec().expiration_seconds().int() {
             None | Some(0) => USUAL,
             Some(n) if n < SHORTEST => {
                 let why = "may not specify a duration less than 10 minutes";
@@ -44,13 +45,13 @@ impl Action for Token {
             }
             Some(n) => n,
         };
-        spec["expirationSeconds"] = json!(seconds);
-        if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
-            spec["audiences"] = json!(self.keys.issuers);
+        request.edit().spec().expiration_seconds().set(seconds);
+        if request.view().spec().audiences().is_empty() {
+            request.edit().spec().audiences().set(&self.keys.issuers);
         }
-        let audiences = spec["audiences"].as_array().into_iter().flatten();
-        let audiences: Vec<String> = audiences.filter_map(|a| a.as_str().map(str::to_owned)).collect();
-        let (pod, secret, node) = bound_to(&call, &spec["boundObjectRef"], seconds)?;
+        let spec = request.view().spec();
+        let audiences: Vec<String> = spec.audiences().texts().map(str::to_owned).collect();
+        let (pod, secret, node) = bound_to(&call, spec.bound_object_ref(), seconds)?;
         let now = jiff::Timestamp::now().as_second();
         let claims = Claims {
             aud: audiences,
@@ -70,13 +71,19 @@ impl Action for Token {
         };
         let token = self.keys.sign(&claims).map_err(ApiError::internal)?;
         let expires = jiff::Timestamp::from_second(claims.exp).map_err(ApiError::internal)?;
-        request["kind"] = json!("TokenRequest");
-        request["apiVersion"] = json!("authentication.k8s.io/v1");
-        request["metadata"] = json!({
-            "name": call.name, "namespace": call.namespace, "creationTimestamp": crate::metadata::now(),
-        });
-        request["status"] = json!({"token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
-        Ok(Reply::Value(201, request))
+        let mut root = request.edit();
+        root.kind().set("TokenRequest");
+        root.api_version().set("authentication.k8s.io/v1");
+        root.metadata().set(make!(part ObjectMeta {
+            name: call.name,
+            namespace: call.namespace,
+            creation_timestamp: crate::metadata::now(),
+        }));
+        root.status().set(make!(part TokenRequestStatus {
+            token,
+            expiration_timestamp: expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        }));
+        Ok(Reply::Value(201, request.into_value()))
     }
 }
 
@@ -87,16 +94,20 @@ fn refuse(name: &str, cause: FieldError) -> ApiError {
 type Binding = (Option<Bound>, Option<Bound>, Option<Bound>);
 
 /// The object a token is bound to; it must exist, with the uid that was named.
-fn bound_to(call: &Call<'_>, reference: &Value, _seconds: i64) -> Result<Binding, ApiError> {
-    if reference.is_null() {
+fn bound_to(
+    call: &Call<'_>,
+    reference: View<'_, BoundObjectReference>,
+    _seconds: i64,
+) -> Result<Binding, ApiError> {
+    if !reference.is_set() {
         return Ok((None, None, None));
     }
-    let name = reference["name"].as_str().unwrap_or_default();
+    let name = reference.name().text();
     let find = |plural: &str, namespace: &str| {
         let kind = call.api.objects.registry.resource("", "v1", plural).ok_or_else(ApiError::no_such_path)?;
         let object = call.api.objects.cached(&kind, namespace, name)?;
-        match reference["uid"].as_str() {
-            Some(uid) if !uid.is_empty() && uid != object.meta.uid => Err(ApiError::conflict(
+        match reference.uid().filled() {
+            Some(uid) if uid != object.meta.uid => Err(ApiError::conflict(
                 "",
                 plural,
                 name,
@@ -111,18 +122,19 @@ fn bound_to(call: &Call<'_>, reference: &Value, _seconds: i64) -> Result<Binding
         name: object.meta.name.clone(),
         uid: object.meta.uid.clone(),
     };
-    match reference["kind"].as_str() {
+    match reference.kind().get() {
         Some("Pod") => {
             let pod = find("pods", call.namespace)?;
-            let value = pod.value();
-            if value["spec"]["serviceAccountName"] != call.name {
+            let doc = pod.doc();
+            let spec = doc.view::<Pod>().spec();
+            if spec.service_account_name() != call.name {
                 let why = format!("pod \"{name}\" uses another service account");
                 return Err(ApiError::bad_request(format!(
                     "cannot bind token for serviceaccount \"{}\" to {why}",
                     call.name
                 )));
             }
-            let node = value["spec"]["nodeName"].as_str().and_then(|node| {
+            let node = spec.node_name().get().and_then(|node| {
                 let kind = call.api.objects.registry.resource("", "v1", "nodes")?;
                 call.api.objects.cached(&kind, "", node).ok()
             });

@@ -1,13 +1,14 @@
 //! AlwaysPullImages: sets `imagePullPolicy: Always`, so that a pod cannot use an image cached on the node without
 //! credentials for its registry.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Plugin, containers};
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::Pod;
 use coracle_proto::status::{ApiError, FieldError};
-use serde_json::{Value, json};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashSet;
-
-const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The plugin.
 pub struct AlwaysPullImages;
@@ -22,16 +23,16 @@ impl Plugin for AlwaysPullImages {
         if !concerns(at, pod) {
             return Ok(());
         }
-        for list in LISTS {
-            for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
-                container["imagePullPolicy"] = json!("Always");
+        let mut pod = Pod::edit(pod);
+        let mut spec = pod.spec();
+        spec.init_containers().each(|mut container| container.image_pull_policy().set("Always"));
+        spec.containers().each(|mut container| container.image_pull_policy().set("Always"));
+        spec.ephemeral_containers().each(|mut container| container.image_pull_policy().set("Always"));
+        spec.volumes().each(|mut volume| {
+            if volume.view().image().is_object() {
+                volume.image().pull_policy().set("Always");
             }
-        }
-        for volume in pod["spec"]["volumes"].as_array_mut().into_iter().flatten() {
-            if let Some(image) = volume.get_mut("image").filter(|image| image.is_object()) {
-                image["pullPolicy"] = json!("Always");
-            }
-        }
+        });
         Ok(())
     }
 
@@ -39,12 +40,12 @@ impl Plugin for AlwaysPullImages {
         if !concerns(at, pod) {
             return Ok(());
         }
-        for list in LISTS {
-            for (i, container) in pod["spec"][list].as_array().into_iter().flatten().enumerate() {
-                let policy = &container["imagePullPolicy"];
+        for (list, containers) in containers::lists(Pod::of(pod).spec()) {
+            for (i, container) in containers.items().enumerate() {
+                let policy = container.image_pull_policy();
                 if policy != "Always" {
                     let field = format!("spec.{list}[{i}].imagePullPolicy");
-                    let error = FieldError::unsupported(field.clone(), policy, &["Always"]);
+                    let error = FieldError::unsupported(field.clone(), &policy.as_value(), &["Always"]);
                     return Err(at.forbidden(format!("{field}: {}", error.message)));
                 }
             }
@@ -53,8 +54,8 @@ impl Plugin for AlwaysPullImages {
     }
 }
 
-fn images(pod: &Value) -> impl Iterator<Item = &Value> {
-    LISTS.iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten()).map(|c| &c["image"])
+fn images(pod: &Value) -> impl Iterator<Item = Cow<'_, Value>> {
+    containers::all(Pod::of(pod).spec()).map(|container| container.image().as_value())
 }
 
 fn concerns(at: &Attributes<'_>, pod: &Value) -> bool {
@@ -65,8 +66,8 @@ fn concerns(at: &Attributes<'_>, pod: &Value) -> bool {
         (Operation::Create, _) => true,
         // A change that brings no new image was admitted before.
         (Operation::Update, Some(old)) => {
-            let had: HashSet<&Value> = images(old).collect();
-            images(pod).any(|image| !had.contains(image))
+            let had: HashSet<Cow<'_, Value>> = images(old).collect();
+            images(pod).any(|image| !had.contains(&image))
         }
         _ => false,
     }

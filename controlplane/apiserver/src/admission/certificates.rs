@@ -7,6 +7,8 @@ use crate::request_info::RequestInfo;
 use crate::verb::Verb;
 use async_trait::async_trait;
 use base64::Engine as _;
+use coracle_fields::Schema as _;
+use coracle_fields::certificates::v1::CertificateSigningRequest;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ fn is(at: &Attributes<'_>, subresource: &str, operation: Operation) -> bool {
 }
 
 fn signer(request: &Value) -> &str {
-    request["spec"]["signerName"].as_str().unwrap_or_default()
+    CertificateSigningRequest::of(request).spec().signer_name().text()
 }
 
 #[async_trait]
@@ -80,8 +82,11 @@ impl Plugin for CertificateSigning {
 
     async fn validate(&self, at: &mut Attributes<'_>, request: &Value) -> Result<(), ApiError> {
         let Some(old) = at.old.filter(|_| is(at, "status", Operation::Update)) else { return Ok(()) };
-        let (before, after) = (&old["status"], &request["status"]);
-        if before["certificate"] == after["certificate"] && before["conditions"] == after["conditions"] {
+        let before = CertificateSigningRequest::of(old).status();
+        let after = CertificateSigningRequest::of(request).status();
+        if before.certificate().same_as(after.certificate())
+            && before.conditions().same_as(after.conditions())
+        {
             return Ok(());
         }
         let signer = signer(old);
@@ -102,7 +107,7 @@ impl Plugin for CertificateSubjectRestriction {
         if !is(at, "", Operation::Create) || signer(request) != CLIENT_SIGNER {
             return Ok(());
         }
-        let groups = organizations(request["spec"]["request"].as_str().unwrap_or_default())
+        let groups = organizations(CertificateSigningRequest::of(request).spec().request().text())
             .map_err(|why| at.forbidden(format!("failed to parse CSR: {why}")))?;
         if groups.iter().any(|group| group == MASTERS) {
             return Err(

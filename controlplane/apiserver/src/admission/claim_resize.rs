@@ -2,7 +2,11 @@
 //! expansion.
 
 use super::{Attributes, Operation, Plugin};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
+use coracle_fields::core::v1::PersistentVolumeClaim;
+use coracle_fields::storage::v1::StorageClass;
+use coracle_fields::{Schema as _, View};
 use coracle_kinds::registry::usage::quantity;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
@@ -18,17 +22,20 @@ impl Plugin for PersistentVolumeClaimResize {
 
     async fn validate(&self, at: &mut Attributes<'_>, claim: &Value) -> Result<(), ApiError> {
         let Some(old) = at.old.filter(|_| at.operation == Operation::Update) else { return Ok(()) };
-        let size = |claim: &Value| quantity(&claim["spec"]["resources"]["requests"]["storage"]);
+        let (claim, old) = (PersistentVolumeClaim::of(claim), PersistentVolumeClaim::of(old));
+        let size = |claim: View<'_, PersistentVolumeClaim>| {
+            quantity(&claim.spec().resources().requests().key("storage").as_value())
+        };
         if !at.is("", "persistentvolumeclaims") || size(claim) <= size(old) {
             return Ok(());
         }
-        if old["status"]["phase"] != "Bound" {
+        if old.status().phase() != "Bound" {
             return Err(at.forbidden("Only bound persistent volume claims can be expanded"));
         }
-        let class = claim["spec"]["storageClassName"].as_str().unwrap_or_default();
-        let same = !class.is_empty() && old["spec"]["storageClassName"] == class;
+        let class = claim.spec().storage_class_name().text();
+        let same = !class.is_empty() && old.spec().storage_class_name() == class;
         let found = if same { at.find("storage.k8s.io", "storageclasses", "", class).await } else { None };
-        if found.is_some_and(|class| class.value()["allowVolumeExpansion"] == true) {
+        if found.is_some_and(|class| class.doc().view::<StorageClass>().allow_volume_expansion().flag()) {
             return Ok(());
         }
         Err(at.forbidden(

@@ -3,8 +3,10 @@
 use super::default_storage_class::newest;
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::networking::v1::Ingress;
 use coracle_proto::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
@@ -19,13 +21,14 @@ impl Plugin for DefaultIngressClass {
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, ingress: &mut Value) -> Result<(), ApiError> {
-        let named = !ingress["spec"]["ingressClassName"].is_null()
-            || ingress["metadata"]["annotations"].get(OLD_CLASS).is_some();
+        let view = Ingress::of(ingress);
+        let named =
+            view.spec().ingress_class_name().is_set() || view.metadata().annotations().has_key(OLD_CLASS);
         if at.operation != Operation::Create || !at.is("networking.k8s.io", "ingresses") || named {
             return Ok(());
         }
         if let Some(class) = newest(at.cached("networking.k8s.io", "ingressclasses", None), &[DEFAULT]) {
-            ingress["spec"]["ingressClassName"] = json!(class);
+            Ingress::edit(ingress).spec().ingress_class_name().set(class);
         }
         Ok(())
     }

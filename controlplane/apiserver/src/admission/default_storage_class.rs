@@ -1,10 +1,14 @@
 //! DefaultStorageClass: sets the default class on claims that name none.
 
 use super::{Attributes, Operation, Plugin};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::PersistentVolumeClaim;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 const DEFAULT: [&str; 2] =
@@ -21,13 +25,14 @@ impl Plugin for DefaultStorageClass {
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, claim: &mut Value) -> Result<(), ApiError> {
-        let named = !claim["spec"]["storageClassName"].is_null()
-            || claim["metadata"]["annotations"].get(OLD_CLASS).is_some();
+        let view = PersistentVolumeClaim::of(claim);
+        let named =
+            view.spec().storage_class_name().is_set() || view.metadata().annotations().has_key(OLD_CLASS);
         if at.operation != Operation::Create || !at.is("", "persistentvolumeclaims") || named {
             return Ok(());
         }
         if let Some(class) = newest(at.cached("storage.k8s.io", "storageclasses", None), &DEFAULT) {
-            claim["spec"]["storageClassName"] = json!(class);
+            PersistentVolumeClaim::edit(claim).spec().storage_class_name().set(class);
         }
         Ok(())
     }
@@ -35,10 +40,13 @@ impl Plugin for DefaultStorageClass {
 
 /// Of the classes that an annotation makes the default the newest; of equally old ones the first by name.
 pub fn newest(classes: Vec<Arc<Object>>, annotations: &[&str]) -> Option<String> {
-    let marked = |class: &Value| annotations.iter().any(|a| class["metadata"]["annotations"][*a] == "true");
-    let text = |class: &Value, field: &str| class["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let defaults = classes.iter().map(|class| class.value()).filter(marked);
-    let mut found: Vec<_> = defaults.map(|c| (text(&c, "creationTimestamp"), text(&c, "name"))).collect();
+    let defaults = classes.iter().filter_map(|class| {
+        let doc = class.doc();
+        let meta = doc.view::<PartialObjectMetadata>().metadata();
+        let marked = annotations.iter().any(|annotation| meta.annotations().key(annotation) == "true");
+        marked.then(|| (meta.creation_timestamp().text().to_owned(), meta.name().text().to_owned()))
+    });
+    let mut found: Vec<_> = defaults.collect();
     found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     found.into_iter().next().map(|(_, name)| name)
 }

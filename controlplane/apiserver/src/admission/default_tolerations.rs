@@ -2,8 +2,10 @@
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
+use coracle_fields::core::v1::{Pod, Toleration};
+use coracle_fields::{Schema as _, make};
 use coracle_proto::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
@@ -21,18 +23,20 @@ impl Plugin for DefaultTolerationSeconds {
         if !matches!(at.operation, Operation::Create | Operation::Update) || !at.is("", "pods") {
             return Ok(());
         }
-        let mut all = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         for taint in TAINTS {
-            let tolerated = all.iter().any(|t| {
-                let key = t["key"].as_str().unwrap_or_default();
-                let effect = t["effect"].as_str().unwrap_or_default();
+            let tolerated = Pod::of(pod).spec().tolerations().items().any(|own| {
+                let (key, effect) = (own.key().text(), own.effect().text());
                 (key == taint || key.is_empty()) && matches!(effect, "" | "NoExecute")
             });
             if !tolerated {
-                all.push(json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+                Pod::edit(pod).spec().tolerations().push(make!(part Toleration {
+                    key: taint,
+                    operator: "Exists",
+                    effect: "NoExecute",
+                    toleration_seconds: 300,
+                }));
             }
         }
-        pod["spec"]["tolerations"] = json!(all);
         Ok(())
     }
 }

@@ -3,6 +3,9 @@
 use super::config::{Configuration, ConfigurationError, PluginError};
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::Event as CoreEvent;
+use coracle_fields::events::v1::Event;
 use coracle_proto::status::{ApiError, FieldError};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -133,13 +136,13 @@ impl Enforcer {
 
 /// Old and new events say who speaks and about what in different fields.
 fn source_and_object(event: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let about =
-        if event["involvedObject"].is_null() { &event["regarding"] } else { &event["involvedObject"] };
-    let source = if event["source"].is_null() { &event["deprecatedSource"] } else { &event["source"] };
-    let mut parts = vec![text(&source["component"]), text(&source["host"])];
-    parts.extend(["kind", "namespace", "name", "uid", "apiVersion"].map(|field| text(&about[field])));
-    parts.concat()
+    let (old, new) = (CoreEvent::of(event), Event::of(event));
+    let about = if old.involved_object().is_set() { old.involved_object() } else { new.regarding() };
+    let source = if old.source().is_set() { old.source() } else { new.deprecated_source() };
+    let (component, host) = (source.component(), source.host());
+    let parts =
+        [component, host, about.kind(), about.namespace(), about.name(), about.uid(), about.api_version()];
+    parts.map(|part| part.text()).concat()
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
+use coracle_fields::core::v1::{Pod, Toleration};
+use coracle_fields::{Schema as _, make};
 use coracle_proto::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The plugin.
@@ -19,26 +21,24 @@ impl Plugin for ExtendedResourceToleration {
         if !matches!(at.operation, Operation::Create | Operation::Update) || !at.is("", "pods") {
             return Ok(());
         }
-        let names: BTreeSet<String> = ["containers", "initContainers"]
-            .iter()
-            .flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten())
-            .flat_map(|c| c["resources"]["requests"].as_object().into_iter().flatten())
-            .map(|(name, _)| name.clone())
+        let spec = Pod::of(pod).spec();
+        let containers = spec.containers().items().chain(spec.init_containers().items());
+        let names: BTreeSet<String> = containers
+            .flat_map(|container| container.resources().requests().entries())
+            .map(|(name, _)| name.to_owned())
             .filter(|name| extended(name))
             .collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        let mut all = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         for name in names {
-            if !all
-                .iter()
-                .any(|t| t["key"] == name.as_str() && t["operator"] == "Exists" && t["effect"].is_null())
-            {
-                all.push(json!({"key": name, "operator": "Exists"}));
+            let tolerated = Pod::of(pod)
+                .spec()
+                .tolerations()
+                .items()
+                .any(|own| own.key() == name && own.operator() == "Exists" && !own.effect().is_set());
+            if !tolerated {
+                let toleration = make!(part Toleration { key: name, operator: "Exists" });
+                Pod::edit(pod).spec().tolerations().push(toleration);
             }
         }
-        pod["spec"]["tolerations"] = json!(all);
         Ok(())
     }
 }

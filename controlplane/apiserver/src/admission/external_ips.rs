@@ -2,6 +2,8 @@
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::Service;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 
@@ -18,8 +20,7 @@ impl Plugin for DenyServiceExternalIps {
         if !at.is("", "services") || !matches!(at.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
-        let addresses =
-            |service: &Value| service["spec"]["externalIPs"].as_array().cloned().unwrap_or_default();
+        let addresses = |service: &Value| Service::of(service).spec().external_ips().to_values();
         let had = at.old.map(addresses).unwrap_or_default();
         if addresses(service).iter().all(|address| had.contains(address)) {
             return Ok(());

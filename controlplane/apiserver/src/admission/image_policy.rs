@@ -1,9 +1,12 @@
 //! ImagePolicyWebhook: a webhook allows or denies the images of a pod.
 
 use super::config::{Configuration, ConfigurationError, PluginError};
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Plugin, containers};
 use crate::https_client::{HttpsClient, HttpsClientError};
 use async_trait::async_trait;
+use coracle_cli::causes;
+use coracle_fields::core::v1::{Container, Pod};
+use coracle_fields::{Schema as _, View};
 use coracle_proto::status::ApiError;
 use http::Method;
 use parking_lot::Mutex;
@@ -127,15 +130,17 @@ impl Plugin for ImagePolicyWebhook {
 
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
         let pods = at.kind.group.is_empty() && at.kind.plural == "pods";
-        let lists: &[&str] = match at.subresource {
-            "" => &["containers", "initContainers"],
-            "ephemeralcontainers" => &["ephemeralContainers"],
-            _ => return Ok(()),
-        };
         if !pods || !matches!(at.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
-        match self.ask(&review(pod, lists, at.namespace)).await {
+        let pod = Pod::of(pod);
+        let spec = pod.spec();
+        let asked = match at.subresource {
+            "" => review(pod, spec.containers().items().chain(spec.init_containers().items()), at.namespace),
+            "ephemeralcontainers" => review(pod, containers::ephemeral(spec).items(), at.namespace),
+            _ => return Ok(()),
+        };
+        match self.ask(&asked).await {
             Ok(status) if status["allowed"] == true => Ok(()),
             Ok(status) => {
                 Err(at.forbidden(match status["reason"].as_str().filter(|reason| !reason.is_empty()) {
@@ -147,7 +152,7 @@ impl Plugin for ImagePolicyWebhook {
             }
             Err(why) if self.policy.default_allow => {
                 at.audit("imagepolicywebhook.image-policy.k8s.io/failed-open", "true");
-                tracing::warn!(%why, "image policy webhook failed; images are allowed by default");
+                tracing::warn!(why = %causes::chain(&why), "image policy webhook failed; images are allowed by default");
                 Ok(())
             }
             Err(why) => Err(at.forbidden(why)),
@@ -166,13 +171,16 @@ fn within(field: &'static str, value: i64, most: i64, usual: i64) -> Result<i64,
 }
 
 /// What is asked: the images, the annotations that are meant for it, the namespace.
-fn review(pod: &Value, lists: &[&str], namespace: &str) -> Value {
-    let containers = lists.iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
-    let containers: Vec<Value> = containers.map(|container| json!({"image": container["image"]})).collect();
-    let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+fn review<'a>(
+    pod: View<'a, Pod>,
+    containers: impl Iterator<Item = View<'a, Container>>,
+    namespace: &str,
+) -> Value {
+    let containers: Vec<Value> = containers.map(|container| json!({"image": container.image()})).collect();
+    let annotations = pod.metadata().annotations().entries();
     let annotations: Map<String, Value> = annotations
         .filter(|(key, _)| key.contains(".image-policy.k8s.io/"))
-        .map(|(key, value)| (key.clone(), value.clone()))
+        .map(|(key, value)| (key.to_owned(), value.to_value()))
         .collect();
     json!({"containers": containers, "annotations": annotations, "namespace": namespace})
 }
@@ -222,7 +230,8 @@ mod tests {
         let ask = |image: &str| {
             let pod = json!({"metadata": {"annotations": {"a.image-policy.k8s.io/b": "1", "other": "2"}},
                 "spec": {"containers": [{"image": image}]}});
-            review(&pod, &["containers"], "ns")
+            let pod = Pod::of(&pod);
+            review(pod, pod.spec().containers().items(), "ns")
         };
         assert_eq!(ask("i")["annotations"], json!({"a.image-policy.k8s.io/b": "1"}));
         assert_eq!(plugin.ask(&ask("good.example.com/i")).await.unwrap()["allowed"], true);

@@ -1,11 +1,15 @@
 //! LimitRanger: default and limit the resources of pods, containers and claims in a namespace.
 
 use super::{Attributes, Operation, Plugin};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
+use coracle_fields::core::v1::{Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod};
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Amount, Edit, Map, Schema as _, View};
 use coracle_kinds::registry::usage::{pod_amounts, quantity};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::ApiError;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 const NOTE: &str = "kubernetes.io/limit-ranger";
@@ -26,7 +30,7 @@ impl Plugin for LimitRanger {
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
         if concerns(at) && at.kind.plural == "pods" {
             for range in at.cached("", "limitranges", Some(at.namespace)) {
-                set_defaults(object, &range.value());
+                set_defaults(Pod::edit(object), range.doc().view());
             }
         }
         Ok(())
@@ -37,7 +41,7 @@ impl Plugin for LimitRanger {
             return Ok(());
         }
         for range in at.cached("", "limitranges", Some(at.namespace)) {
-            let errors = check(&range.value(), &at.kind.plural, object);
+            let errors = check(range.doc().view(), &at.kind.plural, object);
             match errors.as_slice() {
                 [] => {}
                 [one] => return Err(at.forbidden(one)),
@@ -50,7 +54,8 @@ impl Plugin for LimitRanger {
 
 /// Containers of a stored pod change by `/resize` only.
 fn concerns(at: &Attributes<'_>) -> bool {
-    let going = at.old.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
+    let going =
+        at.old.is_some_and(|old| PartialObjectMetadata::of(old).metadata().deletion_timestamp().is_set());
     if !at.kind.group.is_empty() || going {
         return false;
     }
@@ -62,69 +67,71 @@ fn concerns(at: &Attributes<'_>) -> bool {
     )
 }
 
-fn amounts(value: &Value) -> Amounts {
-    let entries = value.as_object().into_iter().flatten();
-    entries.filter_map(|(name, amount)| Some((name.clone(), quantity(amount)?))).collect()
+fn amounts(list: View<'_, Map<Amount>>) -> Amounts {
+    let entries = list.entries();
+    entries.filter_map(|(name, amount)| Some((name.to_owned(), quantity(&amount.as_value())?))).collect()
 }
 
-fn limits<'a>(range: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
-    range["spec"]["limits"].as_array().into_iter().flatten().filter(move |limit| limit["type"] == kind)
+fn limits<'a>(range: View<'a, LimitRange>, kind: &'a str) -> impl Iterator<Item = View<'a, LimitRangeItem>> {
+    range.spec().limits().items().filter(move |limit| limit.type_() == kind)
 }
 
-fn set_defaults(pod: &mut Value, range: &Value) {
-    let (mut requests, mut caps) = (Map::new(), Map::new());
+fn set_defaults(mut pod: Edit<'_, Pod>, range: View<'_, LimitRange>) {
+    let (mut requests, mut caps) = (Defaults::new(), Defaults::new());
     for limit in limits(range, "Container") {
-        requests.extend(limit["defaultRequest"].as_object().cloned().unwrap_or_default());
-        caps.extend(limit["default"].as_object().cloned().unwrap_or_default());
+        requests.extend(limit.default_request().entries());
+        caps.extend(limit.default_().entries());
     }
     let mut notes = Vec::new();
-    for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
-        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
-            let name = container["name"].as_str().unwrap_or_default().to_owned();
-            for (section, defaults, word) in [("requests", &requests, "request"), ("limits", &caps, "limit")]
-            {
-                let set = fill(container, section, defaults);
-                if !set.is_empty() {
-                    notes.push(format!("{} {word} for {what} {name}", set.join(", ")));
-                }
+    let mut fill_container = |what: &str, mut container: Edit<'_, Container>| {
+        let name = container.view().name().text().to_owned();
+        let mut resources = container.resources();
+        let requested = fill(resources.requests(), &requests);
+        let limited = fill(resources.limits(), &caps);
+        for (set, word) in [(requested, "request"), (limited, "limit")] {
+            if !set.is_empty() {
+                notes.push(format!("{} {word} for {what} {name}", set.join(", ")));
             }
         }
-    }
+    };
+    let mut spec = pod.spec();
+    spec.containers().each(|container| fill_container("container", container));
+    spec.init_containers().each(|container| fill_container("init container", container));
     if !notes.is_empty() {
-        pod["metadata"]["annotations"][NOTE] = json!(format!("LimitRanger plugin set: {}", notes.join("; ")));
+        let note = format!("LimitRanger plugin set: {}", notes.join("; "));
+        pod.metadata().annotations().insert(NOTE, note);
     }
 }
 
+/// Default amounts by resource name.
+type Defaults<'a> = BTreeMap<&'a str, View<'a, Amount>>;
+
 /// Sets what a container does not say; the names of what was set.
-fn fill(container: &mut Value, section: &str, defaults: &Map<String, Value>) -> Vec<String> {
-    let mut set = Vec::new();
-    for (name, amount) in defaults {
-        if container["resources"][section].get(name).is_none() {
-            container["resources"][section][name] = amount.clone();
-            set.push(name.clone());
-        }
+fn fill<'a>(mut section: Edit<'_, Map<Amount>>, defaults: &Defaults<'a>) -> Vec<&'a str> {
+    let missing = defaults.iter().filter(|(name, _)| !section.view().has_key(name));
+    let missing: Vec<_> = missing.map(|(name, amount)| (*name, *amount)).collect();
+    for (name, amount) in &missing {
+        section.insert(name, *amount);
     }
-    set.sort();
-    set
+    missing.into_iter().map(|(name, _)| name).collect()
 }
 
 /// What an object of `plural` does against a range.
-fn check(range: &Value, plural: &str, object: &Value) -> Vec<String> {
+fn check(range: View<'_, LimitRange>, plural: &str, object: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     if plural == "persistentvolumeclaims" {
-        let requests = amounts(&object["spec"]["resources"]["requests"]);
+        let requests = amounts(PersistentVolumeClaim::of(object).spec().resources().requests());
         for limit in limits(range, "PersistentVolumeClaim") {
             bounds(limit, "PersistentVolumeClaim", &requests, None, &mut errors);
         }
         return errors;
     }
-    for list in ["containers", "initContainers"] {
-        for container in object["spec"][list].as_array().into_iter().flatten() {
-            let requests = amounts(&container["resources"]["requests"]);
-            let caps = amounts(&container["resources"]["limits"]);
-            for limit in limits(range, "Container") {
-                bounds(limit, "Container", &requests, Some(&caps), &mut errors);
-            }
+    let spec = Pod::of(object).spec();
+    for container in spec.containers().items().chain(spec.init_containers().items()) {
+        let requests = amounts(container.resources().requests());
+        let caps = amounts(container.resources().limits());
+        for limit in limits(range, "Container") {
+            bounds(limit, "Container", &requests, Some(&caps), &mut errors);
         }
     }
     let whole = [pod_amounts(object, "requests"), pod_amounts(object, "limits")];
@@ -135,13 +142,19 @@ fn check(range: &Value, plural: &str, object: &Value) -> Vec<String> {
 }
 
 /// Checks amounts against minimum, maximum and ratio; without `caps` the maximum is one of the requests.
-fn bounds(limit: &Value, kind: &str, requests: &Amounts, caps: Option<&Amounts>, errors: &mut Vec<String>) {
+fn bounds(
+    limit: View<'_, LimitRangeItem>,
+    kind: &str,
+    requests: &Amounts,
+    caps: Option<&Amounts>,
+    errors: &mut Vec<String>,
+) {
     let none = Amounts::new();
     let limits = caps.unwrap_or(&none);
-    for (name, bound) in amounts(&limit["min"]) {
+    for (name, bound) in amounts(limit.min()) {
         errors.extend(below(kind, &name, &bound, requests.get(&name), limits.get(&name)));
     }
-    for (name, bound) in amounts(&limit["max"]) {
+    for (name, bound) in amounts(limit.max()) {
         let (first, second) = match caps {
             Some(_) => (limits.get(&name), requests.get(&name)),
             None => (requests.get(&name), None),
@@ -150,7 +163,7 @@ fn bounds(limit: &Value, kind: &str, requests: &Amounts, caps: Option<&Amounts>,
         errors.extend(above((kind, word), &name, &bound, first, second));
     }
     if caps.is_some() {
-        for (name, bound) in amounts(&limit["maxLimitRequestRatio"]) {
+        for (name, bound) in amounts(limit.max_limit_request_ratio()) {
             errors.extend(ratio(kind, &name, &bound, requests.get(&name), limits.get(&name)));
         }
     }
@@ -210,6 +223,7 @@ fn ratio(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn range(limit: Value) -> Value {
         json!({"spec": {"limits": [limit]}})
@@ -225,7 +239,7 @@ mod tests {
             json!({"type": "Container", "default": {"cpu": "1", "memory": "64Mi"}, "defaultRequest": {"cpu": "100m"}}),
         );
         let mut pod = pod(json!({"limits": {"memory": "32Mi"}}));
-        set_defaults(&mut pod, &range);
+        set_defaults(Pod::edit(&mut pod), LimitRange::of(&range));
         assert_eq!(
             pod["spec"]["containers"][0]["resources"],
             json!({"limits": {"memory": "32Mi", "cpu": "1"}, "requests": {"cpu": "100m"}})
@@ -284,13 +298,15 @@ mod tests {
         ];
         for (of, bound, amount, resources, expected) in cases {
             let limit = json!({"type": of, bound: {"cpu": amount}});
-            assert_eq!(check(&range(limit.clone()), "pods", &pod(resources)).join("|"), expected, "{limit}");
+            let range = range(limit.clone());
+            let errors = check(LimitRange::of(&range), "pods", &pod(resources));
+            assert_eq!(errors.join("|"), expected, "{limit}");
         }
         let claim = json!({"spec": {"resources": {"requests": {"storage": "20Gi"}}}});
         let limit =
             json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "10Gi"}});
         assert_eq!(
-            check(&range(limit), "persistentvolumeclaims", &claim),
+            check(LimitRange::of(&range(limit)), "persistentvolumeclaims", &claim),
             ["maximum storage usage per PersistentVolumeClaim is 10Gi, but request is 20Gi"]
         );
     }

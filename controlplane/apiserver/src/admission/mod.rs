@@ -7,6 +7,8 @@ pub mod plugins;
 pub mod phases;
 // AdmissionConfiguration.
 pub mod config;
+// Containers of a pod.
+mod containers;
 // NamespaceLifecycle.
 pub mod namespace_lifecycle;
 // LimitRanger.

@@ -3,8 +3,16 @@
 
 use super::{Attributes, Operation, Plugin};
 use crate::authz::graph::references;
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_fields::authentication::v1::TokenRequest;
+use coracle_fields::certificates::v1::CertificateSigningRequest;
+use coracle_fields::core::v1::{Node, PersistentVolumeClaim, Pod};
+use coracle_fields::meta::{ObjectMeta, PartialObjectMetadata};
+use coracle_fields::resource::v1::ResourceSlice;
+use coracle_fields::storage::v1::CSIDriver;
+use coracle_fields::{Schema as _, View};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -70,13 +78,13 @@ impl Plugin for NodeRestriction {
 
 /// The name of the object: on creation it stands in the object only.
 fn name_of<'a>(at: &Attributes<'a>, object: &'a Value) -> &'a str {
-    if at.name.is_empty() { object["metadata"]["name"].as_str().unwrap_or_default() } else { at.name }
+    if at.name.is_empty() { PartialObjectMetadata::of(object).metadata().name().text() } else { at.name }
 }
 
 fn node_of_pod(at: &Attributes<'_>, name: &str) -> Result<(String, String), ApiError> {
     let kind = at.api.objects().registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
     let pod = at.api.objects().cached(&kind, at.namespace, name)?;
-    let node = pod.value()["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    let node = pod.doc().view::<Pod>().spec().node_name().text().to_owned();
     Ok((node, pod.meta.uid.clone()))
 }
 
@@ -94,17 +102,18 @@ fn pod(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiError> {
     }
 }
 
-fn mirror_pod(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiError> {
-    if pod["metadata"]["annotations"].get(MIRROR).is_none() {
+fn mirror_pod(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError> {
+    let pod = Pod::of(object);
+    if !pod.metadata().annotations().has_key(MIRROR) {
         return Err(at.forbidden(format!(
             "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
         )));
     }
-    if pod["spec"]["nodeName"] != node {
+    if pod.spec().node_name().get() != Some(node) {
         let why = format!("node {node:?} can only create pods with spec.nodeName set to itself");
         return Err(at.forbidden(why));
     }
-    let owners = pod["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let owners: Vec<_> = pod.metadata().owner_references().items().collect();
     let owner = match owners.as_slice() {
         [owner] => owner,
         [] => {
@@ -117,29 +126,29 @@ fn mirror_pod(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiErr
             return Err(at.forbidden(why));
         }
     };
-    if owner["apiVersion"] != "v1" || owner["kind"] != "Node" || owner["name"] != node {
+    if owner.api_version() != "v1" || owner.kind() != "Node" || owner.name().get() != Some(node) {
         let why = format!("node {node:?} can only create pods with an owner reference set to itself");
         return Err(at.forbidden(why));
     }
-    if owner["controller"] != true {
+    if owner.controller().get() != Some(true) {
         let why =
             format!("node {node:?} can only create pods with a controller owner reference set to itself");
         return Err(at.forbidden(why));
     }
-    if owner["blockOwnerDeletion"] == true {
+    if owner.block_owner_deletion().get() == Some(true) {
         let why = format!("node {node:?} must not set blockOwnerDeletion on an owner reference");
         return Err(at.forbidden(why));
     }
     let kind = at.api.objects().registry.resource("", "v1", "nodes").ok_or_else(ApiError::no_such_path)?;
     let uid = at.api.objects().cached(&kind, "", node)?.meta.uid.clone();
-    if owner["uid"] != uid.as_str() {
-        let got = owner["uid"].as_str().unwrap_or_default();
+    if owner.uid().get() != Some(uid.as_str()) {
+        let got = owner.uid().text();
         return Err(at.forbidden(format!("node {node} UID mismatch: expected {got} got {uid}")));
     }
     // As a mirror pod it would refer to nothing; as any other pod it shows what it would reach.
-    let mut plain = pod.clone();
-    plain["metadata"]["annotations"] = Value::Null;
-    if let Some((resource, _)) = references(&plain).into_iter().next() {
+    let mut plain = object.clone();
+    Pod::edit(&mut plain).metadata().annotations().clear();
+    if let Some((resource, _)) = references(Pod::of(&plain)).into_iter().next() {
         return Err(at.forbidden(format!("node {node:?} can not create pods that reference {resource}")));
     }
     Ok(())
@@ -149,18 +158,20 @@ fn pod_status(at: &Attributes<'_>, node: &str, pod: &Value) -> Result<(), ApiErr
     let Some(old) = at.old.filter(|_| at.operation == Operation::Update) else {
         return Err(at.forbidden(format!("unexpected operation {:?}", at.operation.as_str())));
     };
-    if old["spec"]["nodeName"] != node {
+    let (old, pod) = (Pod::of(old), Pod::of(pod));
+    if old.spec().node_name().get() != Some(node) {
         return Err(at.forbidden(format!(
             "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
         )));
     }
-    if old["metadata"]["labels"] != pod["metadata"]["labels"] {
+    if !old.metadata().labels().same_as(pod.metadata().labels()) {
         return Err(at.forbidden(format!("node {node:?} cannot update labels through pod status")));
     }
-    if old["status"]["resourceClaimStatuses"] != pod["status"]["resourceClaimStatuses"] {
+    let (before, after) = (old.status(), pod.status());
+    if !before.resource_claim_statuses().same_as(after.resource_claim_statuses()) {
         return Err(at.forbidden(format!("node {node:?} cannot update resource claim statues")));
     }
-    if old["status"]["extendedResourceClaimStatus"] != pod["status"]["extendedResourceClaimStatus"] {
+    if !before.extended_resource_claim_status().same_as(after.extended_resource_claim_status()) {
         return Err(at.forbidden(format!("node {node:?} cannot update extended resource claim status")));
     }
     Ok(())
@@ -182,23 +193,23 @@ fn node_object(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), Ap
         return Ok(());
     }
     let nothing = Value::Null;
-    let old = at.old.unwrap_or(&nothing);
-    let source = &object["spec"]["configSource"];
-    if !source.is_null() && *source != old["spec"]["configSource"] {
+    let (object, old) = (Node::of(object), Node::of(at.old.unwrap_or(&nothing)));
+    let source = object.spec().config_source();
+    if source.is_set() && !source.same_as(old.spec().config_source()) {
         let why =
             format!("node {node:?} is not allowed to update configSource to a new non-nil configSource");
         return Err(at.forbidden(why));
     }
     if at.operation == Operation::Update {
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        if list(&object["spec"]["taints"]) != list(&old["spec"]["taints"]) {
+        if object.spec().taints().to_values() != old.spec().taints().to_values() {
             return Err(at.forbidden(format!("node {node:?} is not allowed to modify taints")));
         }
-        if list(&object["metadata"]["ownerReferences"]) != list(&old["metadata"]["ownerReferences"]) {
+        let owners = |node: View<'_, Node>| node.metadata().owner_references().to_values();
+        if owners(object) != owners(old) {
             return Err(at.forbidden(format!("node {node:?} is not allowed to modify ownerReferences")));
         }
     }
-    let forbidden = forbidden_labels(&object["metadata"]["labels"], &old["metadata"]["labels"]);
+    let forbidden = forbidden_labels(object.metadata(), old.metadata());
     if forbidden.is_empty() {
         return Ok(());
     }
@@ -209,14 +220,11 @@ fn node_object(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), Ap
 }
 
 /// Labels that differ and that a node has no say in.
-fn forbidden_labels(new: &Value, old: &Value) -> String {
-    let keys = |labels: &Value| -> BTreeSet<String> {
-        labels.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect()
-    };
-    let mut all = keys(new);
-    all.extend(keys(old));
-    let changed = all.into_iter().filter(|key| new.get(key) != old.get(key));
-    changed.filter(|key| is_forbidden(key)).collect::<Vec<_>>().join(", ")
+fn forbidden_labels(new: View<'_, ObjectMeta>, old: View<'_, ObjectMeta>) -> String {
+    let (new, old) = (new.labels(), old.labels());
+    let all: BTreeSet<&str> = new.entries().chain(old.entries()).map(|(key, _)| key).collect();
+    let differs = |key: &str| new.has_key(key) != old.has_key(key) || !new.key(key).same_as(old.key(key));
+    all.into_iter().filter(|key| differs(key) && is_forbidden(key)).collect::<Vec<_>>().join(", ")
 }
 
 fn is_forbidden(label: &str) -> bool {
@@ -235,12 +243,15 @@ fn claim_status(at: &Attributes<'_>, node: &str, claim: &Value) -> Result<(), Ap
     };
     let rest = |claim: &Value| {
         let mut claim = claim.clone();
-        for field in ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"] {
-            claim["status"][field] = Value::Null;
-        }
-        for field in ["resourceVersion", "managedFields"] {
-            claim["metadata"][field] = Value::Null;
-        }
+        let mut root = PersistentVolumeClaim::edit(&mut claim);
+        let mut status = root.status().section();
+        status.capacity().clear();
+        status.conditions().clear();
+        status.allocated_resources().clear();
+        status.allocated_resource_statuses().clear();
+        let mut meta = root.metadata().section();
+        meta.resource_version().clear();
+        meta.managed_fields().clear();
         claim
     };
     if rest(old) != rest(claim) {
@@ -252,32 +263,32 @@ fn claim_status(at: &Attributes<'_>, node: &str, claim: &Value) -> Result<(), Ap
 }
 
 fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<(), ApiError> {
-    let bound = &request["spec"]["boundObjectRef"];
-    let text = |field: &str| bound[field].as_str().unwrap_or_default();
-    if text("apiVersion") != "v1" || text("kind") != "Pod" || text("name").is_empty() {
+    let spec = TokenRequest::of(request).spec();
+    let bound = spec.bound_object_ref();
+    let (name, uid) = (bound.name().text(), bound.uid().text());
+    if bound.api_version() != "v1" || bound.kind() != "Pod" || name.is_empty() {
         return Err(at.forbidden("node requested token not bound to a pod"));
     }
-    if text("uid").is_empty() {
+    if uid.is_empty() {
         return Err(at.forbidden("node requested token with a pod binding without a uid"));
     }
     let kind = at.api.objects().registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
-    let pod = at.api.objects().cached(&kind, at.namespace, text("name"))?;
-    if pod.meta.uid != text("uid") {
+    let pod = at.api.objects().cached(&kind, at.namespace, name)?;
+    if pod.meta.uid != uid {
         return Err(at.forbidden(format!(
-            "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
-            text("uid")
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         )));
     }
-    let pod = pod.value();
-    if pod["spec"]["nodeName"] != node {
+    let doc = pod.doc();
+    let pod = doc.view::<Pod>();
+    if pod.spec().node_name().get() != Some(node) {
         return Err(at.forbidden("node requested token bound to a pod scheduled on a different node"));
     }
-    let audiences = request["spec"]["audiences"].as_array().cloned().unwrap_or_default();
-    if audiences.len() > 1 {
+    if spec.audiences().len() > 1 {
         return Err(at.forbidden("node may only request 0 or 1 audiences"));
     }
-    let wanted = audiences.first().and_then(Value::as_str).unwrap_or_default();
-    if !names_audience(at, &pod, wanted) {
+    let wanted = spec.audiences().nth(0).text();
+    if !names_audience(at, pod, wanted) {
         return Err(at.forbidden(format!(
             "audience {wanted:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
             at.user.name
@@ -287,23 +298,22 @@ fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<(), ApiErro
 }
 
 /// Whether a volume of the pod asks for a token of this audience, itself or through its CSI driver.
-fn names_audience(at: &Attributes<'_>, pod: &Value, wanted: &str) -> bool {
-    let volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+fn names_audience(at: &Attributes<'_>, pod: View<'_, Pod>, wanted: &str) -> bool {
     let drivers = at.api.objects().registry.preferred("storage.k8s.io", "csidrivers");
-    volumes.iter().any(|volume| {
-        let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
-        let mut tokens = sources.map(|s| &s["serviceAccountToken"]).filter(|token| token.is_object());
-        if tokens.any(|token| token["audience"].as_str().unwrap_or_default() == wanted) {
+    pod.spec().volumes().items().any(|volume| {
+        let sources = volume.projected().sources().items();
+        let mut tokens =
+            sources.map(|source| source.service_account_token()).filter(|token| token.is_object());
+        if tokens.any(|token| token.audience() == wanted) {
             return true;
         }
-        let Some(driver) = volume["csi"]["driver"].as_str() else { return false };
+        let Some(driver) = volume.csi().driver().get() else { return false };
         let object = drivers.as_ref().and_then(|kind| at.api.objects().cached(kind, "", driver).ok());
-        let requests = object.map(|o| o.value()["spec"]["tokenRequests"].clone()).unwrap_or_default();
-        requests
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|r| r["audience"].as_str().unwrap_or_default() == wanted)
+        object.is_some_and(|driver| {
+            let doc = driver.doc();
+            let mut requests = doc.view::<CSIDriver>().spec().token_requests().items();
+            requests.any(|request| request.audience() == wanted)
+        })
     })
 }
 
@@ -325,7 +335,7 @@ fn csi_node(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiEr
 }
 
 fn slice(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError> {
-    let of = |slice: &Value| slice["spec"]["nodeName"] == node;
+    let of = |slice: &Value| ResourceSlice::of(slice).spec().node_name().get() == Some(node);
     if (object.is_object() && !of(object)) || at.old.is_some_and(|old| !of(old)) {
         return Err(
             at.forbidden("can only access ResourceSlices with the same NodeName as the requesting node")
@@ -335,13 +345,13 @@ fn slice(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError
 }
 
 fn request(at: &Attributes<'_>, node: &str, object: &Value) -> Result<(), ApiError> {
-    let signer = object["spec"]["signerName"].as_str().unwrap_or_default();
+    let spec = CertificateSigningRequest::of(object).spec();
+    let signer = spec.signer_name().text();
     let ours = ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"];
     if at.operation != Operation::Create || !ours.contains(&signer) {
         return Ok(());
     }
-    let encoded = object["spec"]["request"].as_str().unwrap_or_default();
-    let pem = STANDARD.decode(encoded).unwrap_or_default();
+    let pem = STANDARD.decode(spec.request().text()).unwrap_or_default();
     let parsed = x509_parser::pem::parse_x509_pem(&pem).ok().map(|(_, pem)| pem);
     let parsed = parsed.as_ref().and_then(|pem| X509CertificationRequest::from_der(&pem.contents).ok());
     let Some((_, parsed)) = parsed else { return Err(at.forbidden("unable to parse csr")) };
@@ -379,7 +389,9 @@ mod tests {
             (json!({"kubelet.kubernetes.io/x": "1", "a.node.kubernetes.io/y": "2"}), json!({}), ""),
         ];
         for (new, old, forbidden) in cases {
-            assert_eq!(forbidden_labels(&new, &old), forbidden, "{new} {old}");
+            let (new, old) = (json!({"labels": new}), json!({"labels": old}));
+            let found = forbidden_labels(ObjectMeta::of(&new), ObjectMeta::of(&old));
+            assert_eq!(found, forbidden, "{new} {old}");
         }
     }
 }

@@ -6,6 +6,8 @@ use crate::authz::{Authorizer, Decision};
 use crate::request_info::RequestInfo;
 use crate::verb::Verb;
 use async_trait::async_trait;
+use coracle_fields::meta::{OwnerReference, PartialObjectMetadata};
+use coracle_fields::{List, Schema as _, View};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,10 +26,9 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         if status || !matches!(at.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
-        let owners =
-            |object: &Value| object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        let (new, old) = (owners(object), at.old.map(owners).unwrap_or_default());
-        if new == old {
+        let nothing = Value::Null;
+        let (new, old) = (owners(object), owners(at.old.unwrap_or(&nothing)));
+        if new.len() == old.len() && new.items().zip(old.items()).all(|(new, old)| new.same_as(old)) {
             return Ok(());
         }
         if at.operation == Operation::Update {
@@ -48,14 +49,22 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
                 )));
             }
         }
-        let blocks = |owner: &&Value| owner["blockOwnerDeletion"] == true;
-        let had =
-            |owner: &Value| old.iter().any(|o| o["uid"] == owner["uid"] && o["blockOwnerDeletion"] == true);
-        for owner in new.iter().filter(blocks).filter(|owner| !had(owner)) {
-            self.check_blocking(at, owner).await?;
+        for owner in new.items().filter(blocks) {
+            let had = old.items().filter(blocks).any(|old| old.uid().same_as(owner.uid()));
+            if !had {
+                self.check_blocking(at, owner).await?;
+            }
         }
         Ok(())
     }
+}
+
+fn owners(object: &Value) -> View<'_, List<OwnerReference>> {
+    PartialObjectMetadata::of(object).metadata().owner_references()
+}
+
+fn blocks(owner: &View<'_, OwnerReference>) -> bool {
+    owner.block_owner_deletion().flag()
 }
 
 impl OwnerReferencesPermissionEnforcement {
@@ -67,13 +76,16 @@ impl OwnerReferencesPermissionEnforcement {
         }
     }
 
-    async fn check_blocking(&self, at: &Attributes<'_>, owner: &Value) -> Result<(), ApiError> {
-        let text = |field: &str| owner[field].as_str().unwrap_or_default();
-        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-        let Some(kind) = at.api.objects().registry.kind(group, version, text("kind")) else {
+    async fn check_blocking(
+        &self,
+        at: &Attributes<'_>,
+        owner: View<'_, OwnerReference>,
+    ) -> Result<(), ApiError> {
+        let (api_version, name) = (owner.api_version().text(), owner.kind().text());
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let Some(kind) = at.api.objects().registry.kind(group, version, name) else {
             return Err(at.forbidden(format!(
-                "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {} Kind {}: no matches for kind \"{}\" in version \"{}\"",
-                text("apiVersion"), text("kind"), text("kind"), text("apiVersion")
+                "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {api_version} Kind {name}: no matches for kind \"{name}\" in version \"{api_version}\""
             )));
         };
         let update = RequestInfo {
@@ -83,7 +95,7 @@ impl OwnerReferencesPermissionEnforcement {
             resource: kind.plural.clone(),
             subresource: "finalizers".into(),
             namespace: if kind.namespaced() { at.namespace.into() } else { String::new() },
-            name: text("name").into(),
+            name: owner.name().text().into(),
             is_resource: true,
             ..RequestInfo::default()
         };

@@ -2,10 +2,14 @@
 
 use super::config::{Configuration, ConfigurationError, only};
 use super::{Attributes, Operation, Plugin};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
+use coracle_fields::core::v1::{Pod, Toleration};
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_proto::status::ApiError;
 use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
@@ -48,22 +52,25 @@ impl Plugin for PodTolerationRestriction {
             more = namespace_tolerations(at, DEFAULTS).await?.unwrap_or_else(|| self.0.default.clone());
         }
         if !coracle_kinds::registry::usage::in_scope(pod, "BestEffort") {
-            more.push(json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}));
+            let pressure = make!(part Toleration {
+                key: "node.kubernetes.io/memory-pressure",
+                operator: "Exists",
+                effect: "NoSchedule",
+            });
+            more.push(pressure.into_value());
         }
-        let mut all = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         for toleration in more {
-            if !all.iter().any(|own| covers(own, &toleration)) {
-                all.push(toleration);
+            let toleration = Made::<Toleration>::new(toleration);
+            let mut tolerations = Pod::of(pod).spec().tolerations().items();
+            if !tolerations.any(|own| covers(own, toleration.view())) {
+                Pod::edit(pod).spec().tolerations().push(toleration);
             }
-        }
-        if !all.is_empty() {
-            pod["spec"]["tolerations"] = json!(all);
         }
         Ok(())
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
-        let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let tolerations = Pod::of(pod).spec().tolerations();
         if !concerns(at) || tolerations.is_empty() {
             return Ok(());
         }
@@ -71,7 +78,9 @@ impl Plugin for PodTolerationRestriction {
             Some(own) => (own, "namespace"),
             None => (self.0.whitelist.clone(), "cluster"),
         };
-        if allowed.is_empty() || tolerations.iter().all(|t| allowed.iter().any(|a| covers(a, t))) {
+        let is_allowed =
+            |own: View<'_, Toleration>| allowed.iter().any(|wide| covers(Toleration::of(wide), own));
+        if allowed.is_empty() || tolerations.items().all(is_allowed) {
             return Ok(());
         }
         Err(at.forbidden(format!(
@@ -89,9 +98,9 @@ async fn namespace_tolerations(
     at: &Attributes<'_>,
     annotation: &str,
 ) -> Result<Option<Vec<Value>>, ApiError> {
-    let namespace = at.find("", "namespaces", "", at.namespace).await.map(|namespace| namespace.value());
-    let text = namespace.as_ref().and_then(|n| n["metadata"]["annotations"][annotation].as_str());
-    match text {
+    let Some(namespace) = at.find("", "namespaces", "", at.namespace).await else { return Ok(None) };
+    let doc = namespace.doc();
+    match doc.view::<PartialObjectMetadata>().metadata().annotations().key(annotation).get() {
         None => Ok(None),
         Some("") => Ok(Some(Vec::new())),
         Some(text) => serde_json::from_str(text).map(Some).map_err(ApiError::internal),
@@ -99,24 +108,23 @@ async fn namespace_tolerations(
 }
 
 /// Whether `wide` tolerates everything that `narrow` does.
-fn covers(wide: &Value, narrow: &Value) -> bool {
-    let text = |t: &Value, field: &str| t[field].as_str().unwrap_or_default().to_owned();
-    let exists = |t: &Value| t["operator"] == "Exists";
-    let (key, effect) = (text(wide, "key"), text(wide, "effect"));
-    if !key.is_empty() && key != text(narrow, "key") || !effect.is_empty() && effect != text(narrow, "effect")
-    {
+fn covers(wide: View<'_, Toleration>, narrow: View<'_, Toleration>) -> bool {
+    let (key, effect) = (wide.key().text(), wide.effect().text());
+    if !key.is_empty() && narrow.key() != key || !effect.is_empty() && narrow.effect() != effect {
         return false;
     }
-    let seconds = |t: &Value| t["tolerationSeconds"].as_i64();
-    if seconds(wide).is_some_and(|most| seconds(narrow).is_none_or(|own| own > most)) {
+    let own = narrow.toleration_seconds().int();
+    if wide.toleration_seconds().int().is_some_and(|most| own.is_none_or(|own| own > most)) {
         return false;
     }
-    exists(wide) || (!exists(narrow) && text(wide, "value") == text(narrow, "value"))
+    let exists = |toleration: View<'_, Toleration>| toleration.operator() == "Exists";
+    exists(wide) || (!exists(narrow) && wide.value().text() == narrow.value().text())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn wide_tolerations_cover_narrow_ones() {
@@ -130,7 +138,8 @@ mod tests {
             (exists("a"), exists("b"), false),
             (json!({"key": "a", "operator": "Exists", "tolerationSeconds": 10}), exists("a"), false),
         ] {
-            assert_eq!(covers(&wide, &narrow), expected, "{wide} {narrow}");
+            let covered = covers(Toleration::of(&wide), Toleration::of(&narrow));
+            assert_eq!(covered, expected, "{wide} {narrow}");
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::request_info::RequestInfo;
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::user::MASTERS;
+use coracle_fields::Schema as _;
+use coracle_fields::rbac::v1::{ClusterRole, RoleBinding};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,10 +26,6 @@ pub struct RoleEscalation {
     pub authz: Arc<dyn Authorizer>,
     /// The rules of roles and writers.
     pub roles: Arc<dyn RoleRules>,
-}
-
-fn rules(role: &Value) -> Vec<Rule> {
-    serde_json::from_value(role["rules"].clone()).unwrap_or_default()
 }
 
 #[async_trait]
@@ -53,13 +51,13 @@ impl Plugin for RoleEscalation {
 
 impl RoleEscalation {
     async fn role(&self, at: &Attributes<'_>, role: &Value) -> Result<(), ApiError> {
-        let old = at.old;
-        let same_sum = old.is_some_and(|old| old["aggregationRule"] == role["aggregationRule"]);
-        let aggregates = !role["aggregationRule"].is_null();
-        if old.is_some_and(|old| old["rules"] == role["rules"]) && (!aggregates || same_sum) {
+        let (role, old) = (ClusterRole::of(role), at.old.map(ClusterRole::of));
+        let same_sum = old.is_some_and(|old| old.aggregation_rule().same_as(role.aggregation_rule()));
+        let aggregates = role.aggregation_rule().is_set();
+        if old.is_some_and(|old| old.rules().same_as(role.rules())) && (!aggregates || same_sum) {
             return Ok(());
         }
-        let name = role["metadata"]["name"].as_str().unwrap_or_default();
+        let name = role.metadata().name().text();
         if self.may(at, Verb::Escalate, &at.kind.plural, name).await {
             return Ok(());
         }
@@ -75,16 +73,17 @@ impl RoleEscalation {
                 return Err(at.forbidden("must have cluster-admin privileges to use the aggregationRule"));
             }
         }
-        self.covered(at, &rules(role))
+        let rules: Vec<Rule> = role.rules().read().unwrap_or_default();
+        self.covered(at, &rules)
     }
 
     async fn binding(&self, at: &Attributes<'_>, binding: &Value) -> Result<(), ApiError> {
-        let same =
-            |old: &Value| old["roleRef"] == binding["roleRef"] && old["subjects"] == binding["subjects"];
-        if at.old.is_some_and(same) {
+        let (binding, old) = (RoleBinding::of(binding), at.old.map(RoleBinding::of));
+        let same_role = old.is_some_and(|old| old.role_ref().same_as(binding.role_ref()));
+        if same_role && old.is_some_and(|old| old.subjects().same_as(binding.subjects())) {
             return Ok(());
         }
-        let reference: RoleRef = serde_json::from_value(binding["roleRef"].clone()).unwrap_or_default();
+        let reference: RoleRef = binding.role_ref().read().unwrap_or_default();
         let plural = if reference.kind == "ClusterRole" { "clusterroles" } else { "roles" };
         if self.may(at, Verb::Bind, plural, &reference.name).await {
             return Ok(());

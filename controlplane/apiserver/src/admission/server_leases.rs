@@ -6,6 +6,8 @@ use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
 use coracle_client::identity_lease::{IDENTITY, NAMESPACE, SERVER};
 use coracle_client::user::MASTERS;
+use coracle_fields::Schema as _;
+use coracle_fields::coordination::v1::Lease;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 
@@ -17,7 +19,7 @@ pub struct ApiServerLease;
 
 /// Whether a Lease claims to be that of an API server.
 fn claims(lease: &Value) -> bool {
-    lease["metadata"]["labels"][IDENTITY].as_str() == Some(SERVER)
+    Lease::of(lease).metadata().labels().key(IDENTITY).get() == Some(SERVER)
 }
 
 #[async_trait]

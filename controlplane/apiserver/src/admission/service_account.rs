@@ -1,9 +1,13 @@
 //! ServiceAccount: every pod runs as an account of its namespace and gets a token for the API.
 
 use super::{Attributes, Operation, Plugin};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
+use coracle_fields::core::v1;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Edit, Schema as _, View, make};
 use coracle_proto::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -20,18 +24,15 @@ impl Plugin for ServiceAccount {
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create
-            || !at.is("", "pods")
-            || pod["metadata"]["annotations"].get(MIRROR).is_some()
-        {
+        if at.operation != Operation::Create || !at.is("", "pods") || is_mirror(pod) {
             return Ok(());
         }
-        let spec = &mut pod["spec"];
-        let name =
-            spec["serviceAccountName"].as_str().or(spec["serviceAccount"].as_str()).unwrap_or_default();
-        let name = if name.is_empty() { "default".to_owned() } else { name.to_owned() };
-        spec["serviceAccountName"] = json!(name);
-        spec["serviceAccount"] = json!(name);
+        let mut pod = v1::Pod::edit(pod);
+        let mut spec = pod.spec();
+        let (new, old) = (spec.view().service_account_name().get(), spec.view().service_account().get());
+        let name = new.or(old).filter(|name| !name.is_empty()).unwrap_or("default").to_owned();
+        spec.service_account_name().set(&name);
+        spec.service_account().set(&name);
         let kind = at
             .api
             .objects()
@@ -44,80 +45,82 @@ impl Plugin for ServiceAccount {
                 at.namespace
             )));
         };
-        let account = account.value();
-        let mounts = spec["automountServiceAccountToken"]
-            .as_bool()
-            .or(account["automountServiceAccountToken"].as_bool())
-            .unwrap_or(true);
-        if mounts {
-            mount_token(spec);
+        let doc = account.doc();
+        let account = doc.view::<v1::ServiceAccount>();
+        let own = spec.view().automount_service_account_token().get();
+        if own.or(account.automount_service_account_token().get()).unwrap_or(true) {
+            mount_token(&mut spec);
         }
-        if spec["imagePullSecrets"].as_array().is_none_or(Vec::is_empty)
-            && let Some(secrets) = account["imagePullSecrets"].as_array().filter(|s| !s.is_empty())
-        {
-            spec["imagePullSecrets"] = json!(secrets);
+        if spec.view().image_pull_secrets().is_empty() && !account.image_pull_secrets().is_empty() {
+            spec.image_pull_secrets().set(account.image_pull_secrets());
         }
         Ok(())
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
-        let mirror = pod["metadata"]["annotations"].get(MIRROR).is_some();
-        if at.operation != Operation::Create || !at.is("", "pods") || !mirror {
+        if at.operation != Operation::Create || !at.is("", "pods") || !is_mirror(pod) {
             return Ok(());
         }
-        if pod["spec"]["serviceAccountName"].as_str().is_some_and(|name| !name.is_empty()) {
+        if v1::Pod::of(pod).spec().service_account_name().filled().is_some() {
             return Err(at.forbidden("a mirror pod may not reference service accounts"));
         }
         Ok(())
     }
 }
 
-fn mount_token(spec: &mut Value) {
-    let mut name = String::new();
-    for list in ["initContainers", "containers"] {
-        let count = spec[list].as_array().map_or(0, Vec::len);
-        for i in 0..count {
-            let mounts = spec[list][i]["volumeMounts"].as_array().into_iter().flatten();
-            if mounts.clone().any(|m| m["mountPath"] == MOUNT) {
-                continue;
-            }
-            if name.is_empty() {
-                name = volume_name(spec);
-            }
-            let mount = json!({"name": name, "mountPath": MOUNT, "readOnly": true});
-            match spec[list][i]["volumeMounts"].as_array_mut() {
-                Some(mounts) => mounts.push(mount),
-                None => spec[list][i]["volumeMounts"] = json!([mount]),
-            }
-        }
-    }
-    if name.is_empty() || has_volume(spec, &name) {
-        return;
-    }
-    let volume = json!({"name": name, "projected": {"defaultMode": 0o644, "sources": [
-        {"serviceAccountToken": {"expirationSeconds": TOKEN_LIFE, "path": "token"}},
-        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
-    ]}});
-    match spec["volumes"].as_array_mut() {
-        Some(volumes) => volumes.push(volume),
-        None => spec["volumes"] = json!([volume]),
-    }
+fn is_mirror(pod: &Value) -> bool {
+    v1::Pod::of(pod).metadata().annotations().has_key(MIRROR)
 }
 
-fn has_volume(spec: &Value, name: &str) -> bool {
-    spec["volumes"].as_array().is_some_and(|all| all.iter().any(|v| v["name"] == name))
+fn mount_token(spec: &mut Edit<'_, v1::PodSpec>) {
+    let lacks = |container: View<'_, v1::Container>| {
+        !container.volume_mounts().items().any(|mount| mount.mount_path() == MOUNT)
+    };
+    let pod = spec.view();
+    if !pod.init_containers().items().chain(pod.containers().items()).any(lacks) {
+        return;
+    }
+    let name = volume_name(pod);
+    let mount = |mut container: Edit<'_, v1::Container>| {
+        if lacks(container.view()) {
+            let mount = make!(part v1::VolumeMount { name: &name, mount_path: MOUNT, read_only: true });
+            container.volume_mounts().push(mount);
+        }
+    };
+    spec.init_containers().each(mount);
+    spec.containers().each(mount);
+    if spec.view().volumes().items().any(|volume| volume.name() == name) {
+        return;
+    }
+    let volume = make!(part v1::Volume {
+        name,
+        projected: {
+            default_mode: 0o644,
+            sources: [
+                { service_account_token: { expiration_seconds: TOKEN_LIFE, path: "token" } },
+                { config_map: { name: "kube-root-ca.crt", items: [{ key: "ca.crt", path: "ca.crt" }] } },
+                {
+                    downward_api: {
+                        items: [{
+                            path: "namespace",
+                            field_ref: { api_version: "v1", field_path: "metadata.namespace" },
+                        }],
+                    },
+                },
+            ],
+        },
+    });
+    spec.volumes().push(volume);
 }
 
 /// The name of a volume that is there already, or a new one that no volume has.
-fn volume_name(spec: &Value) -> String {
-    let volumes = spec["volumes"].as_array().into_iter().flatten();
-    if let Some(there) =
-        volumes.filter_map(|v| v["name"].as_str()).find(|n| n.starts_with("kube-api-access-"))
-    {
+fn volume_name(spec: View<'_, v1::PodSpec>) -> String {
+    let mut names = spec.volumes().items().filter_map(|volume| volume.name().get());
+    if let Some(there) = names.find(|name| name.starts_with("kube-api-access-")) {
         return there.to_owned();
     }
-    let mut meta = json!({"metadata": {"generateName": "kube-api-access-"}});
-    crate::metadata::redraw_name(&mut meta);
-    meta["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    let drawn = make!(part PartialObjectMetadata { metadata: { generate_name: "kube-api-access-" } });
+    let mut drawn = drawn.into_value();
+    crate::metadata::redraw_name(&mut drawn);
+    PartialObjectMetadata::of(&drawn).metadata().name().text().to_owned()
 }

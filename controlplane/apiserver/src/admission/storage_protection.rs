@@ -2,8 +2,10 @@
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_proto::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The plugin.
 pub struct StorageObjectInUseProtection;
@@ -25,10 +27,8 @@ impl Plugin for StorageObjectInUseProtection {
         } else {
             return Ok(());
         };
-        let mut all = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-        if !all.iter().any(|f| f == finalizer) {
-            all.push(json!(finalizer));
-            object["metadata"]["finalizers"] = json!(all);
+        if !PartialObjectMetadata::of(object).metadata().finalizers().has(finalizer) {
+            PartialObjectMetadata::edit(object).metadata().finalizers().push(finalizer);
         }
         Ok(())
     }

@@ -2,8 +2,10 @@
 
 use super::{Attributes, Operation, Plugin};
 use async_trait::async_trait;
+use coracle_fields::core::v1::{Node, Taint};
+use coracle_fields::{Schema as _, make};
 use coracle_proto::status::ApiError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
@@ -20,11 +22,11 @@ impl Plugin for TaintNodesByCondition {
         if at.operation != Operation::Create || !at.is("", "nodes") {
             return Ok(());
         }
-        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        if !taints.iter().any(|t| t["key"] == NOT_READY && t["effect"] == "NoSchedule") {
-            taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+        let taints = Node::of(node).spec().taints();
+        if !taints.items().any(|taint| taint.key() == NOT_READY && taint.effect() == "NoSchedule") {
+            let taint = make!(part Taint { key: NOT_READY, effect: "NoSchedule" });
+            Node::edit(node).spec().taints().push(taint);
         }
-        node["spec"]["taints"] = json!(taints);
         Ok(())
     }
 }

@@ -5,14 +5,16 @@
 use super::routes::DiscoveredApi;
 use super::target::{Availability, Target, is_available};
 use super::{Extensions, OWN};
+use crate::typed::TypedObject as _;
+use coracle_cli::causes;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_client::Client;
+use coracle_fields::View;
+use coracle_fields::apiregistration::v1::APIService;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::{Cache, Cursor, Event, EventType, Expired};
 use coracle_proto::status::ApiError;
-use coracle_validation::tree::Tree;
-use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +76,7 @@ pub fn watch_availability(
     };
     let known = controller.registrations.list(None);
     for object in &known {
-        let read = || registered(&object.value());
+        let read = || registered(object.doc().view());
         let read = controller.supervisor.isolate_sync(TASK, || subject(object), read);
         if let Ok(Some((target, priority, available))) = read {
             controller.extensions.table.put(target, priority, available);
@@ -88,11 +90,11 @@ fn subject(object: &Object) -> Subject {
 }
 
 /// Target, priorities and availability of an APIService.
-fn registered(value: &Value) -> Option<(Target, (i64, i64), bool)> {
-    let target = Target::of(value).filter(|target| target.group != OWN)?;
-    let priority = |field: &str| value.int(field).unwrap_or_default();
-    let priority = (priority("spec.groupPriorityMinimum"), priority("spec.versionPriority"));
-    Some((target, priority, is_available(value)))
+fn registered(registration: View<'_, APIService>) -> Option<(Target, (i64, i64), bool)> {
+    let target = Target::of(registration).filter(|target| target.group != OWN)?;
+    let spec = registration.spec();
+    let priority = (spec.group_priority_minimum().or(0), spec.version_priority().or(0));
+    Some((target, priority, is_available(registration)))
 }
 
 impl AvailabilityController {
@@ -172,10 +174,11 @@ impl AvailabilityController {
     }
 
     async fn apply(&mut self, object: &Arc<Object>) {
-        let (name, value) = (&object.meta.name, object.value());
-        let Some((target, priority, available)) = registered(&value) else {
+        let (name, doc) = (&object.meta.name, object.doc());
+        let registration = doc.view::<APIService>();
+        let Some((target, priority, available)) = registered(registration) else {
             self.remove(name);
-            let _ = report(&self.client, &self.kind, &Availability::Local, &value).await;
+            let _ = report(&self.client, &self.kind, &Availability::Local, registration).await;
             return;
         };
         self.extensions.table.put(target.clone(), priority, available);
@@ -236,9 +239,10 @@ impl AvailabilityChecker {
     async fn run(self: Arc<Self>, wake: Arc<Notify>) {
         let (mut failures, mut discovered): (u32, Option<(Target, Instant)>) = (0, None);
         loop {
-            let registration = self.registrations.get("", &self.name).map(|object| object.value());
-            let target = registration.as_ref().and_then(Target::of);
-            let (Some(registration), Some(target)) = (registration, target) else { return };
+            let Some(object) = self.registrations.get("", &self.name) else { return };
+            let doc = object.doc();
+            let registration = doc.view::<APIService>();
+            let Some(target) = Target::of(registration) else { return };
             let found = match self.extensions.check(&target).await {
                 Ok(()) => Availability::Passed,
                 Err(why) => Availability::Unavailable(why),
@@ -256,7 +260,7 @@ impl AvailabilityChecker {
                 discovered = None;
                 self.extensions.table.set_discovered(&target, DiscoveredApi::default());
             }
-            let reported = report(&self.client, &self.kind, &found, &registration).await;
+            let reported = report(&self.client, &self.kind, &found, registration).await;
             // What has to do with objects is told by their changes; a server that does not answer is asked again.
             let again = matches!(&found, Availability::Unavailable(why) if why.reason == "FailedDiscoveryCheck")
                 || reported.is_err();
@@ -276,19 +280,19 @@ async fn report(
     client: &Client,
     kind: &Arc<Kind>,
     found: &Availability,
-    registration: &Value,
+    registration: View<'_, APIService>,
 ) -> Result<(), ApiError> {
     if found.is_reported(registration) {
         return Ok(());
     }
-    let name = registration.text("metadata.name");
+    let name = registration.metadata().name().text();
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let reported = client.modify(kind, "", name, "status", |object| found.report(object, &now)).await;
     match reported {
         Ok(_) => tracing::info!(name, ?found, "APIService availability changed"),
         Err(error) if error.is_not_found() => {}
         Err(error) => {
-            tracing::warn!(name, %error, "APIService status update failed, will retry");
+            tracing::warn!(name, error = %causes::chain(&error), "APIService status update failed, will retry");
             return Err(error);
         }
     }

@@ -10,7 +10,10 @@ use super::transport::{TransportError, address};
 use crate::nodes::agent::exchange;
 use crate::nodes::dial::Endpoint;
 use bytes::Bytes;
+use coracle_cli::causes;
 use coracle_client::user::{MASTERS, User};
+use coracle_fields::Schema as _;
+use coracle_fields::meta::APIResourceList;
 use coracle_proto::status::ApiError;
 use coracle_validation::tree::Tree;
 use futures::FutureExt;
@@ -93,7 +96,7 @@ impl Extensions {
         let resources = match self.resources(target).await {
             Ok(resources) => resources,
             Err(error) => {
-                tracing::debug!(api = target.api_version(), %error, "discovery of an aggregated API failed");
+                tracing::debug!(api = target.api_version(), error = %causes::chain(&error), "discovery of an aggregated API failed");
                 return DiscoveredApi::default();
             }
         };
@@ -182,14 +185,12 @@ fn ensure_response_kind(resource: &mut Value) {
 fn from_legacy(target: &Target, list: &Value) -> Vec<Value> {
     let mut resources: Vec<Value> = Vec::new();
     let at = |resources: &[Value], name: &str| resources.iter().position(|r| r.text("resource") == name);
-    for row in list.items("resources") {
-        let or = |field: &str, usual: &str| {
-            Some(row.text(field)).filter(|text| !text.is_empty()).unwrap_or(usual).to_owned()
-        };
-        let kind = json!({"group": or("group", &target.group), "version": or("version", &target.version),
-            "kind": row.text("kind")});
-        let scope = if row.flag("namespaced") { "Namespaced" } else { "Cluster" };
-        let name = row.text("name");
+    for row in APIResourceList::of(list).resources() {
+        let group = row.group().filled().unwrap_or(&target.group);
+        let version = row.version().filled().unwrap_or(&target.version);
+        let kind = json!({"group": group, "version": version, "kind": row.kind().text()});
+        let scope = if row.namespaced().flag() { "Namespaced" } else { "Cluster" };
+        let name = row.name().text();
         let (name, subresource) = name.split_once('/').map_or((name, None), |(name, sub)| (name, Some(sub)));
         let place = at(&resources, name).unwrap_or_else(|| {
             // A subresource may come without what it belongs to.
@@ -200,7 +201,8 @@ fn from_legacy(target: &Target, list: &Value) -> Vec<Value> {
         });
         let resource = &mut resources[place];
         if let Some(subresource) = subresource {
-            let sub = json!({"subresource": subresource, "responseKind": kind, "verbs": row.items("verbs")});
+            let sub =
+                json!({"subresource": subresource, "responseKind": kind, "verbs": row.verbs().to_values()});
             match resource.get_mut("subresources").and_then(Value::as_array_mut) {
                 Some(list) => list.push(sub),
                 None => resource["subresources"] = json!([sub]),
@@ -210,11 +212,11 @@ fn from_legacy(target: &Target, list: &Value) -> Vec<Value> {
         let mut more = Map::new();
         more.insert("responseKind".into(), kind);
         more.insert("scope".into(), json!(scope));
-        more.insert("singularResource".into(), json!(row.text("singularName")));
-        more.insert("verbs".into(), json!(row.items("verbs")));
-        for field in ["shortNames", "categories"] {
-            if !row.items(field).is_empty() {
-                more.insert(field.into(), json!(row.items(field)));
+        more.insert("singularResource".into(), json!(row.singular_name().text()));
+        more.insert("verbs".into(), json!(row.verbs().to_values()));
+        for (field, texts) in [("shortNames", row.short_names()), ("categories", row.categories())] {
+            if !texts.is_empty() {
+                more.insert(field.into(), json!(texts));
             }
         }
         if let Some(fields) = resource.as_object_mut() {
@@ -228,10 +230,12 @@ fn from_legacy(target: &Target, list: &Value) -> Vec<Value> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_fields::apiregistration::v1::APIService;
 
     fn target() -> Target {
         let service = json!({"namespace": "apart", "name": "boats"});
-        Target::of(&json!({"spec": {"group": "demo.io", "version": "v1", "service": service}})).unwrap()
+        let registration = json!({"spec": {"group": "demo.io", "version": "v1", "service": service}});
+        Target::of(APIService::of(&registration)).unwrap()
     }
 
     #[test]

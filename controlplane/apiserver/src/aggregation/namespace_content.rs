@@ -7,6 +7,8 @@ use super::transport::TransportError;
 use async_trait::async_trait;
 use coracle_client::aggregated::{AggregatedObjects, OwnerLookupError, RemainingContent};
 use coracle_client::user::User;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::{PartialObjectMetadata, PartialObjectMetadataList, Status};
 use coracle_kinds::object::Owner;
 use coracle_validation::tree::Tree;
 use http::{Method, StatusCode};
@@ -41,12 +43,12 @@ fn segment(name: &str) -> String {
 }
 
 fn count(left: &mut RemainingContent, target: &Target, resource: &str, list: &Value) {
-    let items = list.items("items");
+    let items = PartialObjectMetadataList::of(list).items();
     if !items.is_empty() {
         *left.resources.entry(format!("{resource}.{}", target.group)).or_default() += items.len();
     }
-    for finalizer in items.iter().flat_map(|item| item.items("metadata.finalizers")) {
-        *left.finalizers.entry(finalizer.as_str().unwrap_or_default().to_owned()).or_default() += 1;
+    for finalizer in items.items().flat_map(|item| item.metadata().finalizers().texts()) {
+        *left.finalizers.entry(finalizer.to_owned()).or_default() += 1;
     }
 }
 
@@ -109,8 +111,8 @@ impl Extensions {
             self.call(target, user, Method::DELETE, path).await?;
         } else {
             let list = self.call(target, user, Method::GET, path).await?;
-            for item in list.items("items") {
-                let name = item.text("metadata.name");
+            for item in PartialObjectMetadataList::of(&list).items() {
+                let name = item.metadata().name().text();
                 self.call(target, user, Method::DELETE, &format!("{path}/{}", segment(name))).await?;
             }
         }
@@ -141,9 +143,9 @@ impl Extensions {
         };
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         Some(match answer.code {
-            code if code.is_success() => Ok(body.text("metadata.uid") == owner.uid),
+            code if code.is_success() => Ok(PartialObjectMetadata::of(&body).metadata().uid() == owner.uid),
             // A path that is not there says nothing about objects.
-            StatusCode::NOT_FOUND if body.text("reason") == "NotFound" => Ok(false),
+            StatusCode::NOT_FOUND if Status::of(&body).reason() == "NotFound" => Ok(false),
             code => Err(OwnerLookupError::Refused { path, status: code.to_string() }),
         })
     }
@@ -171,7 +173,7 @@ impl Extensions {
         match answer.code {
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(Value::Null),
             code if code.is_success() => Ok(body),
-            code => Err(match body.text("message") {
+            code => Err(match Status::of(&body).message().text() {
                 "" => CallError::Status(code),
                 message => CallError::Refused(message.to_owned()),
             }),

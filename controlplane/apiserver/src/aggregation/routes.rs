@@ -127,6 +127,8 @@ fn same(a: &Target, b: &Target) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_fields::Schema as _;
+    use coracle_fields::apiregistration::v1::APIService;
     use serde_json::json;
 
     #[test]
@@ -134,9 +136,9 @@ mod tests {
         let table = RouteTable::default();
         let get = |path: &str| RequestInfo::parse(&http::Method::GET, path, &[]);
         assert!(table.route(&get("/apis/demo.io/v1")).is_none());
-        let target = Target::of(&json!({"spec": {"group": "demo.io", "version": "v1",
-            "service": {"namespace": "apart", "name": "boats"}}}))
-        .unwrap();
+        let registration = json!({"spec": {"group": "demo.io", "version": "v1",
+            "service": {"namespace": "apart", "name": "boats"}}});
+        let target = Target::of(APIService::of(&registration)).unwrap();
         table.put(target.clone(), (1000, 15), false);
         let openapi = BTreeMap::from([("apis/demo.io/v1".to_owned(), json!({}))]);
         table.set_discovered(&target, DiscoveredApi { fresh: true, openapi, ..DiscoveredApi::default() });

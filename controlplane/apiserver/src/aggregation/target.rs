@@ -1,8 +1,11 @@
 //! Reads an APIService, and resolves its Service and EndpointSlices to endpoints. Pure: no I/O.
 
 use crate::nodes::dial::Endpoint;
-use coracle_validation::tree::{Grow, Tree};
-use serde_json::{Value, json};
+use coracle_fields::apiregistration::v1::{APIService, APIServiceCondition};
+use coracle_fields::core::v1::Service;
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::{Schema as _, View, make};
+use serde_json::Value;
 
 /// The condition of APIServices.
 const AVAILABLE: &str = "Available";
@@ -37,17 +40,17 @@ pub struct Unavailable {
 
 impl Target {
     /// Reads an APIService; `None` if this server serves it.
-    pub fn of(registration: &Value) -> Option<Self> {
-        let service = registration.at("spec.service");
-        let text = |path: &str| registration.text(path).to_owned();
+    pub fn of(registration: View<'_, APIService>) -> Option<Self> {
+        let spec = registration.spec();
+        let service = spec.service();
         service.is_object().then(|| Self {
-            group: text("spec.group"),
-            version: text("spec.version"),
-            namespace: service.text("namespace").to_owned(),
-            service: service.text("name").to_owned(),
-            port: service.int("port").and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
-            authorities: text("spec.caBundle"),
-            insecure: registration.flag("spec.insecureSkipTLSVerify"),
+            group: spec.group().text().to_owned(),
+            version: spec.version().text().to_owned(),
+            namespace: service.namespace().text().to_owned(),
+            service: service.name().text().to_owned(),
+            port: service.port().int().and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
+            authorities: spec.ca_bundle().text().to_owned(),
+            insecure: spec.insecure_skip_tls_verify().flag(),
         })
     }
 
@@ -71,20 +74,24 @@ impl Target {
     }
 
     /// Its endpoints, or why there are none.
-    pub fn endpoints(&self, service: Option<&Value>, slices: &[Value]) -> Result<Vec<Endpoint>, Unavailable> {
+    pub fn endpoints(
+        &self,
+        service: Option<View<'_, Service>>,
+        slices: &[View<'_, EndpointSlice>],
+    ) -> Result<Vec<Endpoint>, Unavailable> {
         let (name, namespace) = (&self.service, &self.namespace);
         let not = |reason, message| Err(Unavailable { reason, message });
         let Some(service) = service else {
             return not("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"));
         };
-        if service.text("spec.type") == "ExternalName" {
-            let host = service.text("spec.externalName").to_owned();
+        let spec = service.spec();
+        if spec.type_() == "ExternalName" {
+            let host = spec.external_name().text().to_owned();
             return Ok(vec![Endpoint { host, port: self.port, node: String::new() }]);
         }
         // Of other types upstream asks no more than whether they answer.
-        let strict = matches!(service.text("spec.type"), "" | "ClusterIP");
-        let ports = service.items("spec.ports");
-        let port = ports.iter().find(|port| port.int("port") == Some(i64::from(self.port)));
+        let strict = matches!(spec.type_().text(), "" | "ClusterIP");
+        let port = spec.ports().items().find(|port| port.port() == i64::from(self.port));
         if port.is_none() && strict {
             let message = format!("service/{name} in {namespace:?} is not listening on port {}", self.port);
             return not("ServicePortError", message);
@@ -93,8 +100,8 @@ impl Target {
             let message = format!("cannot find endpointslices for service/{name} in {namespace:?}");
             return not("EndpointsNotFound", message);
         }
-        let port_name = port.map(|port| port.text("name")).unwrap_or_default();
-        let mut endpoints: Vec<Endpoint> = slices.iter().flat_map(|slice| ready(slice, port_name)).collect();
+        let port_name = port.map(|port| port.name().text()).unwrap_or_default();
+        let mut endpoints: Vec<Endpoint> = slices.iter().flat_map(|slice| ready(*slice, port_name)).collect();
         if endpoints.is_empty() && strict {
             let message = format!(
                 "endpointslices for service/{name} in {namespace:?} have no addresses with port name {port_name:?}"
@@ -102,7 +109,7 @@ impl Target {
             return not("MissingEndpoints", message);
         }
         if endpoints.is_empty() {
-            let address = Some(service.text("spec.clusterIP")).filter(|ip| !matches!(*ip, "" | "None"));
+            let address = Some(spec.cluster_ip().text()).filter(|ip| !matches!(*ip, "" | "None"));
             endpoints.extend(address.map(|ip| Endpoint {
                 host: ip.into(),
                 port: self.port,
@@ -114,23 +121,24 @@ impl Target {
 }
 
 /// The ready endpoints of a slice.
-fn ready(slice: &Value, port_name: &str) -> Vec<Endpoint> {
-    let port = slice.items("ports").iter().find(|port| port.text("name") == port_name);
-    let port = port.and_then(|port| port.int("port")).and_then(|port| u16::try_from(port).ok());
+fn ready(slice: View<'_, EndpointSlice>, port_name: &str) -> Vec<Endpoint> {
+    let port = slice.ports().items().find(|port| port.name() == port_name);
+    let port = port.and_then(|port| port.port().int()).and_then(|port| u16::try_from(port).ok());
     let Some(port) = port else { return Vec::new() };
-    let endpoints = slice.items("endpoints").iter();
-    let endpoints = endpoints.filter(|endpoint| *endpoint.at("conditions.ready") != Value::Bool(false));
+    let endpoints = slice.endpoints().items();
+    let endpoints = endpoints.filter(|endpoint| endpoint.conditions().ready().get() != Some(false));
     let endpoints = endpoints.flat_map(|endpoint| {
-        let addresses = endpoint.items("addresses").iter().filter_map(Value::as_str);
-        addresses.map(|host| Endpoint { host: host.into(), port, node: endpoint.text("nodeName").into() })
+        let node = endpoint.node_name().text();
+        let addresses = endpoint.addresses().texts();
+        addresses.map(move |host| Endpoint { host: host.into(), port, node: node.into() })
     });
     endpoints.collect()
 }
 
 /// Whether an APIService says that it is available.
-pub fn is_available(registration: &Value) -> bool {
-    let conditions = registration.items("status.conditions").iter();
-    conditions.filter(|condition| condition.text("type") == AVAILABLE).any(|c| c.text("status") == "True")
+pub fn is_available(registration: View<'_, APIService>) -> bool {
+    let mut conditions = registration.status().conditions().items();
+    conditions.any(|condition| condition.type_() == AVAILABLE && condition.status() == "True")
 }
 
 /// Availability of an APIService.
@@ -154,30 +162,41 @@ impl Availability {
     }
 
     /// Whether the status has this condition already.
-    pub fn is_reported(&self, registration: &Value) -> bool {
+    pub fn is_reported(&self, registration: View<'_, APIService>) -> bool {
         let (status, reason, message) = self.condition();
-        let mut conditions = registration.items("status.conditions").iter();
-        conditions.find(|c| c.text("type") == AVAILABLE).is_some_and(|c| {
-            (c.text("status"), c.text("reason"), c.text("message")) == (status, reason, message)
-        })
+        let mut conditions = registration.status().conditions().items();
+        conditions
+            .find(|condition| condition.type_() == AVAILABLE)
+            .is_some_and(|c| c.status() == status && c.reason() == reason && c.message() == message)
     }
 
     /// Sets the `Available` condition; other conditions are kept.
     pub fn report(&self, registration: &mut Value, now: &str) {
         let (status, reason, message) = self.condition();
-        let mut conditions = registration.items("status.conditions").to_vec();
-        let mut new = json!({"type": AVAILABLE, "status": status, "lastTransitionTime": now,
-            "reason": reason, "message": message});
-        match conditions.iter_mut().find(|condition| condition.text("type") == AVAILABLE) {
-            Some(old) => {
-                if old.text("status") == status {
-                    new["lastTransitionTime"] = old.at("lastTransitionTime").clone();
-                }
-                *old = new;
+        let mut new = make!(part APIServiceCondition {
+            type_: AVAILABLE,
+            status,
+            last_transition_time: now,
+            reason,
+            message,
+        });
+        let mut registration = APIService::edit(registration);
+        let mut reported = registration.status();
+        let mut conditions = reported.conditions();
+        let mut found = false;
+        conditions.each(|mut old| {
+            if found || old.view().type_() != AVAILABLE {
+                return;
             }
-            None => conditions.push(new),
+            found = true;
+            if old.view().status() == status {
+                new.edit().last_transition_time().set(old.view().last_transition_time());
+            }
+            old.set(&new);
+        });
+        if !found {
+            conditions.push(new);
         }
-        registration.section("status").put("conditions", conditions);
     }
 }
 
@@ -185,6 +204,8 @@ impl Availability {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_validation::tree::Tree as _;
+    use serde_json::json;
 
     fn registration() -> Value {
         json!({"spec": {"group": "demo.io", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15,
@@ -193,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_is_in_the_way_is_named_in_order() {
-        let target = Target::of(&registration()).unwrap();
+        let target = Target::of(APIService::of(&registration())).unwrap();
         assert_eq!((target.root().as_str(), target.host().as_str()), ("/apis/demo.io/v1", "boats.apart.svc"));
         assert_eq!(target.api_version(), "demo.io/v1");
         let service = |kind: &str, port: u16| {
@@ -231,9 +252,11 @@ mod tests {
             (Some(service("NodePort", 80)), vec![], endpoint("10.96.0.9", 443, "")),
             (Some(service("ExternalName", 80)), vec![], endpoint("h.example.com", 443, "")),
         ] {
-            assert_eq!(target.endpoints(service.as_ref(), &slices), want);
+            let slices: Vec<_> = slices.iter().map(EndpointSlice::of).collect();
+            assert_eq!(target.endpoints(service.as_ref().map(Service::of), &slices), want);
         }
-        assert_eq!(Target::of(&json!({"spec": {"group": "demo.io", "version": "v1"}})), None);
+        let local = json!({"spec": {"group": "demo.io", "version": "v1"}});
+        assert_eq!(Target::of(APIService::of(&local)), None);
     }
 
     #[test]
@@ -243,9 +266,8 @@ mod tests {
         let not =
             Availability::Unavailable(Unavailable { reason: "ServiceNotFound", message: "gone".into() });
         not.report(&mut object, "1");
-        assert!(
-            not.is_reported(&object) && !Availability::Passed.is_reported(&object) && !is_available(&object)
-        );
+        let view = APIService::of(&object);
+        assert!(not.is_reported(view) && !Availability::Passed.is_reported(view) && !is_available(view));
         let other =
             Availability::Unavailable(Unavailable { reason: "MissingEndpoints", message: "none".into() });
         other.report(&mut object, "2");
@@ -261,6 +283,6 @@ mod tests {
             json!({"type": "Available", "status": "True",
             "lastTransitionTime": "3", "reason": "Passed", "message": "all checks passed"})
         );
-        assert!(is_available(&object));
+        assert!(is_available(APIService::of(&object)));
     }
 }

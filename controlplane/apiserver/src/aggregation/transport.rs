@@ -8,6 +8,7 @@ use crate::nodes::agent::Io;
 use crate::nodes::dial::{ClusterDialer, Endpoint};
 use crate::objects::Objects;
 use crate::respond::Body;
+use crate::typed::TypedObject as _;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_cli::server_cert;
 use coracle_pki::{Pki, PkiError};
@@ -99,7 +100,7 @@ impl BackendDialer {
             self.objects.cache(&kind).ok()
         };
         let service = cache("", "services").and_then(|cache| cache.get(&target.namespace, &target.service));
-        let service = service.map(|service| service.value());
+        let service = service.as_ref().map(|service| service.doc());
         let slices = cache("discovery.k8s.io", "endpointslices").map(|c| c.list(Some(&target.namespace)));
         let slices: Vec<_> = slices
             .into_iter()
@@ -107,9 +108,10 @@ impl BackendDialer {
             .filter(|slice| {
                 slice.meta.labels.get("kubernetes.io/service-name").is_some_and(|of| *of == target.service)
             })
-            .map(|slice| slice.value())
             .collect();
-        target.endpoints(service.as_ref(), &slices)
+        let slices: Vec<_> = slices.iter().map(|slice| slice.doc()).collect();
+        let slices: Vec<_> = slices.iter().map(|slice| slice.view()).collect();
+        target.endpoints(service.as_ref().map(|service| service.view()), &slices)
     }
 
     /// Connects to one endpoint; with `insecure` its certificate is not verified.

@@ -3,6 +3,8 @@
 use super::authenticated::Authenticated;
 use crate::objects::Objects;
 use coracle_client::user::{AUTHENTICATED, User};
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::Secret;
 use coracle_pki::bootstrap_token::{GROUP, PREFIX, SECRET_TYPE, expired, field, parse, same};
 use std::sync::Arc;
 
@@ -56,7 +58,7 @@ impl BootstrapTokens {
             return Err(BootstrapTokenError::Revoked(id.to_owned()));
         }
         let secret = secret.value();
-        if secret["type"] != SECRET_TYPE
+        if Secret::of(&secret).type_() != SECRET_TYPE
             || field(&secret, "token-id") != id
             || !same(field(&secret, "token-secret").as_bytes(), given.as_bytes())
         {

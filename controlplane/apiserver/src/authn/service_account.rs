@@ -2,7 +2,9 @@
 
 use super::authenticated::Authenticated;
 use crate::objects::Objects;
+use crate::typed::TypedObject as _;
 use coracle_client::user::User;
+use coracle_fields::core::v1::Secret;
 use coracle_pki::service_account::{self, Bound, Keys, LEGACY_ISSUER};
 use std::sync::Arc;
 
@@ -90,7 +92,8 @@ impl ServiceAccounts {
         if secret.meta.deletion_timestamp.is_some() {
             return Err(gone);
         }
-        let kept = secret.value()["data"]["token"].as_str().map(str::to_owned).unwrap_or_default();
+        let doc = secret.doc();
+        let kept = doc.view::<Secret>().data().key("token").text();
         let kept = base64::engine::general_purpose::STANDARD.decode(kept).unwrap_or_default();
         if kept != token.as_bytes() {
             return Err(ServiceAccountError::Replaced);

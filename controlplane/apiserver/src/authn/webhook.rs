@@ -3,9 +3,10 @@
 use super::authenticated::Authenticated;
 use crate::https_client::{HttpsClient, HttpsClientError};
 use coracle_client::user::User;
+use coracle_fields::authentication::v1::{TokenReview, TokenReviewStatus};
+use coracle_fields::{List, Schema as _, Text, View, make};
 use http::Method;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -66,34 +67,34 @@ impl TokenWebhook {
         token: &str,
         audiences: &[String],
     ) -> Result<Result<Authenticated, Refusal>, WebhookError> {
-        let mut review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
-            "metadata": {}, "spec": {"token": token}});
+        let mut review = make!(TokenReview { spec: { token } });
+        review.edit().metadata().section();
         if !audiences.is_empty() {
-            review["spec"]["audiences"] = json!(audiences);
+            review.edit().spec().audiences().set(audiences.to_vec());
         }
-        let (code, answer) = self.remote.send(Method::POST, "", Some(&review)).await?;
+        let (code, answer) = self.remote.send(Method::POST, "", Some(&review.into_value())).await?;
         if !(200..300).contains(&code) {
             return Err(WebhookError::Status(code));
         }
-        Ok(read(&answer["status"], audiences))
+        Ok(read(TokenReview::of(&answer).status(), audiences))
     }
 }
 
-/// What the webhook says.
-fn read(status: &Value, audiences: &[String]) -> Result<Authenticated, Refusal> {
-    if status["authenticated"] != true {
-        let why = status["error"].as_str().filter(|e| !e.is_empty());
+/// What the webhook says. Only `true` authenticates; what is no text is no group and no audience.
+fn read(status: View<'_, TokenReviewStatus>, audiences: &[String]) -> Result<Authenticated, Refusal> {
+    if !status.authenticated().flag() {
+        let why = status.error().filled();
         return Err(why.map_or(Refusal::Unknown, |why| Refusal::Explained(why.to_owned())));
     }
-    let list = |value: &Value| -> Vec<String> {
-        value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    let list = |texts: View<'_, List<Text>>| -> Vec<String> {
+        texts.items().filter_map(|text| text.get().map(str::to_owned)).collect()
     };
-    let info = &status["user"];
-    let name = info["username"].as_str().filter(|name| !name.is_empty()).ok_or(Refusal::NoUser)?;
-    let mut user = User::new(name, list(&info["groups"]));
-    user.uid = info["uid"].as_str().unwrap_or_default().into();
-    user.extra = info["extra"].as_object().into_iter().flatten().map(|(k, v)| (k.clone(), list(v))).collect();
-    let told = list(&status["audiences"]);
+    let info = status.user();
+    let name = info.username().filled().ok_or(Refusal::NoUser)?;
+    let mut user = User::new(name, list(info.groups()));
+    user.uid = info.uid().text().into();
+    user.extra = info.extra().entries().map(|(key, values)| (key.to_owned(), list(values))).collect();
+    let told = list(status.audiences());
     // A webhook that does not know audiences speaks for this server only.
     if told.is_empty() {
         return Ok(Authenticated::for_this_server(user));

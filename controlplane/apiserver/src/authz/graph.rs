@@ -2,10 +2,14 @@
 //! references. The graph reads the events of the pods' cache before every lookup.
 
 use crate::objects::Objects;
+use crate::typed::TypedObject as _;
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, SecretReference};
+use coracle_fields::resource::v1::ResourceSlice;
+use coracle_fields::storage::v1::VolumeAttachment;
+use coracle_fields::{Json, View};
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::{Cursor, EventType};
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -69,12 +73,16 @@ impl Graph {
             "persistentvolumes" => self
                 .object("", "persistentvolumes", "", name)
                 .is_some_and(|volume| self.volume_in_use(&direct, &volume)),
-            "volumeattachments" => self
-                .object("storage.k8s.io", "volumeattachments", "", name)
-                .is_some_and(|attachment| attachment.value()["spec"]["nodeName"] == node),
-            "resourceslices" => self
-                .object("resource.k8s.io", "resourceslices", "", name)
-                .is_some_and(|slice| slice.value()["spec"]["nodeName"] == node),
+            "volumeattachments" => {
+                self.object("storage.k8s.io", "volumeattachments", "", name).is_some_and(|attachment| {
+                    attachment.doc().view::<VolumeAttachment>().spec().node_name().get() == Some(node)
+                })
+            }
+            "resourceslices" => {
+                self.object("resource.k8s.io", "resourceslices", "", name).is_some_and(|slice| {
+                    slice.doc().view::<ResourceSlice>().spec().node_name().get() == Some(node)
+                })
+            }
             _ => false,
         }
     }
@@ -86,13 +94,16 @@ impl Graph {
 
     /// Whether a volume is bound to a claim that a pod of the node uses.
     fn volume_in_use(&self, direct: &impl Fn(Resource, &str, &str) -> bool, volume: &Object) -> bool {
-        let claim = &volume.value()["spec"]["claimRef"];
-        let text = |field: &str| claim[field].as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text("namespace"), text("name"));
-        let bound = self.object("", "persistentvolumeclaims", &namespace, &name);
-        let bound =
-            bound.is_some_and(|claim| claim.value()["spec"]["volumeName"] == volume.meta.name.as_str());
-        bound && direct("persistentvolumeclaims", &namespace, &name)
+        let doc = volume.doc();
+        let claim = doc.view::<PersistentVolume>().spec().claim_ref();
+        let (namespace, name) = (claim.namespace().text(), claim.name().text());
+        let bound = self.object("", "persistentvolumeclaims", namespace, name);
+        let bound = bound.is_some_and(|claim| {
+            let doc = claim.doc();
+            let bound_to = doc.view::<PersistentVolumeClaim>().spec().volume_name().get();
+            bound_to == Some(volume.meta.name.as_str())
+        });
+        bound && direct("persistentvolumeclaims", namespace, name)
     }
 
     /// Whether a volume in use names the secret.
@@ -105,12 +116,13 @@ impl Graph {
         let volumes = self.objects.registry.preferred("", "persistentvolumes");
         let volumes = volumes.and_then(|kind| self.objects.cache(&kind).ok()).map(|cache| cache.list(None));
         volumes.into_iter().flatten().any(|volume| {
-            let spec = volume.value()["spec"].clone();
-            let claim_namespace = spec["claimRef"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let doc = volume.doc();
+            let spec = doc.view::<PersistentVolume>().spec();
+            let claim_namespace = spec.claim_ref().namespace().text();
             let mut found = false;
-            visit_secret_refs(&spec, &mut |reference| {
-                let of = reference["namespace"].as_str().unwrap_or(&claim_namespace);
-                found |= of == namespace && reference["name"] == name;
+            visit_secret_refs(spec.erased(), &mut |reference| {
+                let of = reference.namespace().or(claim_namespace);
+                found |= of == namespace && reference.name().get() == Some(name);
             });
             found && self.volume_in_use(direct, &volume)
         })
@@ -165,18 +177,19 @@ impl State {
             return;
         }
         self.remove_pod(&key, &pod.meta.namespace);
-        let value = pod.value();
-        let node = value["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        let doc = pod.doc();
+        let view = doc.view::<Pod>();
+        let node = view.spec().node_name().text().to_owned();
         if node.is_empty() {
             return;
         }
-        let ends = references(&value);
+        let ends = references(view);
         for (resource, name) in &ends {
             let vertex = (*resource, pod.meta.namespace.clone(), name.clone());
             *self.edges.entry(vertex).or_default().entry(node.clone()).or_default() += 1;
         }
-        let devices = value["spec"]["resourceClaims"].as_array().is_some_and(|claims| !claims.is_empty());
-        let extended = !value["status"]["extendedResourceClaimStatus"].is_null();
+        let devices = !view.spec().resource_claims().is_empty();
+        let extended = view.status().extended_resource_claim_status().is_set();
         let pod_references =
             PodReferences { uid: pod.meta.uid.clone(), node, ends, fixed: !devices && !extended };
         self.pods.insert(key, pod_references);
@@ -202,12 +215,11 @@ impl State {
 
 /// Calls `found` with every `…SecretRef` or `secretRef` object of a volume that a node needs. Those that begin with
 /// `controller` are for the storage system's controller, which acts with credentials that no node sees.
-fn visit_secret_refs(volume: &Value, found: &mut impl FnMut(&Value)) {
-    let Some(fields) = volume.as_object() else { return };
-    for (name, value) in fields {
+fn visit_secret_refs<'a>(volume: View<'a, Json>, found: &mut impl FnMut(View<'a, SecretReference>)) {
+    for (name, value) in volume.entries() {
         if name == "secretRef" || name.ends_with("SecretRef") {
             if !name.starts_with("controller") {
-                found(value);
+                found(value.as_type());
             }
         } else {
             visit_secret_refs(value, found);
@@ -216,61 +228,64 @@ fn visit_secret_refs(volume: &Value, found: &mut impl FnMut(&Value)) {
 }
 
 /// Everything in its namespace that a pod refers to. A mirror pod refers to nothing: a node makes it for itself.
-pub fn references(pod: &Value) -> BTreeSet<(Resource, String)> {
+pub fn references(pod: View<'_, Pod>) -> BTreeSet<(Resource, String)> {
     let mut ends = BTreeSet::new();
-    if pod["metadata"]["annotations"].get(MIRROR).is_some() {
+    if pod.metadata().annotations().has_key(MIRROR) {
         return ends;
     }
-    let spec = &pod["spec"];
-    let mut add = |resource: Resource, name: &Value| {
-        if let Some(name) = name.as_str().filter(|name| !name.is_empty()) {
+    let spec = pod.spec();
+    let mut add = |resource: Resource, name: &str| {
+        if !name.is_empty() {
             ends.insert((resource, name.to_owned()));
         }
     };
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    add("serviceaccounts", &spec["serviceAccountName"]);
-    list(&spec["imagePullSecrets"]).iter().for_each(|secret| add("secrets", &secret["name"]));
-    for containers in ["initContainers", "containers", "ephemeralContainers"] {
-        for container in list(&spec[containers]) {
-            for source in list(&container["envFrom"]) {
-                add("configmaps", &source["configMapRef"]["name"]);
-                add("secrets", &source["secretRef"]["name"]);
-            }
-            for variable in list(&container["env"]) {
-                add("configmaps", &variable["valueFrom"]["configMapKeyRef"]["name"]);
-                add("secrets", &variable["valueFrom"]["secretKeyRef"]["name"]);
-            }
+    add("serviceaccounts", spec.service_account_name().text());
+    spec.image_pull_secrets().items().for_each(|secret| add("secrets", secret.name().text()));
+    let containers = spec.init_containers().items().chain(spec.containers().items());
+    let containers = containers.map(|container| (container.env_from(), container.env()));
+    let ephemeral = spec.ephemeral_containers().items();
+    let ephemeral = ephemeral.map(|container| (container.env_from(), container.env()));
+    for (sources, variables) in containers.chain(ephemeral) {
+        for source in sources.items() {
+            add("configmaps", source.config_map_ref().name().text());
+            add("secrets", source.secret_ref().name().text());
+        }
+        for variable in variables.items() {
+            add("configmaps", variable.value_from().config_map_key_ref().name().text());
+            add("secrets", variable.value_from().secret_key_ref().name().text());
         }
     }
-    let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    for volume in list(&spec["volumes"]) {
-        add("configmaps", &volume["configMap"]["name"]);
-        add("secrets", &volume["secret"]["secretName"]);
-        add("persistentvolumeclaims", &volume["persistentVolumeClaim"]["claimName"]);
-        if volume["ephemeral"].is_object() {
-            let claim = format!("{pod_name}-{}", volume["name"].as_str().unwrap_or_default());
-            add("persistentvolumeclaims", &claim.into());
+    let pod_name = pod.metadata().name().text();
+    for volume in spec.volumes().items() {
+        add("configmaps", volume.config_map().name().text());
+        add("secrets", volume.secret().secret_name().text());
+        add("persistentvolumeclaims", volume.persistent_volume_claim().claim_name().text());
+        if volume.ephemeral().is_object() {
+            add("persistentvolumeclaims", &format!("{pod_name}-{}", volume.name().text()));
         }
-        for source in list(&volume["projected"]["sources"]) {
-            add("configmaps", &source["configMap"]["name"]);
-            add("secrets", &source["secret"]["name"]);
+        for source in volume.projected().sources().items() {
+            add("configmaps", source.config_map().name().text());
+            add("secrets", source.secret().name().text());
         }
         // Plugins of storage systems each have their own place for it.
-        add("secrets", &volume["azureFile"]["secretName"]);
-        visit_secret_refs(&volume, &mut |reference| add("secrets", &reference["name"]));
+        add("secrets", volume.azure_file().secret_name().text());
+        visit_secret_refs(volume.erased(), &mut |reference| add("secrets", reference.name().text()));
     }
-    list(&spec["resourceClaims"]).iter().for_each(|claim| add("resourceclaims", &claim["resourceClaimName"]));
-    let status = &pod["status"];
-    let made = list(&status["resourceClaimStatuses"]);
-    made.iter().for_each(|claim| add("resourceclaims", &claim["resourceClaimName"]));
-    add("resourceclaims", &status["extendedResourceClaimStatus"]["resourceClaimName"]);
+    let claims = spec.resource_claims().items();
+    claims.for_each(|claim| add("resourceclaims", claim.resource_claim_name().text()));
+    let status = pod.status();
+    let made = status.resource_claim_statuses().items();
+    made.for_each(|claim| add("resourceclaims", claim.resource_claim_name().text()));
+    add("resourceclaims", status.extended_resource_claim_status().resource_claim_name().text());
     ends
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use coracle_fields::Schema as _;
+    use coracle_fields::core::v1::Volume;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_node_needs_no_secrets_of_storage_controllers() {
@@ -279,8 +294,8 @@ mod tests {
         let csi: serde_json::Map<String, Value> = references.into_iter().collect();
         let volume = json!({"csi": csi, "iscsi": {"secretRef": {"name": "iscsi"}}});
         let mut found = BTreeSet::new();
-        visit_secret_refs(&volume, &mut |reference| {
-            found.insert(reference["name"].as_str().unwrap_or_default().to_owned());
+        visit_secret_refs(Volume::of(&volume).erased(), &mut |reference| {
+            found.insert(reference.name().text().to_owned());
         });
         assert_eq!(Vec::from_iter(found), ["iscsi", "nodeExpand", "nodePublish", "nodeStage"]);
     }
@@ -304,13 +319,14 @@ mod tests {
                 ],
             },
         });
-        let found: Vec<String> = references(&pod).into_iter().map(|(r, n)| format!("{r}/{n}")).collect();
+        let found: Vec<String> =
+            references(Pod::of(&pod)).into_iter().map(|(r, n)| format!("{r}/{n}")).collect();
         assert_eq!(
             found.join(" "),
             "configmaps/from configmaps/proj persistentvolumeclaims/data persistentvolumeclaims/p-d \
              secrets/csi secrets/env secrets/init secrets/registry secrets/vol serviceaccounts/robot"
         );
         pod["metadata"]["annotations"] = json!({MIRROR: "x"});
-        assert!(references(&pod).is_empty());
+        assert!(references(Pod::of(&pod)).is_empty());
     }
 }

@@ -4,10 +4,14 @@ use super::{Authorizer, Decision, Rules};
 use crate::https_client::HttpsClient;
 use crate::request_info::RequestInfo;
 use async_trait::async_trait;
+use coracle_cli::causes;
 use coracle_client::user::User;
+use coracle_fields::authorization::v1::{
+    SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
+use coracle_fields::{Made, Schema as _, View, make};
 use http::Method;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -30,39 +34,38 @@ impl AccessWebhook {
     }
 }
 
-fn review(user: &User, request: &RequestInfo) -> Value {
-    let mut spec = json!({"user": user.name, "groups": user.groups});
-    if !user.uid.is_empty() {
-        spec["uid"] = json!(user.uid);
+fn spec(user: &User, request: &RequestInfo) -> Made<SubjectAccessReviewSpec> {
+    fn some(text: &str) -> Option<&str> {
+        Some(text).filter(|text| !text.is_empty())
     }
-    if !user.extra.is_empty() {
-        spec["extra"] = json!(user.extra);
-    }
+    let mut made = make!(part SubjectAccessReviewSpec {
+        user: &user.name,
+        groups: &user.groups,
+        uid: some(&user.uid),
+        extra: Some(&user.extra).filter(|extra| !extra.is_empty()),
+    });
+    let mut spec = made.edit();
     if request.is_resource {
-        let mut attributes = json!({"verb": request.verb.as_str()});
-        for (name, value) in [
-            ("namespace", &request.namespace),
-            ("group", &request.group),
-            ("version", &request.version),
-            ("resource", &request.resource),
-            ("subresource", &request.subresource),
-            ("name", &request.name),
-        ] {
-            if !value.is_empty() {
-                attributes[name] = json!(value);
-            }
-        }
-        spec["resourceAttributes"] = attributes;
+        let mut attributes = spec.resource_attributes();
+        attributes.verb().set(request.verb.as_str());
+        attributes.namespace().set(some(&request.namespace));
+        attributes.group().set(some(&request.group));
+        attributes.version().set(some(&request.version));
+        attributes.resource().set(some(&request.resource));
+        attributes.subresource().set(some(&request.subresource));
+        attributes.name().set(some(&request.name));
     } else {
-        spec["nonResourceAttributes"] = json!({"path": request.path, "verb": request.verb.as_str()});
+        let mut attributes = spec.non_resource_attributes();
+        attributes.path().set(&request.path);
+        attributes.verb().set(request.verb.as_str());
     }
-    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "metadata": {}, "spec": spec})
+    made
 }
 
-fn decision(status: &Value) -> Decision {
-    let why = || status["reason"].as_str().unwrap_or_default().to_owned();
-    match (status["allowed"] == true, status["denied"] == true) {
+/// What the webhook decided. Only `true` allows or denies.
+fn decision(status: View<'_, SubjectAccessReviewStatus>) -> Decision {
+    let why = || status.reason().text().to_owned();
+    match (status.allowed().flag(), status.denied().flag()) {
         (true, false) => Decision::Allow,
         (true, true) => Decision::Deny("webhook subject access review returned both allow and deny".into()),
         (false, true) => Decision::Deny(why()),
@@ -73,25 +76,28 @@ fn decision(status: &Value) -> Decision {
 #[async_trait]
 impl Authorizer for AccessWebhook {
     async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
-        let review = review(user, request);
-        let key = review["spec"].to_string();
+        let spec = spec(user, request).into_value();
+        let key = spec.to_string();
         if let Some((until, known)) = self.answers.lock().get(&key)
             && *until > Instant::now()
         {
             return known.clone();
         }
-        let answer = match self.remote.send(Method::POST, "", Some(&review)).await {
+        let mut review = make!(SubjectAccessReview {});
+        review.edit().metadata().section();
+        review.edit().spec().put(spec);
+        let answer = match self.remote.send(Method::POST, "", Some(&review.into_value())).await {
             Ok((200..300, answer)) => answer,
             Ok((code, _)) => {
                 tracing::warn!(code, "authorization webhook");
                 return Decision::NoOpinion(String::new());
             }
             Err(error) => {
-                tracing::warn!(%error, "authorization webhook");
+                tracing::warn!(error = %causes::chain(&error), "authorization webhook");
                 return Decision::NoOpinion(String::new());
             }
         };
-        let decided = decision(&answer["status"]);
+        let decided = decision(SubjectAccessReview::of(&answer).status());
         let ttl = if decided == Decision::Allow { YES } else { NO };
         let mut answers = self.answers.lock();
         if answers.len() >= KEPT {

@@ -10,8 +10,11 @@ use crate::nodes::forward;
 use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::Body;
+use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use async_trait::async_trait;
+use coracle_fields::core::v1::{Pod, PodExecOptions, PodPortForwardOptions};
+use coracle_fields::{Schema as _, View, make};
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
 use form_urlencoded::Serializer;
@@ -55,38 +58,32 @@ impl Stream {
         let all = |key: &str| -> Vec<&str> {
             query.iter().filter(|(k, _)| k == key).map(|(_, value)| value.as_str()).collect()
         };
-        let kind = match self {
-            Self::Log => "PodLogOptions",
-            Self::Exec => "PodExecOptions",
-            Self::Attach => "PodAttachOptions",
-            Self::PortForward => "PodPortForwardOptions",
-        };
-        let mut made = json!({"kind": kind, "apiVersion": "v1"});
         if self == Self::PortForward {
             let ports = all("ports").into_iter().flat_map(|ports| ports.split(','));
             let ports: Result<Vec<i32>, ApiError> = ports.map(number).collect();
-            let ports = ports?;
-            if !ports.is_empty() {
-                made["ports"] = json!(ports);
-            }
-            return Ok(made);
+            let ports = Some(ports?).filter(|ports| !ports.is_empty());
+            return Ok(make!(PodPortForwardOptions { ports }).into_value());
         }
+        let kind = match self {
+            Self::Log => "PodLogOptions",
+            Self::Attach => "PodAttachOptions",
+            _ => "PodExecOptions",
+        };
         // Output is on when nobody says otherwise.
-        if ["stdin", "stdout", "stderr"].iter().all(|key| all(key).is_empty()) {
-            (made["stdout"], made["stderr"]) = (json!(true), json!(true));
-        }
-        for key in ["stdin", "stdout", "stderr", "tty"] {
-            if all(key).first().is_some_and(|value| matches!(*value, "true" | "1")) {
-                made[key] = json!(true);
-            }
-        }
-        if let Some(container) = all("container").first().filter(|name| !name.is_empty()) {
-            made["container"] = json!(container);
-        }
-        if self == Self::Exec {
-            made["command"] = json!(all("command"));
-        }
-        Ok(made)
+        let usual = ["stdin", "stdout", "stderr"].iter().all(|key| all(key).is_empty());
+        let on = |key: &str| all(key).first().is_some_and(|value| matches!(*value, "true" | "1"));
+        // Those of attach have the same fields but for the command.
+        let made = make!(part PodExecOptions {
+            kind,
+            api_version: "v1",
+            stdin: on("stdin").then_some(true),
+            stdout: (usual || on("stdout")).then_some(true),
+            stderr: (usual || on("stderr")).then_some(true),
+            tty: on("tty").then_some(true),
+            container: all("container").first().copied().filter(|name| !name.is_empty()),
+            command: (self == Self::Exec).then(|| all("command")),
+        });
+        Ok(made.into_value())
     }
 }
 
@@ -136,9 +133,11 @@ impl Connector for Pods {
         mut request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let info = &context.info;
-        let pod = self.nodes.objects().get(kind, &info.namespace, &info.name).await?.value();
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        let path = self.path(&pod, context, &options.unwrap_or_default())?;
+        let pod = self.nodes.objects().get(kind, &info.namespace, &info.name).await?;
+        let doc = pod.doc();
+        let pod = doc.view::<Pod>();
+        let node = pod.spec().node_name().text();
+        let path = self.path(pod, context, &options.unwrap_or_default())?;
         if node.is_empty() {
             // A pod that is nowhere has no logs yet; for the other streams it does not exist.
             if self.what == Stream::Log {
@@ -218,7 +217,7 @@ async fn reason(mut body: Body) -> String {
 
 impl Pods {
     /// Path and query of the agent's own API: those of a log from the request, those of a stream from its admitted options.
-    fn path(&self, pod: &Value, context: &Context, options: &Value) -> Result<String, ApiError> {
+    fn path(&self, pod: View<'_, Pod>, context: &Context, options: &Value) -> Result<String, ApiError> {
         let info = &context.info;
         let first = |key: &str| context.query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         let mut query = Serializer::new(String::new());
@@ -227,7 +226,8 @@ impl Pods {
         let (uid, exact) = (uid_on_node(pod), format!("{place}/{}", uid_on_node(pod)));
         let path = match self.what {
             Stream::PortForward => {
-                for port in options["ports"].as_array().into_iter().flatten() {
+                let ports = PodPortForwardOptions::of(options).ports();
+                for port in ports.items().filter_map(|port| port.int()) {
                     query.append_pair("port", &port.to_string());
                 }
                 format!("/portForward/{exact}")
@@ -252,15 +252,18 @@ impl Pods {
                 format!("/containerLogs/{place}/{}", container(pod, &info.name, first("container"))?)
             }
             Stream::Exec | Stream::Attach => {
-                for (key, name) in
-                    [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")]
-                {
-                    if options[key] == true {
+                let options = PodExecOptions::of(options);
+                for (on, name) in [
+                    (options.stdin(), "input"),
+                    (options.stdout(), "output"),
+                    (options.stderr(), "error"),
+                    (options.tty(), "tty"),
+                ] {
+                    if on.flag() {
                         query.append_pair(name, "1");
                     }
                 }
-                let commands = options["command"].as_array().into_iter().flatten();
-                let commands: Vec<&str> = commands.filter_map(Value::as_str).collect();
+                let commands: Vec<&str> = options.command().texts().collect();
                 if self.what == Stream::Exec {
                     if commands.is_empty() {
                         return Err(ApiError::bad_request(
@@ -271,7 +274,7 @@ impl Pods {
                         query.append_pair("command", command);
                     }
                 }
-                let name = container(pod, &info.name, options["container"].as_str())?;
+                let name = container(pod, &info.name, options.container().get())?;
                 format!("/{}/{exact}/{name}", if self.what == Stream::Exec { "exec" } else { "attach" })
             }
         };
@@ -281,33 +284,31 @@ impl Pods {
 }
 
 /// The uid that a pod has on its node: that of the manifest for a static pod, which its mirror tells.
-fn uid_on_node(pod: &Value) -> &str {
-    let mirrored = pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].as_str();
+fn uid_on_node(pod: View<'_, Pod>) -> &str {
+    let mirrored = pod.metadata().annotations().key("kubernetes.io/config.mirror").get();
     let plain =
         |uid: &&str| uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') && !uid.is_empty();
-    mirrored.filter(plain).or_else(|| pod["metadata"]["uid"].as_str()).unwrap_or_default()
+    mirrored.filter(plain).or_else(|| pod.metadata().uid().get()).unwrap_or_default()
 }
 
 /// The container that was named, or the only one; 400 with the choices otherwise.
-fn container(pod: &Value, name: &str, asked: Option<&str>) -> Result<String, ApiError> {
-    let names = |list: &str| -> Vec<String> {
-        let all = pod["spec"][list].as_array().into_iter().flatten();
-        all.filter_map(|c| c["name"].as_str().map(str::to_owned)).collect()
-    };
-    let (main, init, ephemeral) =
-        (names("containers"), names("initContainers"), names("ephemeralContainers"));
+fn container(pod: View<'_, Pod>, name: &str, asked: Option<&str>) -> Result<String, ApiError> {
+    let spec = pod.spec();
+    let main: Vec<&str> = spec.containers().items().map(|c| c.name().text()).collect();
+    let init: Vec<&str> = spec.init_containers().items().map(|c| c.name().text()).collect();
+    let ephemeral: Vec<&str> = spec.ephemeral_containers().items().map(|c| c.name().text()).collect();
     match asked.filter(|c| !c.is_empty()) {
         Some(wanted) => {
-            let known = main.iter().chain(&init).chain(&ephemeral).any(|c| c == wanted);
+            let known = main.iter().chain(&init).chain(&ephemeral).any(|c| *c == wanted);
             known.then(|| wanted.to_owned()).ok_or_else(|| {
                 ApiError::bad_request(format!("container {wanted} is not valid for pod {name}"))
             })
         }
         None => match main.as_slice() {
-            [only] => Ok(only.clone()),
+            [only] => Ok((*only).to_owned()),
             [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
             _ => {
-                let all: Vec<&str> = init.iter().chain(&main).chain(&ephemeral).map(String::as_str).collect();
+                let all = [&*init, &*main, &*ephemeral].concat();
                 Err(ApiError::bad_request(format!(
                     "a container name must be specified for pod {name}, choose one of: [{}]",
                     all.join(" ")
@@ -428,21 +429,21 @@ mod tests {
     #[test]
     fn a_static_pod_has_the_uid_of_its_manifest() {
         let mirror = |value: &str| json!({"metadata": {"uid": "u", "annotations": {"kubernetes.io/config.mirror": value}}});
-        assert_eq!(uid_on_node(&json!({"metadata": {"uid": "u"}})), "u");
-        assert_eq!(uid_on_node(&mirror("0a1b-2c")), "0a1b-2c");
-        assert_eq!(uid_on_node(&mirror("a/b?c")), "u", "no part of another path");
+        assert_eq!(uid_on_node(Pod::of(&json!({"metadata": {"uid": "u"}}))), "u");
+        assert_eq!(uid_on_node(Pod::of(&mirror("0a1b-2c"))), "0a1b-2c");
+        assert_eq!(uid_on_node(Pod::of(&mirror("a/b?c"))), "u", "no part of another path");
     }
 
     #[test]
     fn a_container_must_be_named_when_there_are_two() {
         let one = json!({"spec": {"containers": [{"name": "a"}]}});
-        assert_eq!(container(&one, "p", None).unwrap(), "a");
+        assert_eq!(container(Pod::of(&one), "p", None).unwrap(), "a");
         let two = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "i"}]}});
-        let error = container(&two, "p", None).unwrap_err().message;
+        let error = container(Pod::of(&two), "p", None).unwrap_err().message;
         assert_eq!(error, "a container name must be specified for pod p, choose one of: [i a b]");
-        assert_eq!(container(&two, "p", Some("i")).unwrap(), "i");
+        assert_eq!(container(Pod::of(&two), "p", Some("i")).unwrap(), "i");
         assert_eq!(
-            container(&two, "p", Some("x")).unwrap_err().message,
+            container(Pod::of(&two), "p", Some("x")).unwrap_err().message,
             "container x is not valid for pod p"
         );
     }

@@ -13,9 +13,13 @@ use crate::objects::Objects;
 use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::{self, Body};
+use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_cli::server_cert;
+use coracle_fields::core::v1::{ContainerPort, Pod, PodProxyOptions, Service};
+use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::{Schema as _, View, make};
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use http::header::LOCATION;
@@ -23,7 +27,7 @@ use http::{HeaderValue, Method, Request, Response};
 use percent_encoding::percent_decode_str;
 use rand::seq::IndexedRandom;
 use rustls_pki_types::ServerName;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
@@ -118,8 +122,13 @@ impl Connector for Proxy {
         if info.resource == "nodes" {
             check_endpoint(self.authz.as_ref(), context, &info.rest).await?;
         }
-        let kind = format!("{}ProxyOptions", kind.kind);
-        Ok(Some(json!({"kind": kind, "apiVersion": "v1", "path": format!("/{}", info.rest)})))
+        // Those of pods, services and nodes have the same fields.
+        let made = make!(part PodProxyOptions {
+            kind: format!("{}ProxyOptions", kind.kind),
+            api_version: "v1",
+            path: format!("/{}", info.rest),
+        });
+        Ok(Some(made.into_value()))
     }
 
     async fn connect(
@@ -132,7 +141,7 @@ impl Connector for Proxy {
         let (info, objects) = (&context.info, self.nodes.objects());
         let address = Address::parse(&info.name)?;
         let options = options.unwrap_or_default();
-        let rest = options["path"].as_str().unwrap_or_default();
+        let rest = PodProxyOptions::of(&options).path().text();
         let rest = rest.strip_prefix('/').unwrap_or(rest);
         // A webhook may have led it elsewhere, which the user may not be allowed.
         if info.resource == "nodes" && rest != info.rest {
@@ -152,7 +161,8 @@ impl Connector for Proxy {
         }
         let backend = match info.resource.as_str() {
             "pods" => {
-                pod_backend(&objects.get(kind, &info.namespace, address.name).await?.value(), &address)?
+                let pod = objects.get(kind, &info.namespace, address.name).await?;
+                pod_backend(pod.doc().view(), &address)?
             }
             _ => service_backend(objects, &info.namespace, &address).await?,
         };
@@ -190,28 +200,19 @@ impl Backend {
     }
 }
 
-fn pod_backend(pod: &Value, address: &Address<'_>) -> Result<Backend, ApiError> {
-    let ip = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty());
-    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+fn pod_backend(pod: View<'_, Pod>, address: &Address<'_>) -> Result<Backend, ApiError> {
+    let ip = pod.status().pod_ip().filled();
+    let node = pod.spec().node_name().text();
     let Some(ip) = ip.filter(|ip| is_proxyable(ip)) else {
         return Err(ApiError::bad_request("address not allowed"));
     };
+    let mut ports = pod.spec().containers().items().flat_map(|container| container.ports().items());
+    let number = |port: View<'_, ContainerPort>| port.container_port().int();
     let port = match address.port {
-        "" => pod["spec"]["containers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .flat_map(|c| c["ports"].as_array().into_iter().flatten())
-            .find_map(|p| p["containerPort"].as_u64())
-            .unwrap_or(80)
-            .to_string(),
-        named if named.parse::<u16>().is_err() => pod["spec"]["containers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .flat_map(|c| c["ports"].as_array().into_iter().flatten())
-            .find(|p| p["name"] == named)
-            .and_then(|p| p["containerPort"].as_u64())
+        "" => ports.find_map(number).unwrap_or(80).to_string(),
+        named if named.parse::<u16>().is_err() => ports
+            .find(|port| port.name() == named)
+            .and_then(number)
             .ok_or_else(|| ApiError::bad_request(format!("no port {named:?} on the pod")))?
             .to_string(),
         number => number.to_owned(),
@@ -235,12 +236,12 @@ async fn service_backend(
     address: &Address<'_>,
 ) -> Result<Backend, ApiError> {
     let services = objects.registry.resource("", "v1", "services").ok_or_else(ApiError::no_such_path)?;
-    let service = objects.get(&services, namespace, address.name).await?.value();
-    let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
-    let wanted = ports.iter().find(|p| {
+    let service = objects.get(&services, namespace, address.name).await?;
+    let doc = service.doc();
+    let wanted = doc.view::<Service>().spec().ports().items().find(|p| {
         address.port.is_empty()
-            || p["name"] == address.port
-            || p["port"].as_u64().is_some_and(|port| address.port.parse() == Ok(port))
+            || p.name() == address.port
+            || p.port().int().is_some_and(|port| address.port.parse() == Ok(port))
     });
     let Some(wanted) = wanted else {
         return Err(ApiError::new(
@@ -249,7 +250,7 @@ async fn service_backend(
             format!("no service port {:?} found for service {:?}", address.port, address.name),
         ));
     };
-    let port_name = wanted["name"].as_str().unwrap_or_default();
+    let port_name = wanted.name().text();
     let slices = objects
         .registry
         .resource("discovery.k8s.io", "v1", "endpointslices")
@@ -259,20 +260,16 @@ async fn service_backend(
         if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) != Some(address.name) {
             continue;
         }
-        let slice = slice.value();
-        let port = slice["ports"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|p| p["name"].as_str().unwrap_or_default() == port_name);
-        let Some(port) = port.and_then(|p| p["port"].as_u64()) else { continue };
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            if endpoint["conditions"]["ready"] == Value::Bool(false) {
+        let doc = slice.doc();
+        let slice = doc.view::<EndpointSlice>();
+        let port = slice.ports().items().find(|p| p.name() == port_name);
+        let Some(port) = port.and_then(|p| p.port().int()) else { continue };
+        for endpoint in slice.endpoints() {
+            if endpoint.conditions().ready().get() == Some(false) {
                 continue;
             }
-            let node = endpoint["nodeName"].as_str().unwrap_or_default();
-            let addresses = endpoint["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            for ip in addresses.filter(|ip| is_proxyable(ip)) {
+            let node = endpoint.node_name().text();
+            for ip in endpoint.addresses().texts().filter(|ip| is_proxyable(ip)) {
                 backends.push((node.to_owned(), join(ip, &port.to_string())));
             }
         }
@@ -291,13 +288,14 @@ async fn service_backend(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn pods_are_where_pods_can_be() {
         let address = Address::parse("p:80").unwrap();
         let at = |ip: &str| {
             let pod = json!({"spec": {"nodeName": "n"}, "status": {"podIP": ip}});
-            pod_backend(&pod, &address).map(|backend| backend.address).map_err(|error| error.message)
+            pod_backend(Pod::of(&pod), &address).map(|backend| backend.address).map_err(|error| error.message)
         };
         assert_eq!(at("10.244.0.7"), Ok("10.244.0.7:80".into()));
         assert_eq!(at("fd00::7"), Ok("[fd00::7]:80".into()));

@@ -113,6 +113,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::aggregation::target::Target;
+    use coracle_fields::Schema as _;
+    use coracle_fields::apiregistration::v1::APIService;
     use coracle_kinds::registry::index::Registry;
     use serde_json::json;
 
@@ -130,7 +132,7 @@ mod tests {
         let entry = |group: &str, version: &str, priority| {
             let service = json!({"namespace": "apart", "name": "boats"});
             let spec = json!({"group": group, "version": version, "service": service});
-            let target = Target::of(&json!({"spec": spec})).unwrap();
+            let target = Target::of(APIService::of(&json!({"spec": spec}))).unwrap();
             Arc::new(Entry { target, priority, available: true, discovered: Arc::default() })
         };
         let before: Vec<String> = all(&registry.all(), &[]).into_iter().map(|group| group.name).collect();

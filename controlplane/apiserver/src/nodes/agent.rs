@@ -4,7 +4,10 @@ use super::address::{AddressError, Addresses};
 use super::node_tls::{self, NodeTls, NodeTlsError};
 use super::tunnel::Tunnels;
 use crate::objects::Objects;
+use crate::typed::TypedObject as _;
 use bytes::Bytes;
+use coracle_fields::View;
+use coracle_fields::core::v1::Node;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use http::{Method, Request, Response};
@@ -95,24 +98,26 @@ impl Nodes {
     /// Opens a connection to a node's agent: through a tunnel when the node keeps some, by its address otherwise.
     pub async fn dial(&self, node: &str) -> Result<TlsStream<Box<dyn Io>>, ApiError> {
         // A node that is not there cannot be dialled either way, and the answer says so.
-        let object = self.node(node)?.value();
+        let object = self.node(node)?;
+        let doc = object.doc();
+        let object = doc.view::<Node>();
         let until = Instant::now() + DIAL;
         loop {
             let dialled = async {
                 match self.tunnels.has(node) {
                     true => self.through_tunnel(node).await,
-                    false => self.by_address(node, &object).await,
+                    false => self.by_address(node, object).await,
                 }
             };
             match tokio::time::timeout_at(until, dialled).await {
                 Ok(Err(DialError::NodeTls(NodeTlsError::Unknown { .. })))
-                    if joined_recently(&object) && Instant::now() + PAUSE < until =>
+                    if joined_recently(object) && Instant::now() + PAUSE < until =>
                 {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Ok(result) => return result.map_err(ApiError::from),
                 Err(_) => {
-                    let place = match agent_address(node, &object) {
+                    let place = match agent_address(node, object) {
                         Ok((host, port)) if !self.tunnels.has(node) => format!("dial tcp {host}:{port}"),
                         _ => format!("tunnel of {node}"),
                     };
@@ -134,7 +139,11 @@ impl Nodes {
         }
     }
 
-    async fn by_address(&self, node: &str, object: &Value) -> Result<TlsStream<Box<dyn Io>>, DialError> {
+    async fn by_address(
+        &self,
+        node: &str,
+        object: View<'_, Node>,
+    ) -> Result<TlsStream<Box<dyn Io>>, DialError> {
         let (host, port) = agent_address(node, object)?;
         let stream = Box::new(self.addresses.connect(&host, port).await?);
         self.tls_handshake(node, stream, format!("{host}:{port}")).await
@@ -220,25 +229,26 @@ where
 }
 
 /// Host and port of a node's agent, as the Node says.
-fn agent_address(node: &str, object: &Value) -> Result<(String, u16), DialError> {
-    let addresses = object["status"]["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let find = |kind: &str| addresses.iter().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
+fn agent_address(node: &str, object: View<'_, Node>) -> Result<(String, u16), DialError> {
+    let status = object.status();
+    let find =
+        |kind: &str| status.addresses().items().find(|a| a.type_() == kind).and_then(|a| a.address().get());
     let host = find("InternalIP").or_else(|| find("ExternalIP")).or_else(|| find("Hostname"));
     let host = host.ok_or_else(|| DialError::NoAddress(node.into()))?;
-    let port = match &object["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] {
-        Value::Null => PORT,
-        port if port.as_i64().is_some_and(|port| port <= 0) => PORT,
-        port => port
-            .as_u64()
-            .and_then(|port| u16::try_from(port).ok())
-            .ok_or_else(|| DialError::Port { node: node.into(), port: port.to_string() })?,
+    let port = status.daemon_endpoints().kubelet_endpoint().port();
+    let port = match port.int() {
+        None if !port.is_set() => PORT,
+        Some(number) if number <= 0 => PORT,
+        number => number
+            .and_then(|number| u16::try_from(number).ok())
+            .ok_or_else(|| DialError::Port { node: node.into(), port: port.to_value().to_string() })?,
     };
     Ok((host.to_owned(), port))
 }
 
 /// Whether a node joined so recently that its certificate may not be issued yet.
-fn joined_recently(object: &Value) -> bool {
-    let created = object["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+fn joined_recently(object: View<'_, Node>) -> bool {
+    let created = object.metadata().creation_timestamp().text();
     let created = created.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
     jiff::Timestamp::now().as_second() - created < JOINED_RECENTLY.as_secs() as i64
 }
@@ -265,6 +275,7 @@ where
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_fields::Schema as _;
     use serde_json::json;
 
     #[tokio::test]
@@ -280,7 +291,8 @@ mod tests {
             let address =
                 json!([{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "192.0.2.1"}]);
             let ports = json!({"kubeletEndpoint": {"Port": port}});
-            agent_address("n", &json!({"status": {"addresses": address, "daemonEndpoints": ports}}))
+            let object = json!({"status": {"addresses": address, "daemonEndpoints": ports}});
+            agent_address("n", Node::of(&object))
         };
         for (port, expected) in
             [(json!(1234), 1234), (json!(0), PORT), (json!(-1), PORT), (Value::Null, PORT)]
@@ -290,9 +302,12 @@ mod tests {
         for port in [json!(65_536), json!(75_786), json!("10250")] {
             assert!(matches!(at(port), Err(DialError::Port { .. })));
         }
-        assert!(matches!(agent_address("n", &json!({})), Err(DialError::NoAddress(_))));
+        assert!(matches!(agent_address("n", Node::of(&json!({}))), Err(DialError::NoAddress(_))));
         let now = jiff::Timestamp::now().to_string();
-        assert!(joined_recently(&json!({"metadata": {"creationTimestamp": now}})));
-        assert!(!joined_recently(&json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}})));
+        let joined = |at: &str| {
+            let object = json!({"metadata": {"creationTimestamp": at}});
+            joined_recently(Node::of(&object))
+        };
+        assert!(joined(&now) && !joined("2020-01-01T00:00:00Z"));
     }
 }

@@ -2,6 +2,7 @@
 //! through the agent of the endpoint's node.
 
 use super::agent::{Io, Nodes};
+use coracle_cli::causes;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
@@ -38,7 +39,7 @@ impl ClusterDialer {
             match nodes.dial_via_agent(&endpoint.node, &format!("{bare}:{}", endpoint.port)).await {
                 Ok(stream) => return Ok(stream),
                 Err(why) => {
-                    tracing::debug!(node = endpoint.node, %why, "dial through the node agent failed, dialling directly")
+                    tracing::debug!(node = endpoint.node, why = %causes::chain(&why), "dial through the node agent failed, dialling directly")
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use crate::request_body::RequestBody;
 use crate::respond::{Body, BoxError, Proxied};
+use coracle_cli::causes;
 use coracle_proto::status::ApiError;
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
@@ -75,7 +76,7 @@ pub fn until_failure(body: Body) -> Body {
         match body.frame().await {
             Some(Ok(frame)) => Some((Ok::<_, BoxError>(frame), body)),
             Some(Err(error)) => {
-                tracing::debug!(%error, "stream from a node agent failed");
+                tracing::debug!(error = %causes::chain(&*error), "stream from a node agent failed");
                 None
             }
             None => None,

@@ -13,6 +13,8 @@ use crate::verb::Verb;
 use crate::{decode, request_body::RequestBody, table};
 use coracle_client::options::{ListOptions, WriteOptions};
 use coracle_client::pipeline::Reply;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadataList;
 use coracle_kinds::registry::kinds::{Kind, Subresource};
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
@@ -164,9 +166,8 @@ impl ResourceRequest<'_> {
     fn select_items(&self, list: &mut Value) -> Result<(), ApiError> {
         let options = ListOptions::parse(&self.context.query)?;
         let wanted = Selection::parse(self.kind, &options)?.named(&self.context.info.name);
-        if let Some(items) = list["items"].as_array_mut() {
-            items.retain(|item| wanted.matches_metadata(&item["metadata"]));
-        }
+        let mut list = PartialObjectMetadataList::edit(list);
+        list.items().retain(|item| wanted.matches_metadata(item.metadata()));
         Ok(())
     }
 

@@ -15,6 +15,8 @@ use crate::{decode, request_body::RequestBody};
 use coracle_client::options::{FieldValidation, WriteOptions};
 use coracle_client::patch::Patch;
 use coracle_client::pipeline::Target;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_proto::status::{ApiError, FieldError};
 use http::{Request, Response};
 use serde_json::Value;
@@ -25,7 +27,7 @@ impl ResourceRequest<'_> {
         let sent = BufferedBody::read(request).await?;
         let work = async {
             let (object, warnings) = self.object(&sent, options.field_validation)?;
-            let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            let version = PartialObjectMetadata::of(&object).metadata().resource_version().text();
             if !options.dry_run && version.parse::<u64>().is_ok_and(|version| version != 0) {
                 let why = "resourceVersion should not be set on objects to be created";
                 return Err(ApiError::new(500, "", why));
@@ -73,12 +75,13 @@ impl ResourceRequest<'_> {
 
     async fn replaced(&self, sub: &str, object: &Value, options: &WriteOptions) -> Result<Written, ApiError> {
         let name = &self.context.info.name;
-        if object["metadata"]["name"].as_str().is_none_or(str::is_empty) {
+        let meta = PartialObjectMetadata::of(object).metadata();
+        if meta.name().text().is_empty() {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({name} based on URL) was undeterminable: name must be provided"
             )));
         }
-        let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
+        let unversioned = meta.resource_version().text().is_empty();
         let replace = |_: &Value| {
             if self.kind.conditional && unversioned {
                 let why = "Invalid value: 0: must be specified for an update".to_owned();

@@ -11,11 +11,12 @@ use crate::verb::Verb;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Placement;
 use coracle_client::user::User;
+use coracle_fields::core::v1::Binding;
+use coracle_fields::make;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use coracle_store::{Durability, StoreError, Write};
 use futures::future::join_all;
-use serde_json::json;
 
 /// Gives pods their nodes. The answers are in order; one that is refused holds up none of the others. Returns when reads see
 /// all of them.
@@ -102,10 +103,9 @@ async fn bind_one(
     pods: &Kind,
     one: &Placement<'_>,
 ) -> Result<(), ApiError> {
-    let body = json!({
-        "apiVersion": "v1", "kind": "Binding",
-        "metadata": {"name": one.name, "namespace": one.namespace, "uid": one.uid},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": one.node},
+    let body = make!(Binding {
+        metadata: { name: one.name, namespace: one.namespace, uid: one.uid },
+        target: { api_version: "v1", kind: "Node", name: one.node },
     });
     let call = Call {
         api,
@@ -116,7 +116,7 @@ async fn bind_one(
         subresource: "binding",
         verb: Verb::Create,
         content_type: "application/json",
-        body,
+        body: body.into_value(),
         options,
         admitted: None,
     };

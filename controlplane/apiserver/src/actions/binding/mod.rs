@@ -10,6 +10,8 @@ use crate::run_action::{Action, Call};
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_client::pipeline::Target;
+use coracle_fields::core::v1;
+use coracle_fields::{Made, Schema as _, make};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
 
@@ -21,16 +23,14 @@ pub struct Binding;
 #[async_trait]
 impl Action for Binding {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
-        let name = if call.name.is_empty() {
-            call.body["metadata"]["name"].as_str().unwrap_or("")
-        } else {
-            call.name
-        };
-        let target = &call.body["target"];
-        let node = target["name"].as_str().unwrap_or_default();
+        let binding = v1::Binding::of(&call.body);
+        let name = if call.name.is_empty() { binding.metadata().name().text() } else { call.name };
+        let target = binding.target();
+        let node = target.name().text();
         let mut causes = Vec::new();
-        if !matches!(target["kind"].as_str(), None | Some("" | "Node")) {
-            causes.push(FieldError::unsupported("target.kind", &target["kind"], &["Node", "<empty>"]));
+        if !matches!(target.kind().text(), "" | "Node") {
+            let kind = target.kind().to_value();
+            causes.push(FieldError::unsupported("target.kind", &kind, &["Node", "<empty>"]));
         }
         if node.is_empty() {
             causes.push(FieldError::required("target.name", ""));
@@ -59,40 +59,40 @@ impl Action for Binding {
 
 fn bind(pod: &Value, binding: &Value, name: &str, node: &str) -> Result<Value, ApiError> {
     let conflict = |why: String| Err(ApiError::conflict("", "pods/binding", name, why));
-    if let Some(uid) = binding["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty())
-        && pod["metadata"]["uid"] != uid
+    let (old, binding) = (v1::Pod::of(pod), v1::Binding::of(binding));
+    if let Some(uid) = binding.metadata().uid().filled()
+        && old.metadata().uid() != uid
     {
         return conflict(format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            pod["metadata"]["uid"].as_str().unwrap_or_default()
+            old.metadata().uid().text()
         ));
     }
-    if !pod["metadata"]["deletionTimestamp"].is_null() {
+    if old.metadata().deletion_timestamp().is_set() {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
-    if let Some(already) = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
+    if let Some(already) = old.spec().node_name().filled() {
         return conflict(format!("pod {name} is already assigned to node \"{already}\""));
     }
-    if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+    if !old.spec().scheduling_gates().is_empty() {
         return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
-    let mut new = pod.clone();
-    new["spec"]["nodeName"] = json!(node);
-    for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
-        new["metadata"]["annotations"][key] = value.clone();
+    let mut condition = make!(part v1::PodCondition {
+        type_: "PodScheduled",
+        status: "True",
+        last_transition_time: now(),
+    });
+    condition.edit().last_probe_time().null();
+    let mut made = Made::<v1::Pod>::new(pod.clone());
+    let mut new = made.edit();
+    new.spec().node_name().set(node);
+    for (key, value) in binding.metadata().annotations().entries() {
+        new.metadata().annotations().insert(key, value);
     }
-    let condition =
-        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
-    let mut conditions = new["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|c| c["type"] != "PodScheduled");
-    conditions.push(condition);
-    new["status"]["conditions"] = Value::Array(conditions);
+    new.status().conditions().retain(|condition| condition.type_() != "PodScheduled");
+    new.status().conditions().push(condition);
     // It has a node: the one it was promised is of no interest any more.
-    if let Some(status) = new["status"].as_object_mut() {
-        status.remove("nominatedNodeName");
-    }
-    if let Some(meta) = new["metadata"].as_object_mut() {
-        meta.remove("resourceVersion");
-    }
-    Ok(new)
+    new.status().nominated_node_name().clear();
+    new.metadata().resource_version().clear();
+    Ok(made.into_value())
 }

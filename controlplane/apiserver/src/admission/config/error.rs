@@ -1,7 +1,7 @@
 //! Why the chain of admission plugins cannot be set up.
 
 use crate::https_client::HttpsClientError;
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use coracle_proto::status::FieldError;
 use std::path::PathBuf;
 

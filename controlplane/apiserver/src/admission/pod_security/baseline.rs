@@ -1,8 +1,11 @@
 //! The checks of the baseline level.
 
-use super::pod::{Finding, Pod, Texts, containers, joined, name, plural, setters};
+use super::pod::{Finding, Pod, Texts, containers, joined, plural, setters};
+use coracle_fields::View;
+use coracle_fields::core::v1::{
+    AppArmorProfile, Container, SELinuxOptions, SeccompProfile, WindowsSecurityContextOptions,
+};
 use coracle_proto::sysctls::SAFE;
-use serde_json::Value;
 
 const DEFAULT_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
@@ -24,9 +27,6 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SELINUX_TYPES: [&str; 5] =
     ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
 
 /// Whether an annotation chooses an AppArmor or seccomp profile.
 pub(super) fn chooses_profile(key: &str) -> bool {
@@ -35,13 +35,16 @@ pub(super) fn chooses_profile(key: &str) -> bool {
 
 /// Profiles that switch AppArmor off.
 pub fn app_armor(pod: &Pod<'_>) -> Option<Finding> {
-    let kind = |context: &Value| context["appArmorProfile"]["type"].as_str().map(str::to_owned);
-    let bad = |kind: &String| !matches!(kind.as_str(), "RuntimeDefault" | "Localhost");
+    let bad = |profile: View<'_, AppArmorProfile>| {
+        let kind = profile.type_().get().filter(|kind| !matches!(*kind, "RuntimeDefault" | "Localhost"));
+        kind.map(str::to_owned)
+    };
     let mut values = Texts::new();
-    let own = kind(pod.security()).filter(bad);
+    let own = bad(pod.security().app_armor_profile());
     values.extend(own.clone());
-    let named = pod.named(|c| kind(&c["securityContext"]).is_some_and(|kind| bad(&kind)));
-    values.extend(pod.containers().filter_map(|c| kind(&c["securityContext"]).filter(bad)));
+    let of = |container: View<'_, Container>| bad(container.security_context().app_armor_profile());
+    let named = pod.named(|container| of(container).is_some());
+    values.extend(pod.containers().filter_map(of));
     let allowed = |v: &str| v.is_empty() || v == "runtime/default" || v.starts_with("localhost/");
     let annotations: Vec<String> = pod
         .annotations()
@@ -65,9 +68,9 @@ pub fn app_armor(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Capabilities that runtimes do not give by themselves.
 pub fn capabilities(pod: &Pod<'_>) -> Option<Finding> {
-    let bad = |container: &Value| -> Texts {
-        let added = container["securityContext"]["capabilities"]["add"].as_array().into_iter().flatten();
-        added.map(text).filter(|c| !DEFAULT_CAPABILITIES.contains(c)).map(str::to_owned).collect()
+    let bad = |container: View<'_, Container>| -> Texts {
+        let added = container.security_context().capabilities().add().texts();
+        added.filter(|c| !DEFAULT_CAPABILITIES.contains(c)).map(str::to_owned).collect()
     };
     let named = pod.named(|c| !bad(c).is_empty());
     let found: Texts = pod.containers().flat_map(bad).collect();
@@ -86,16 +89,20 @@ pub fn capabilities(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Namespaces of the host.
 pub fn host_namespaces(pod: &Pod<'_>) -> Option<Finding> {
-    let fields = ["hostNetwork", "hostPID", "hostIPC"];
-    let set: Vec<String> =
-        fields.iter().filter(|f| pod.spec[**f] == true).map(|f| format!("{f}=true")).collect();
+    let fields = [
+        ("hostNetwork", pod.spec.host_network()),
+        ("hostPID", pod.spec.host_pid()),
+        ("hostIPC", pod.spec.host_ipc()),
+    ];
+    let set = fields.iter().filter(|(_, flag)| flag.get() == Some(true));
+    let set: Vec<String> = set.map(|(field, _)| format!("{field}=true")).collect();
     if set.is_empty() { None } else { Finding::new("host namespaces", set.join(", ")) }
 }
 
 /// Directories of the host.
 pub fn host_paths(pod: &Pod<'_>) -> Option<Finding> {
-    let volumes = pod.spec["volumes"].as_array().into_iter().flatten();
-    let named: Vec<String> = volumes.filter(|v| v["hostPath"].is_object()).map(name).collect();
+    let volumes = pod.spec.volumes().items().filter(|volume| volume.host_path().is_object());
+    let named: Vec<String> = volumes.map(|volume| volume.name().text().to_owned()).collect();
     if named.is_empty() {
         return None;
     }
@@ -107,9 +114,9 @@ pub fn host_paths(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Ports of the host.
 pub fn host_ports(pod: &Pod<'_>) -> Option<Finding> {
-    let of = |container: &Value| -> Texts {
-        let ports = container["ports"].as_array().into_iter().flatten();
-        ports.filter_map(|p| p["hostPort"].as_i64()).filter(|p| *p != 0).map(|p| p.to_string()).collect()
+    let of = |container: View<'_, Container>| -> Texts {
+        let ports = container.ports().items().filter_map(|port| port.host_port().int());
+        ports.filter(|port| *port != 0).map(|port| port.to_string()).collect()
     };
     let named = pod.named(|c| !of(c).is_empty());
     let ports: Texts = pod.containers().flat_map(of).collect();
@@ -123,12 +130,13 @@ pub fn host_ports(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Probes and hooks that ask another host.
 pub fn probe_hosts(pod: &Pod<'_>) -> Option<Finding> {
-    let of = |container: &Value| -> Texts {
-        let probes = ["livenessProbe", "readinessProbe", "startupProbe"].map(|p| &container[p]);
-        let hooks = ["postStart", "preStop"].map(|h| &container["lifecycle"][h]);
-        let handlers = probes.into_iter().chain(hooks);
-        let hosts = handlers.flat_map(|h| [&h["httpGet"]["host"], &h["tcpSocket"]["host"]]).map(text);
-        hosts.filter(|host| !host.is_empty()).map(str::to_owned).collect()
+    let of = |container: View<'_, Container>| -> Texts {
+        let probes = [container.liveness_probe(), container.readiness_probe(), container.startup_probe()];
+        let hooks = [container.lifecycle().post_start(), container.lifecycle().pre_stop()];
+        let probes =
+            probes.into_iter().flat_map(|probe| [probe.http_get().host(), probe.tcp_socket().host()]);
+        let hooks = hooks.into_iter().flat_map(|hook| [hook.http_get().host(), hook.tcp_socket().host()]);
+        probes.chain(hooks).filter_map(|host| host.filled()).map(str::to_owned).collect()
     };
     let named: Texts = pod.named(|c| !of(c).is_empty()).into_iter().collect();
     let hosts: Texts = pod.containers().flat_map(of).collect();
@@ -146,7 +154,7 @@ pub fn probe_hosts(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Privileged containers.
 pub fn privileged(pod: &Pod<'_>) -> Option<Finding> {
-    let named = pod.named(|c| c["securityContext"]["privileged"] == true);
+    let named = pod.named(|container| container.security_context().privileged().get() == Some(true));
     if named.is_empty() {
         return None;
     }
@@ -155,8 +163,10 @@ pub fn privileged(pod: &Pod<'_>) -> Option<Finding> {
 
 /// All of /proc.
 pub fn proc_mount(pod: &Pod<'_>) -> Option<Finding> {
-    let of =
-        |c: &Value| c["securityContext"]["procMount"].as_str().filter(|m| *m != "Default").map(str::to_owned);
+    let of = |container: View<'_, Container>| {
+        let mount = container.security_context().proc_mount().get();
+        mount.filter(|mount| *mount != "Default").map(str::to_owned)
+    };
     let named = pod.named(|c| of(c).is_some());
     let kinds: Texts = pod.containers().filter_map(of).collect();
     if named.is_empty() {
@@ -174,17 +184,16 @@ pub fn proc_mount_outside_user_namespaces(pod: &Pod<'_>) -> Option<Finding> {
 }
 
 fn selinux_types(pod: &Pod<'_>, allowed: &[&str]) -> Option<Finding> {
-    let of = |context: &Value| -> (Option<String>, bool, bool) {
-        let options = &context["seLinuxOptions"];
-        let kind = options["type"].as_str().filter(|t| !allowed.contains(t)).map(str::to_owned);
-        (kind, !text(&options["user"]).is_empty(), !text(&options["role"]).is_empty())
+    let of = |options: View<'_, SELinuxOptions>| -> (Option<String>, bool, bool) {
+        let kind = options.type_().get().filter(|kind| !allowed.contains(kind)).map(str::to_owned);
+        (kind, options.user().filled().is_some(), options.role().filled().is_some())
     };
+    let of_container = |container: View<'_, Container>| of(container.security_context().se_linux_options());
     let bad = |(kind, user, role): &(Option<String>, bool, bool)| kind.is_some() || *user || *role;
-    let own = of(pod.security());
-    let named = pod.named(|c| bad(&of(&c["securityContext"])));
+    let own = of(pod.security().se_linux_options());
+    let named = pod.named(|container| bad(&of_container(container)));
     let who = setters(bad(&own), &named)?;
-    let all: Vec<_> =
-        std::iter::once(own).chain(pod.containers().map(|c| of(&c["securityContext"]))).collect();
+    let all: Vec<_> = std::iter::once(own).chain(pod.containers().map(of_container)).collect();
     let kinds: Texts = all.iter().filter_map(|(kind, ..)| kind.clone()).collect();
     let mut what = Vec::new();
     if !kinds.is_empty() {
@@ -215,7 +224,7 @@ pub fn selinux_1_31(pod: &Pod<'_>) -> Option<Finding> {
 /// Seccomp switched off by annotations, before there was a field.
 pub fn seccomp_annotations(pod: &Pod<'_>) -> Option<Finding> {
     let mut keys = Texts::from([SECCOMP_POD.to_owned()]);
-    keys.extend(pod.containers().map(|c| format!("{SECCOMP_CONTAINER}{}", name(c))));
+    keys.extend(pod.containers().map(|c| format!("{SECCOMP_CONTAINER}{}", c.name().text())));
     let allowed = |v: &str| matches!(v, "runtime/default" | "docker/default") || v.starts_with("localhost/");
     let bad: Vec<String> = pod
         .annotations()
@@ -229,9 +238,9 @@ pub fn seccomp_annotations(pod: &Pod<'_>) -> Option<Finding> {
     Finding::new("seccompProfile", format!("forbidden {word} {}", bad.join(", ")))
 }
 
-/// The seccomp profile of a security context.
-pub(super) fn seccomp_type(context: &Value) -> Option<String> {
-    context["seccompProfile"].as_object().map(|p| p.get("type").map(text).unwrap_or_default().to_owned())
+/// The type of a seccomp profile, if there is one.
+pub(super) fn seccomp_type(profile: View<'_, SeccompProfile>) -> Option<String> {
+    profile.is_object().then(|| profile.type_().text().to_owned())
 }
 
 /// Whether a seccomp profile keeps anything in.
@@ -241,12 +250,12 @@ pub(super) fn confines(kind: &str) -> bool {
 
 /// Seccomp switched off.
 pub fn seccomp(pod: &Pod<'_>) -> Option<Finding> {
-    let bad = |context: &Value| seccomp_type(context).filter(|kind| !confines(kind));
-    let own = bad(pod.security());
-    let named = pod.named(|c| bad(&c["securityContext"]).is_some());
+    let bad = |profile: View<'_, SeccompProfile>| seccomp_type(profile).filter(|kind| !confines(kind));
+    let of = |container: View<'_, Container>| bad(container.security_context().seccomp_profile());
+    let own = bad(pod.security().seccomp_profile());
+    let named = pod.named(|container| of(container).is_some());
     let who = setters(own.is_some(), &named)?;
-    let kinds: Texts =
-        own.into_iter().chain(pod.containers().filter_map(|c| bad(&c["securityContext"]))).collect();
+    let kinds: Texts = own.into_iter().chain(pod.containers().filter_map(of)).collect();
     Finding::new(
         "seccompProfile",
         format!("{who} must not set securityContext.seccompProfile.type to {}", joined(&kinds)),
@@ -254,8 +263,8 @@ pub fn seccomp(pod: &Pod<'_>) -> Option<Finding> {
 }
 
 fn sysctls_besides(pod: &Pod<'_>, allowed: &[&str]) -> Option<Finding> {
-    let set = pod.security()["sysctls"].as_array().into_iter().flatten().map(name);
-    let bad: Vec<String> = set.filter(|s| !allowed.contains(&s.as_str())).collect();
+    let set = pod.security().sysctls().items().map(|sysctl| sysctl.name().text());
+    let bad: Vec<&str> = set.filter(|name| !allowed.contains(name)).collect();
     if bad.is_empty() { None } else { Finding::new("forbidden sysctls", bad.join(", ")) }
 }
 
@@ -281,8 +290,8 @@ pub fn sysctls_1_32(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Windows containers that are processes of the host.
 pub fn host_process(pod: &Pod<'_>) -> Option<Finding> {
-    let bad = |context: &Value| context["windowsOptions"]["hostProcess"] == true;
-    let named = pod.named(|c| bad(&c["securityContext"]));
-    let who = setters(bad(pod.security()), &named)?;
+    let bad = |options: View<'_, WindowsSecurityContextOptions>| options.host_process().get() == Some(true);
+    let named = pod.named(|container| bad(container.security_context().windows_options()));
+    let who = setters(bad(pod.security().windows_options()), &named)?;
     Finding::new("hostProcess", format!("{who} must not set securityContext.windowsOptions.hostProcess=true"))
 }

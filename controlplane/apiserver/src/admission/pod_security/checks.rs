@@ -90,7 +90,7 @@ pub const RULES: &[Rule] = &[
 
 /// Windows has no such thing, and validation keeps it from being set there.
 fn linux(pod: &Pod<'_>, run: fn(&Pod<'_>) -> Option<Finding>) -> Option<Finding> {
-    if pod.spec["os"]["name"] == "windows" { None } else { run(pod) }
+    if pod.spec.os().name() == "windows" { None } else { run(pod) }
 }
 
 /// Root in a user namespace is nobody outside.

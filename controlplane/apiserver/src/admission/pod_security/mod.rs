@@ -14,15 +14,22 @@ pub mod restricted;
 mod tests;
 
 use super::config::{Configuration, ConfigurationError};
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Plugin, containers};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use checks::{details, evaluate, reasons};
+use coracle_fields::apps::v1 as apps;
+use coracle_fields::batch::v1 as batch;
+use coracle_fields::core::v1;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Doc, List, Schema as _, View};
 use coracle_proto::status::ApiError;
 use pod::{Finding, Pod};
 use policy::{Level, Policy, Standard};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -101,16 +108,19 @@ impl Plugin for PodSecurity {
 }
 
 /// The pod template of a workload.
-fn template<'a>((group, plural): (&str, &str), object: &'a Value) -> Option<&'a Value> {
-    match (group, plural) {
-        ("", "podtemplates") => Some(&object["template"]),
-        ("", "replicationcontrollers")
-        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
-        | ("batch", "jobs") => Some(&object["spec"]["template"]),
-        ("batch", "cronjobs") => Some(&object["spec"]["jobTemplate"]["spec"]["template"]),
-        _ => None,
-    }
-    .filter(|template| template.is_object())
+fn template<'a>((group, plural): (&str, &str), object: &'a Value) -> Option<View<'a, v1::PodTemplateSpec>> {
+    let template = match (group, plural) {
+        ("", "podtemplates") => v1::PodTemplate::of(object).template(),
+        ("", "replicationcontrollers") => v1::ReplicationController::of(object).spec().template(),
+        ("apps", "replicasets") => apps::ReplicaSet::of(object).spec().template(),
+        ("apps", "deployments") => apps::Deployment::of(object).spec().template(),
+        ("apps", "statefulsets") => apps::StatefulSet::of(object).spec().template(),
+        ("apps", "daemonsets") => apps::DaemonSet::of(object).spec().template(),
+        ("batch", "jobs") => batch::Job::of(object).spec().template(),
+        ("batch", "cronjobs") => batch::CronJob::of(object).spec().job_template().spec().template(),
+        _ => return None,
+    };
+    Some(template).filter(|template| template.is_object())
 }
 
 impl PodSecurity {
@@ -127,8 +137,8 @@ impl PodSecurity {
         true
     }
 
-    fn exempt_class(&self, spec: &Value) -> bool {
-        let class = spec["runtimeClassName"].as_str();
+    fn exempt_class(&self, spec: View<'_, v1::PodSpec>) -> bool {
+        let class = spec.runtime_class_name().get();
         class.is_some_and(|class| self.exemptions.runtime_classes.iter().any(|c| c == class))
     }
 
@@ -144,7 +154,8 @@ impl PodSecurity {
     /// The labels of the namespace of a request.
     async fn policy(&self, at: &Attributes<'_>) -> Option<Policy> {
         let namespace = at.find("", "namespaces", "", at.namespace).await?;
-        Some(self.defaults.with_labels(&namespace.value()["metadata"]["labels"]).0)
+        let doc = namespace.doc();
+        Some(self.defaults.with_labels(doc.view::<PartialObjectMetadata>().metadata().labels()).0)
     }
 
     async fn pod(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
@@ -154,7 +165,7 @@ impl PodSecurity {
         let Some(policy) = self.policy(at).await else {
             return Err(ApiError::internal(format!("failed to lookup namespace {:?}", at.namespace)));
         };
-        let pod = Pod { meta: &object["metadata"], spec: &object["spec"] };
+        let pod = pod_of(v1::Pod::of(object));
         if self.exempt_pod(at, &pod) {
             return Ok(());
         }
@@ -173,12 +184,16 @@ impl PodSecurity {
     }
 
     /// Workloads are never refused: their pods will be.
-    async fn workload(&self, at: &mut Attributes<'_>, template: &Value) -> Result<(), ApiError> {
+    async fn workload(
+        &self,
+        at: &mut Attributes<'_>,
+        template: View<'_, v1::PodTemplateSpec>,
+    ) -> Result<(), ApiError> {
         if self.exempt(at) {
             return Ok(());
         }
         let Some(policy) = self.policy(at).await else { return Ok(()) };
-        let pod = Pod { meta: &template["metadata"], spec: &template["spec"] };
+        let pod = Pod { meta: template.metadata(), spec: template.spec() };
         if !self.exempt_pod(at, &pod) {
             audit(at, &policy, &pod);
             at.warnings.extend(violation_text(policy.warn, &pod));
@@ -187,10 +202,10 @@ impl PodSecurity {
     }
 
     fn namespace(&self, at: &mut Attributes<'_>, namespace: &Value) -> Result<(), ApiError> {
-        let labels = &namespace["metadata"]["labels"];
-        let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+        let meta = v1::Namespace::of(namespace).metadata();
+        let (labels, name) = (meta.labels(), meta.name().text());
         let (new, errors) = self.defaults.with_labels(labels);
-        let old = at.old.map(|old| self.defaults.with_labels(&old["metadata"]["labels"]));
+        let old = at.old.map(|old| self.defaults.with_labels(v1::Namespace::of(old).metadata().labels()));
         if !errors.is_empty() && old.as_ref().is_none_or(|(_, before)| *before != errors) {
             return Err(ApiError::invalid("", "Namespace", name, errors));
         }
@@ -215,7 +230,9 @@ impl PodSecurity {
             return Ok(());
         }
         if old.is_some() {
-            let pods = at.cached("", "pods", Some(name)).iter().map(|pod| pod.value()).collect();
+            let pods = at.cached("", "pods", Some(name));
+            let pods: Vec<Doc<'_>> = pods.iter().map(|pod| pod.doc()).collect();
+            let pods = pods.iter().map(|pod| pod.view()).collect();
             let warnings = self.evaluate_existing(name, pods, new.enforce);
             at.warnings.extend(warnings);
         }
@@ -223,21 +240,26 @@ impl PodSecurity {
     }
 
     /// Which of the pods that are there a stricter level would refuse.
-    fn evaluate_existing(&self, namespace: &str, pods: Vec<Value>, standard: Standard) -> Vec<String> {
+    fn evaluate_existing(
+        &self,
+        namespace: &str,
+        pods: Vec<View<'_, v1::Pod>>,
+        standard: Standard,
+    ) -> Vec<String> {
         let (start, mut owners) = (Instant::now(), BTreeSet::new());
-        let pods = pods.into_iter().filter(|pod| !self.exempt_class(&pod["spec"]));
+        let pods = pods.into_iter().filter(|pod| !self.exempt_class(pod.spec()));
         // One pod of each owner first: the others are likely the same.
         let (first, rest): (Vec<_>, Vec<_>) =
-            pods.partition(|pod| controller(pod).is_none_or(|uid| owners.insert(uid)));
-        let all: Vec<Value> = first.into_iter().chain(rest).collect();
+            pods.partition(|pod| controller(*pod).is_none_or(|uid| owners.insert(uid)));
+        let all: Vec<View<'_, v1::Pod>> = first.into_iter().chain(rest).collect();
         let (total, mut looked) = (all.len(), 0);
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pod in all.iter().take(MOST_PODS) {
             looked += 1;
-            let findings: Vec<Finding> =
-                evaluate(standard, &Pod { meta: &pod["metadata"], spec: &pod["spec"] });
+            let findings: Vec<Finding> = evaluate(standard, &pod_of(*pod));
             if !findings.is_empty() {
-                found.entry(reasons(&findings)).or_default().push(pod::name(&pod["metadata"]));
+                let name = pod.metadata().name().text().to_owned();
+                found.entry(reasons(&findings)).or_default().push(name);
             }
             if start.elapsed() > MOST_TIME {
                 break;
@@ -271,10 +293,15 @@ fn one_line(why: &str, mut names: Vec<String>) -> String {
     }
 }
 
-fn controller(pod: &Value) -> Option<String> {
-    let owners = pod["metadata"]["ownerReferences"].as_array()?;
-    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
-    owner["uid"].as_str().map(str::to_owned)
+/// The pod as the checks read it.
+fn pod_of(pod: View<'_, v1::Pod>) -> Pod<'_> {
+    Pod { meta: pod.metadata(), spec: pod.spec() }
+}
+
+fn controller(pod: View<'_, v1::Pod>) -> Option<String> {
+    let mut owners = pod.metadata().owner_references().items();
+    let owner = owners.find(|owner| owner.controller().flag())?;
+    owner.uid().get().map(str::to_owned)
 }
 
 /// What a pod would do against a standard that does not refuse it.
@@ -292,24 +319,29 @@ fn audit(at: &Attributes<'_>, policy: &Policy, pod: &Pod<'_>) {
 }
 
 /// The annotations that choose AppArmor or seccomp profiles.
-fn profiles(pod: &Value) -> BTreeMap<&str, &Value> {
-    let all = pod["metadata"]["annotations"].as_object().into_iter().flatten();
-    all.map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| baseline::chooses_profile(key)).collect()
+fn profiles(pod: View<'_, v1::Pod>) -> BTreeMap<&str, Cow<'_, Value>> {
+    let all = pod.metadata().annotations().entries();
+    all.filter(|(key, _)| baseline::chooses_profile(key))
+        .map(|(key, value)| (key, value.as_value()))
+        .collect()
+}
+
+/// Names and images of containers.
+fn images(list: View<'_, List<v1::Container>>) -> Vec<(&str, Cow<'_, Value>)> {
+    list.items().map(|container| (container.name().text(), container.image().as_value())).collect()
 }
 
 /// Whether a change of a pod can change what it may do: other images, containers or profiles.
 fn is_significant(new: &Value, old: &Value) -> bool {
-    let images = |pod: &Value, list: &str| -> Vec<(String, Value)> {
-        let all = pod["spec"][list].as_array().into_iter().flatten();
-        all.map(|c| (pod::name(c), c["image"].clone())).collect()
-    };
-    let changed = |list: &str| {
-        let (new, old) = (images(new, list), images(old, list));
+    let (new, old) = (v1::Pod::of(new), v1::Pod::of(old));
+    let (spec, before) = (new.spec(), old.spec());
+    let changed = |new: View<'_, List<v1::Container>>, old: View<'_, List<v1::Container>>| {
+        let (new, old) = (images(new), images(old));
         new.len() != old.len() || new.iter().zip(&old).any(|(a, b)| a.1 != b.1)
     };
-    let had = images(old, "ephemeralContainers");
+    let had = images(containers::ephemeral(before));
     profiles(new) != profiles(old)
-        || changed("containers")
-        || changed("initContainers")
-        || images(new, "ephemeralContainers").iter().any(|container| !had.contains(container))
+        || changed(spec.containers(), before.containers())
+        || changed(spec.init_containers(), before.init_containers())
+        || images(containers::ephemeral(spec)).iter().any(|container| !had.contains(container))
 }

@@ -1,14 +1,17 @@
 //! The pod as the checks read it, and the violations they report.
 
-use serde_json::Value;
+use crate::admission::containers as lists;
+use coracle_fields::View;
+use coracle_fields::core::v1::{Container, PodSecurityContext, PodSpec};
+use coracle_fields::meta::ObjectMeta;
 use std::collections::BTreeSet;
 
 /// Metadata and spec of a pod or of a template.
 pub struct Pod<'a> {
     /// Metadata.
-    pub meta: &'a Value,
+    pub meta: View<'a, ObjectMeta>,
     /// Spec.
-    pub spec: &'a Value,
+    pub spec: View<'a, PodSpec>,
 }
 
 /// What a check found.
@@ -29,37 +32,30 @@ impl Finding {
 
 impl<'a> Pod<'a> {
     /// All containers: init, main, ephemeral.
-    pub fn containers(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let spec = self.spec;
-        let lists = ["initContainers", "containers", "ephemeralContainers"];
-        lists.into_iter().flat_map(move |list| spec[list].as_array().into_iter().flatten())
+    pub fn containers(&self) -> impl Iterator<Item = View<'a, Container>> + use<'a> {
+        lists::all(self.spec)
     }
 
     /// The names of containers of which something is true.
-    pub fn named(&self, bad: impl Fn(&Value) -> bool) -> Vec<String> {
-        self.containers().filter(|c| bad(c)).map(name).collect()
+    pub fn named(&self, bad: impl Fn(View<'a, Container>) -> bool) -> Vec<String> {
+        let named = self.containers().filter(|container| bad(*container));
+        named.map(|container| container.name().text().to_owned()).collect()
     }
 
     /// Whether the pod has users of its own.
     pub fn own_users(&self) -> bool {
-        self.spec["hostUsers"] == false
+        self.spec.host_users().get() == Some(false)
     }
 
     /// The pod's own security context.
-    pub fn security(&self) -> &'a Value {
-        &self.spec["securityContext"]
+    pub fn security(&self) -> View<'a, PodSecurityContext> {
+        self.spec.security_context()
     }
 
     /// Annotations.
-    pub fn annotations(&self) -> impl Iterator<Item = (&'a String, &'a str)> + use<'a> {
-        let all = self.meta["annotations"].as_object().into_iter().flatten();
-        all.map(|(key, value)| (key, value.as_str().unwrap_or_default()))
+    pub fn annotations(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        self.meta.annotations().entries().map(|(key, value)| (key, value.text()))
     }
-}
-
-/// A container's or volume's name.
-pub fn name(of: &Value) -> String {
-    of["name"].as_str().unwrap_or_default().to_owned()
 }
 
 /// `"a", "b"`.

@@ -1,7 +1,9 @@
 //! Levels, versions and modes, and their parsing from namespace labels.
 
+use coracle_fields::meta::ObjectMeta;
+use coracle_fields::{Map, Text, View, make};
 use coracle_proto::status::FieldError;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -141,8 +143,9 @@ impl Policy {
 
     /// The policy of settings such as `{"enforce": "baseline", "enforce-version": "v1.30"}`.
     pub fn parse(texts: &BTreeMap<String, String>) -> Result<Self, PolicyError> {
-        let labels = texts.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect();
-        let (policy, errors) = Self::default().with_labels(&Value::Object(labels));
+        let labels = texts.iter().map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()));
+        let meta = make!(part ObjectMeta { labels: labels.collect::<BTreeMap<String, String>>() });
+        let (policy, errors) = Self::default().with_labels(meta.view().labels());
         match errors.into_iter().next() {
             // Settings, unlike labels, do not make warnings follow refusals.
             None => Ok(Self {
@@ -155,9 +158,9 @@ impl Policy {
 
     /// The policy that labels make of this one. Labels that cannot be read are refused; until they are mended the strictest
     /// is enforced and nothing is noted or warned of.
-    pub fn with_labels(mut self, labels: &Value) -> (Self, Vec<FieldError>) {
+    pub fn with_labels(mut self, labels: View<'_, Map<Text>>) -> (Self, Vec<FieldError>) {
         let mut errors = Vec::new();
-        let label = |name: &str| labels[format!("{PREFIX}{name}")].as_str();
+        let label = |name: &str| labels.key(&format!("{PREFIX}{name}")).get();
         let mut refuse = |name: &str, why: StandardError| {
             let field = format!("metadata.labels[{PREFIX}{name}]");
             let value = json!(label(name).unwrap_or_default());
@@ -200,11 +203,11 @@ impl Policy {
     }
 
     /// The modes that labels set to something stricter than privileged: `enforce=baseline:latest, …`.
-    pub fn explicit(&self, labels: &Value) -> String {
+    pub fn explicit(&self, labels: View<'_, Map<Text>>) -> String {
         let set = |mode: &str| {
             [mode.to_owned(), format!("{mode}-version")]
                 .iter()
-                .any(|name| !labels[format!("{PREFIX}{name}")].is_null())
+                .any(|name| labels.key(&format!("{PREFIX}{name}")).is_set())
         };
         let modes = [("enforce", self.enforce), ("audit", self.audit), ("warn", self.warn)];
         let shown = modes.iter().filter(|(mode, s)| s.level != Level::Privileged && set(mode));
@@ -215,15 +218,17 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coracle_fields::Made;
 
-    fn labels(pairs: &[(&str, &str)]) -> Value {
-        pairs.iter().map(|(key, value)| (format!("{PREFIX}{key}"), json!(value))).collect()
+    fn meta(pairs: &[(&str, &str)]) -> Made<ObjectMeta> {
+        let labels = pairs.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()));
+        make!(part ObjectMeta { labels: labels.collect::<BTreeMap<String, String>>() })
     }
 
     #[test]
     fn labels_make_a_policy() {
         let of = |pairs: &[(&str, &str)]| {
-            let (policy, errors) = Policy::default().with_labels(&labels(pairs));
+            let (policy, errors) = Policy::default().with_labels(meta(pairs).view().labels());
             let errors: Vec<String> = errors.into_iter().map(|e| e.message).collect();
             (format!("{} {} {}", policy.enforce, policy.audit, policy.warn), errors.join("|"))
         };

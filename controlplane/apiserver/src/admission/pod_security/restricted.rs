@@ -1,8 +1,9 @@
 //! The checks of the restricted level.
 
 use super::baseline::{confines, seccomp_type};
-use super::pod::{Finding, Pod, Texts, containers, joined, name, plural, setters};
-use serde_json::Value;
+use super::pod::{Finding, Pod, Texts, containers, joined, plural, setters};
+use coracle_fields::View;
+use coracle_fields::core::v1::Container;
 
 const VOLUMES: [&str; 9] = [
     "configMap",
@@ -18,7 +19,10 @@ const VOLUMES: [&str; 9] = [
 
 /// More rights than the parent.
 pub fn escalation(pod: &Pod<'_>) -> Option<Finding> {
-    let named = pod.named(|c| c["securityContext"]["allowPrivilegeEscalation"] != false);
+    let allows = |container: View<'_, Container>| {
+        container.security_context().allow_privilege_escalation().get() != Some(false)
+    };
+    let named = pod.named(allows);
     if named.is_empty() {
         return None;
     }
@@ -30,15 +34,12 @@ pub fn escalation(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Any capability but one.
 pub fn capabilities(pod: &Pod<'_>) -> Option<Finding> {
-    fn list<'a>(c: &'a Value, what: &str) -> impl Iterator<Item = &'a str> {
-        let all = c["securityContext"]["capabilities"][what].as_array().into_iter().flatten();
-        all.filter_map(Value::as_str)
-    }
-    let added = |c: &Value| -> Texts {
-        list(c, "add").filter(|c| *c != "NET_BIND_SERVICE").map(str::to_owned).collect()
+    let added = |container: View<'_, Container>| -> Texts {
+        let all = container.security_context().capabilities().add().items().filter_map(|one| one.get());
+        all.filter(|one| *one != "NET_BIND_SERVICE").map(str::to_owned).collect()
     };
-    let kept = pod.named(|c| !list(c, "drop").any(|c| c == "ALL"));
-    let adding = pod.named(|c| !added(c).is_empty());
+    let kept = pod.named(|container| !container.security_context().capabilities().drop().has("ALL"));
+    let adding = pod.named(|container| !added(container).is_empty());
     let more: Texts = pod.containers().flat_map(added).collect();
     let mut what = Vec::new();
     if !kept.is_empty() {
@@ -57,13 +58,13 @@ pub fn capabilities(pod: &Pod<'_>) -> Option<Finding> {
 /// Volumes that are somebody else's storage.
 pub fn volumes(pod: &Pod<'_>) -> Option<Finding> {
     let (mut named, mut kinds) = (Vec::new(), Texts::new());
-    for volume in pod.spec["volumes"].as_array().into_iter().flatten() {
-        let sources = volume.as_object().into_iter().flatten().filter(|(k, v)| *k != "name" && !v.is_null());
-        let sources: Vec<&str> = sources.map(|(key, _)| key.as_str()).collect();
+    for volume in pod.spec.volumes().items() {
+        let sources = volume.erased().entries().filter(|(key, value)| *key != "name" && value.is_set());
+        let sources: Vec<&str> = sources.map(|(key, _)| key).collect();
         if sources.iter().any(|source| VOLUMES.contains(source)) {
             continue;
         }
-        named.push(name(volume));
+        named.push(volume.name().text().to_owned());
         kinds.insert((*sources.first().unwrap_or(&"unknown")).to_owned());
     }
     if named.is_empty() {
@@ -85,13 +86,13 @@ pub fn volumes(pod: &Pod<'_>) -> Option<Finding> {
 /// Root, unless it is ruled out.
 pub fn non_root(pod: &Pod<'_>) -> Option<Finding> {
     let reason = "runAsNonRoot != true";
-    let said = |context: &Value| context["runAsNonRoot"].as_bool();
-    let own = said(pod.security());
-    let explicit = pod.named(|c| said(&c["securityContext"]) == Some(false));
+    let said = |container: View<'_, Container>| container.security_context().run_as_non_root().get();
+    let own = pod.security().run_as_non_root().get();
+    let explicit = pod.named(|container| said(container) == Some(false));
     if let Some(who) = setters(own == Some(false), &explicit) {
         return Finding::new(reason, format!("{who} must not set securityContext.runAsNonRoot=false"));
     }
-    let implicit = pod.named(|c| said(&c["securityContext"]).is_none() && own != Some(true));
+    let implicit = pod.named(|container| said(container).is_none() && own != Some(true));
     if implicit.is_empty() {
         return None;
     }
@@ -103,9 +104,8 @@ pub fn non_root(pod: &Pod<'_>) -> Option<Finding> {
 
 /// Root by number.
 pub fn not_user_zero(pod: &Pod<'_>) -> Option<Finding> {
-    let zero = |context: &Value| context["runAsUser"].as_i64() == Some(0);
-    let named = pod.named(|c| zero(&c["securityContext"]));
-    let who = setters(zero(pod.security()), &named)?;
+    let named = pod.named(|container| container.security_context().run_as_user().int() == Some(0));
+    let who = setters(pod.security().run_as_user().int() == Some(0), &named)?;
     Finding::new("runAsUser=0", format!("{who} must not set runAsUser=0"))
 }
 
@@ -114,8 +114,10 @@ pub fn seccomp(pod: &Pod<'_>) -> Option<Finding> {
     if let Some(finding) = super::baseline::seccomp(pod) {
         return Some(finding);
     }
-    let covered = seccomp_type(pod.security()).is_some_and(|kind| confines(&kind));
-    let implicit = pod.named(|c| seccomp_type(&c["securityContext"]).is_none() && !covered);
+    let covered = seccomp_type(pod.security().seccomp_profile()).is_some_and(|kind| confines(&kind));
+    let implicit = pod.named(|container| {
+        seccomp_type(container.security_context().seccomp_profile()).is_none() && !covered
+    });
     if implicit.is_empty() {
         return None;
     }

@@ -36,7 +36,7 @@ fn merge(into: &mut Value, change: &Value) {
 fn verdict(standard: Standard, change: &Value) -> String {
     let mut pod = hardened();
     merge(&mut pod, change);
-    details(&evaluate(standard, &Pod { meta: &pod["metadata"], spec: &pod["spec"] }))
+    details(&evaluate(standard, &pod_of(v1::Pod::of(&pod))))
 }
 
 fn container(change: Value) -> Value {
@@ -193,7 +193,8 @@ fn stricter_namespaces_name_their_pods() {
         json!({"metadata": {"name": name, "ownerReferences": [{"uid": owner, "controller": true}]},
             "spec": {"containers": [{"name": "c", "securityContext": {"privileged": privileged}}]}})
     };
-    let pods = vec![pod("b", "1", true), pod("a", "1", true), pod("c", "2", false)];
+    let pods = [pod("b", "1", true), pod("a", "1", true), pod("c", "2", false)];
+    let pods = pods.iter().map(v1::Pod::of).collect();
     assert_eq!(
         plugin.evaluate_existing("ns", pods, standard(Level::Baseline, None)),
         [

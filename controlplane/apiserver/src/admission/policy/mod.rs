@@ -9,7 +9,11 @@ mod params;
 use super::versioned::VersionedRequests;
 use super::webhook::matching::{self, Subject};
 use super::{Attributes, Plugin};
+use crate::typed::TypedObject as _;
 use async_trait::async_trait;
+use coracle_fields::admissionregistration::v1;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Doc, List, Schema as _, View};
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::equivalent::Named;
 use coracle_proto::status::{ApiError, FieldError};
@@ -50,13 +54,14 @@ impl Plugin for ValidatingAdmissionPolicy {
             return Ok(());
         }
         bindings.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
-        let bindings: Vec<Value> = bindings.iter().map(|binding| binding.value()).collect();
+        let bindings: Vec<Doc<'_>> = bindings.iter().map(|binding| binding.doc()).collect();
         let mut policies = at.cached(GROUP, "validatingadmissionpolicies", None);
         policies.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
         let (mut refusals, versions) = (Vec::new(), VersionedRequests::default());
         for policy in &policies {
-            let bound = bindings.iter().filter(|binding| binding["spec"]["policyName"] == *policy.meta.name);
-            let bound: Vec<&Value> = bound.collect();
+            let all = bindings.iter().map(|binding| binding.view::<v1::ValidatingAdmissionPolicyBinding>());
+            let bound: Vec<_> =
+                all.filter(|binding| binding.spec().policy_name() == policy.meta.name).collect();
             if !bound.is_empty() {
                 Box::pin(self.apply(policy, &bound, at, object, &versions, &mut refusals)).await;
             }
@@ -69,25 +74,25 @@ impl ValidatingAdmissionPolicy {
     async fn apply(
         &self,
         policy: &Object,
-        bindings: &[&Value],
+        bindings: &[View<'_, v1::ValidatingAdmissionPolicyBinding>],
         at: &mut Attributes<'_>,
         object: &Value,
         versions: &VersionedRequests,
         refusals: &mut Vec<Refusal>,
     ) {
-        let value = policy.value();
-        let spec = &value["spec"];
-        let Some(known) = concerns(&spec["matchConstraints"], at, object).await else { return };
+        let doc = policy.doc();
+        let spec = doc.view::<v1::ValidatingAdmissionPolicy>().spec();
+        let Some(known) = concerns(spec.match_constraints(), at, object).await else { return };
         let rules = self.rules(policy, spec);
         let mut audit_annotations = BTreeMap::<String, Vec<String>>::new();
         for binding in bindings {
-            let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+            let name = binding.metadata().name().text();
             let head = format!("ValidatingAdmissionPolicy '{}' with binding '{name}'", policy.meta.name);
-            let wanted = &binding["spec"]["matchResources"];
+            let wanted = binding.spec().match_resources();
             if wanted.is_object() && concerns(wanted, at, object).await.is_none() {
                 continue;
             }
-            let params = params::collect(&spec["paramKind"], &binding["spec"]["paramRef"], at).await;
+            let params = params::collect(spec.param_kind(), binding.spec().param_ref(), at).await;
             let ready = match params {
                 Ok(params) if params.is_empty() => continue,
                 Ok(params) => match versions.get(&known, at, object).await {
@@ -113,7 +118,7 @@ impl ValidatingAdmissionPolicy {
                     Facts { request: &request, object: &object, old: &old, namespace: &namespace, params };
                 let outcome = rules.evaluate_all(&facts);
                 for denial in outcome.denials {
-                    enforce(&head, policy, binding, denial, at, refusals);
+                    enforce(&head, policy, *binding, denial, at, refusals);
                 }
                 for why in outcome.broken {
                     refusals.push(Refusal {
@@ -135,7 +140,7 @@ impl ValidatingAdmissionPolicy {
     }
 
     /// The compiled expressions of a policy as it is now.
-    fn rules(&self, policy: &Object, spec: &Value) -> Arc<Rules> {
+    fn rules(&self, policy: &Object, spec: View<'_, v1::ValidatingAdmissionPolicySpec>) -> Arc<Rules> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         match compiled.get(&policy.meta.name) {
             Some((revision, rules)) if *revision == policy.revision => rules.clone(),
@@ -158,22 +163,32 @@ fn is_exempt(at: &Attributes<'_>) -> bool {
 }
 
 /// The name by which a policy, or a binding, knows the request, if it is about it.
-async fn concerns(criteria: &Value, at: &Attributes<'_>, object: &Value) -> Option<Named> {
-    let subject = Subject::of(at);
-    let named = |rule: &&Value| {
-        let mut names = rule["resourceNames"].as_array().into_iter().flatten().peekable();
-        names.peek().is_none() || names.any(|name| name == at.name)
-    };
-    let first = |field: &str| {
-        let rules: Vec<&Value> = criteria[field].as_array().into_iter().flatten().filter(named).collect();
-        matching::known(&rules, &criteria["matchPolicy"], &at.api.objects().registry, at.kind, &subject)
-    };
-    let all = criteria["resourceRules"].as_array().is_none_or(Vec::is_empty);
-    let known = if all { Some(Named::of(at.kind)) } else { first("resourceRules") }?;
-    let about = first("excludeResourceRules").is_none()
-        && matching::labelled(&criteria["objectSelector"], at, object)
-        && matching::in_namespaces(&criteria["namespaceSelector"], at, object).await;
+async fn concerns(
+    criteria: View<'_, v1::MatchResources>,
+    at: &Attributes<'_>,
+    object: &Value,
+) -> Option<Named> {
+    let rules = criteria.resource_rules();
+    let known = if rules.is_empty() { Some(Named::of(at.kind)) } else { first(rules, criteria, at) }?;
+    let about = first(criteria.exclude_resource_rules(), criteria, at).is_none()
+        && matching::labelled(criteria.object_selector(), at, object)
+        && matching::in_namespaces(criteria.namespace_selector(), at, object).await;
     about.then_some(known)
+}
+
+/// The name by which rules know the request.
+fn first(
+    rules: View<'_, List<v1::NamedRuleWithOperations>>,
+    criteria: View<'_, v1::MatchResources>,
+    at: &Attributes<'_>,
+) -> Option<Named> {
+    let named = |rule: &View<'_, v1::NamedRuleWithOperations>| {
+        rule.resource_names().is_empty() || rule.resource_names().has(at.name)
+    };
+    let rules = rules.items().filter(named).map(|rule| rule.erased().as_type());
+    let rules: Vec<View<'_, v1::RuleWithOperations>> = rules.collect();
+    let policy = criteria.match_policy().text();
+    matching::known(&rules, policy, &at.api.objects().registry, at.kind, &Subject::of(at))
 }
 
 /// The namespace that a namespaced object is in.
@@ -188,9 +203,10 @@ async fn namespace(at: &Attributes<'_>) -> Value {
 /// The object with `apiVersion` and `kind`.
 fn with_type_meta(name: &Named, object: &Value) -> Value {
     let mut object = object.clone();
-    if object.is_object() && object.get("kind").is_none() {
-        object["kind"] = json!(name.kind);
-        object["apiVersion"] = json!(name.api_version());
+    if object.is_object() && !PartialObjectMetadata::of(&object).kind().is_set() {
+        let mut root = PartialObjectMetadata::edit(&mut object);
+        root.kind().set(&name.kind);
+        root.api_version().set(name.api_version());
     }
     object
 }
@@ -199,20 +215,20 @@ fn with_type_meta(name: &Named, object: &Value) -> Value {
 fn enforce(
     head: &str,
     policy: &Object,
-    binding: &Value,
+    binding: View<'_, v1::ValidatingAdmissionPolicyBinding>,
     denial: Denial,
     at: &mut Attributes<'_>,
     refusals: &mut Vec<Refusal>,
 ) {
     let Denial { index, message, reason } = denial;
-    let actions = &binding["spec"]["validationActions"];
-    for action in actions.as_array().into_iter().flatten().filter_map(Value::as_str) {
+    let actions = binding.spec().validation_actions();
+    for action in actions.texts() {
         match action {
             "Deny" => refusals.push(Refusal { message: format!("{head} denied request: {message}"), reason }),
             "Warn" => at.warnings.push(format!("Validation failed for {head}: {message}")),
             "Audit" => {
                 let failure = json!([{"message": message, "policy": policy.meta.name, "expressionIndex": index,
-                    "binding": binding["metadata"]["name"], "validationActions": actions}]);
+                    "binding": binding.metadata().name(), "validationActions": actions}]);
                 at.audit(FAILURE_NOTE, failure.to_string());
             }
             _ => {}

@@ -1,6 +1,9 @@
 //! Resolves the parameters of a policy binding: one object, all objects that a selector matches, or none.
 
 use crate::admission::Attributes;
+use coracle_fields::admissionregistration::v1::{ParamKind, ParamRef};
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Schema as _, View};
 use coracle_proto::selector::{LabelSelector, SelectorError};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
@@ -40,48 +43,47 @@ pub enum ParamsError {
 
 /// Every object that the policy is to be evaluated with; null stands for none.
 pub async fn collect(
-    kind: &Value,
-    reference: &Value,
+    kind: View<'_, ParamKind>,
+    reference: View<'_, ParamRef>,
     at: &Attributes<'_>,
 ) -> Result<Vec<Value>, ParamsError> {
     if !kind.is_object() || !reference.is_object() {
         return Ok(vec![Value::Null]);
     }
-    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let (version, name) = (text(kind, "apiVersion"), text(kind, "kind"));
-    let (group, version) = version.split_once('/').unwrap_or(("", &version));
-    let known = at.api.objects().registry.kind(group, version, &name);
+    let (version, name) = (kind.api_version().text(), kind.kind().text());
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let known = at.api.objects().registry.kind(group, version, name);
     let known = known.ok_or_else(|| ParamsError::Kind {
         group: group.to_owned(),
         version: version.to_owned(),
-        kind: name.clone(),
+        kind: name.to_owned(),
     })?;
-    let asked = text(reference, "namespace");
+    let asked = reference.namespace().text();
     let namespace = match (known.namespaced(), asked.is_empty()) {
-        (false, true) => String::new(),
+        (false, true) => "",
         (false, false) => return Err(ParamsError::Namespace),
         (true, false) => asked,
         (true, true) if at.namespace.is_empty() => return Err(ParamsError::ClusterScoped),
-        (true, true) => at.namespace.to_owned(),
+        (true, true) => at.namespace,
     };
-    let named = text(reference, "name");
+    let named = reference.name().text();
     let found = if named.is_empty() {
-        let selector = LabelSelector::from_object(&reference["selector"])?;
-        let all =
-            at.cached(&known.group, &known.plural, Some(&namespace).filter(|n| !n.is_empty()).map(|n| &**n));
+        let selector = LabelSelector::from_object(&reference.selector().as_value())?;
+        let all = at.cached(&known.group, &known.plural, Some(namespace).filter(|n| !n.is_empty()));
         let chosen =
             all.into_iter().filter(|o| selector.matches(|key| o.meta.labels.get(key).map(String::as_str)));
         chosen.collect::<Vec<_>>()
     } else {
-        at.find(&known.group, &known.plural, &namespace, &named).await.into_iter().collect()
+        at.find(&known.group, &known.plural, namespace, named).await.into_iter().collect()
     };
     let found = at.api.converter().to_version_all(&known, found).await?;
     let mut found: Vec<Value> = found.iter().map(|object| object.value()).collect();
     for object in &mut found {
-        object["apiVersion"] = kind["apiVersion"].clone();
-        object["kind"] = kind["kind"].clone();
+        let mut object = PartialObjectMetadata::edit(object);
+        object.api_version().set(kind.api_version());
+        object.kind().set(kind.kind());
     }
-    if found.is_empty() && reference["parameterNotFoundAction"] == "Deny" {
+    if found.is_empty() && reference.parameter_not_found_action() == "Deny" {
         return Err(ParamsError::NotFound);
     }
     Ok(found)

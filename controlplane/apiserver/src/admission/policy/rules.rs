@@ -2,6 +2,8 @@
 
 use cel::{Context, ExecutionError};
 use coracle_expressions::{self as expressions, Budget, CompileError, Failure, Program, to_cel};
+use coracle_fields::View;
+use coracle_fields::admissionregistration::v1;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,8 +102,8 @@ pub struct Rules {
 }
 
 impl Expression {
-    fn of(value: &Value) -> Self {
-        let text = value.as_str().unwrap_or_default().trim().to_owned();
+    fn of(text: &str) -> Self {
+        let text = text.trim().to_owned();
         let program = expressions::compile(&text).map_err(Arc::new);
         Self { text, program }
     }
@@ -133,21 +135,20 @@ impl Expression {
 
 impl Rules {
     /// Those of a policy's spec. Expressions that do not compile fail when they are asked.
-    pub fn of(spec: &Value) -> Self {
-        let each = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
-        let named = |field: &str, name: &str, text: &str| -> Vec<(String, Expression)> {
-            let all = each(field).into_iter();
-            all.map(|one| (one[name].as_str().unwrap_or_default().to_owned(), Expression::of(&one[text])))
-                .collect()
-        };
-        let validation = |one: &Value| Validation {
-            expression: Expression::of(&one["expression"]),
-            message: one["message"].as_str().unwrap_or_default().trim().to_owned(),
-            message_expression: one["messageExpression"]
-                .as_str()
+    pub fn of(spec: View<'_, v1::ValidatingAdmissionPolicySpec>) -> Self {
+        let named = |name: &str, expression: &str| (name.to_owned(), Expression::of(expression));
+        let variable = |one: View<'_, v1::Variable>| named(one.name().text(), one.expression().text());
+        let note =
+            |one: View<'_, v1::AuditAnnotation>| named(one.key().text(), one.value_expression().text());
+        let validation = |one: View<'_, v1::Validation>| Validation {
+            expression: Expression::of(one.expression().text()),
+            message: one.message().text().trim().to_owned(),
+            message_expression: one
+                .message_expression()
+                .get()
                 .filter(|text| !text.trim().is_empty())
-                .map(|_| Expression::of(&one["messageExpression"])),
-            reason: match one["reason"].as_str().unwrap_or_default() {
+                .map(Expression::of),
+            reason: match one.reason().text() {
                 "Unauthorized" => "Unauthorized",
                 "Forbidden" => "Forbidden",
                 "RequestEntityTooLarge" => "RequestEntityTooLarge",
@@ -155,15 +156,16 @@ impl Rules {
             },
         };
         Self {
-            conditions: each("matchConditions")
-                .iter()
-                .map(|one| Expression::of(&one["expression"]))
+            conditions: spec
+                .match_conditions()
+                .items()
+                .map(|one| Expression::of(one.expression().text()))
                 .collect(),
-            variables: named("variables", "name", "expression"),
-            validations: each("validations").iter().map(validation).collect(),
-            audit_annotations: named("auditAnnotations", "key", "valueExpression"),
-            takes_params: spec["paramKind"].is_object(),
-            ignores_failure: spec["failurePolicy"] == "Ignore",
+            variables: spec.variables().items().map(variable).collect(),
+            validations: spec.validations().items().map(validation).collect(),
+            audit_annotations: spec.audit_annotations().items().map(note).collect(),
+            takes_params: spec.param_kind().is_object(),
+            ignores_failure: spec.failure_policy() == "Ignore",
         }
     }
 
@@ -311,6 +313,7 @@ fn audit_annotation(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coracle_fields::Schema as _;
     use serde_json::json;
 
     fn evaluate_all(spec: Value, replicas: i64) -> Outcome {
@@ -322,7 +325,7 @@ mod tests {
             namespace: &json!({"metadata": {"name": "space"}}),
             params: &json!({"most": 5}),
         };
-        Rules::of(&spec).evaluate_all(&facts)
+        Rules::of(v1::ValidatingAdmissionPolicySpec::of(&spec)).evaluate_all(&facts)
     }
 
     fn messages(spec: Value, replicas: i64) -> Vec<String> {

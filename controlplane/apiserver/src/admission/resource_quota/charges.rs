@@ -4,17 +4,20 @@
 use super::check::{Limited, Quota, Refusal, Request, check};
 use crate::admission::PluginApi;
 use async_trait::async_trait;
+use coracle_cli::causes;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Target;
 use coracle_client::quota_charges::QuotaCharges;
 use coracle_client::user::User;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::ResourceQuota;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::registry::usage::{self, Amounts};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::ApiError;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
-use std::collections::HashMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock, oneshot};
 
@@ -163,7 +166,7 @@ async fn charge_round(
     for (index, amounts) in totals {
         let quota = &running[index];
         let mut object = quota.object.clone();
-        object["status"]["used"] = printed(&quota.used);
+        ResourceQuota::edit(&mut object).status().used().set(printed(&quota.used));
         match write(api, &kind, namespace, quota.name(), &|_| Ok(object.clone())).await {
             Ok(()) => written.push(Charge { quota: quota.name().to_owned(), amounts }),
             Err(error) if error.is_conflict() || error.is_not_found() => {
@@ -185,7 +188,7 @@ pub(super) async fn release(api: &dyn PluginApi, namespace: &str, charges: &[Cha
     for charge in charges {
         let less = |current: &Value| {
             let mut new = current.clone();
-            let mut used = usage::amounts(&current["status"]["used"]);
+            let mut used = usage::amounts(&ResourceQuota::of(current).status().used().as_value());
             for (name, amount) in &charge.amounts {
                 if let Some(entry) = used.get_mut(name) {
                     entry.sub(amount);
@@ -194,15 +197,14 @@ pub(super) async fn release(api: &dyn PluginApi, namespace: &str, charges: &[Cha
                     }
                 }
             }
-            new["status"]["used"] = printed(&used);
-            if let Some(meta) = new["metadata"].as_object_mut() {
-                meta.remove("resourceVersion");
-            }
+            let mut quota = ResourceQuota::edit(&mut new);
+            quota.status().used().set(printed(&used));
+            quota.metadata().resource_version().clear();
             Ok(new)
         };
         match write(api, &kind, namespace, &charge.quota, &less).await {
             Err(error) if !error.is_not_found() => {
-                tracing::warn!(namespace, quota = charge.quota, %error, "releasing a quota charge failed");
+                tracing::warn!(namespace, quota = charge.quota, error = %causes::chain(&error), "releasing a quota charge failed");
             }
             _ => {}
         }
@@ -213,8 +215,8 @@ fn quotas(api: &dyn PluginApi) -> Result<Arc<Kind>, ApiError> {
     api.objects().registry.resource("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_path)
 }
 
-fn printed(amounts: &Amounts) -> Value {
-    amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
+fn printed(amounts: &Amounts) -> BTreeMap<String, String> {
+    amounts.iter().map(|(name, amount)| (name.clone(), amount.to_string())).collect()
 }
 
 async fn write(

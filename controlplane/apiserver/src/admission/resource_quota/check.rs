@@ -1,6 +1,8 @@
 //! Computes how a request changes the usage of the quotas of its namespace. Pure: no clock, no store.
 
 use crate::admission::config::only;
+use coracle_fields::core::v1::{Pod, ResourceQuota, ScopedResourceSelectorRequirement};
+use coracle_fields::{Amount, Map, Schema as _, View};
 use coracle_kinds::registry::usage::{self, Amounts};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::ApiError;
@@ -53,14 +55,19 @@ pub struct Quota {
 impl Quota {
     /// A quota as it is stored.
     pub fn new(object: Value) -> Self {
-        let used = usage::amounts(&object["status"]["used"]);
-        let hard = usage::amounts(&object["status"]["hard"]);
+        let status = ResourceQuota::of(&object).status();
+        let used = usage::amounts(&status.used().as_value());
+        let hard = usage::amounts(&status.hard().as_value());
         Self { object, used, hard }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        self.object["metadata"]["name"].as_str().unwrap_or_default()
+        self.view().metadata().name().text()
+    }
+
+    fn view(&self) -> View<'_, ResourceQuota> {
+        ResourceQuota::of(&self.object)
     }
 }
 
@@ -93,7 +100,7 @@ pub fn check(
     let mut charges = BTreeMap::new();
     let mut held: BTreeSet<&str> = BTreeSet::new();
     for (index, quota) in quotas.iter().enumerate() {
-        let spec: BTreeSet<&str> = names(&quota.object["spec"]["hard"]);
+        let spec: BTreeSet<&str> = names(quota.view().spec().hard());
         let touches = spec.iter().any(|resource| usage::concerns(kind, resource));
         if !touches || !usage::covered(&quota.object, kind, &request.object) {
             continue;
@@ -135,8 +142,8 @@ pub fn check(
     Ok(charges)
 }
 
-fn names(value: &Value) -> BTreeSet<&str> {
-    value.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect()
+fn names(amounts: View<'_, Map<Amount>>) -> BTreeSet<&str> {
+    amounts.entries().map(|(name, _)| name).collect()
 }
 
 /// What a request adds to a quota: everything, or what it adds to an object that was there under the same quota.
@@ -201,22 +208,19 @@ fn unspecified(missing: &BTreeMap<String, BTreeSet<String>>) -> String {
 fn check_specified(concerned: &[&str], pod: &Value) -> Result<(), Unspecified> {
     const MUST: [&str; 6] =
         ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
-    let whole = &pod["spec"]["resources"];
-    if ["requests", "limits"].iter().any(|s| whole[*s].as_object().is_some_and(|m| !m.is_empty())) {
+    let spec = Pod::of(pod).spec();
+    let whole = spec.resources();
+    if [whole.requests(), whole.limits()].iter().any(|amounts| amounts.entries().next().is_some()) {
         return Ok(());
     }
     let mut missing: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for list in ["containers", "initContainers"] {
-        for container in pod["spec"][list].as_array().into_iter().flatten() {
-            let resources = &container["resources"];
-            let has = usage::compute(
-                &usage::amounts(&resources["requests"]),
-                &usage::amounts(&resources["limits"]),
-            );
-            for name in concerned.iter().filter(|name| MUST.contains(name) && !has.contains_key(**name)) {
-                let container = container["name"].as_str().unwrap_or_default().to_owned();
-                missing.entry((*name).to_owned()).or_default().insert(container);
-            }
+    for container in spec.containers().items().chain(spec.init_containers().items()) {
+        let resources = container.resources();
+        let requests = usage::amounts(&resources.requests().as_value());
+        let has = usage::compute(&requests, &usage::amounts(&resources.limits().as_value()));
+        for name in concerned.iter().filter(|name| MUST.contains(name) && !has.contains_key(**name)) {
+            let container = container.name().text().to_owned();
+            missing.entry((*name).to_owned()).or_default().insert(container);
         }
     }
     if missing.is_empty() { Ok(()) } else { Err(Unspecified(missing)) }
@@ -238,16 +242,17 @@ fn check_limited(
             }
         }
         for scope in rule.match_scopes.iter().filter(|scope| usage::selected(scope, &request.object)) {
+            let scope = ScopedResourceSelectorRequirement::of(scope).scope_name();
             let named = |quota: &Quota| {
-                let selector = &quota.object["spec"]["scopeSelector"]["matchExpressions"];
-                let expressions = selector.as_array().into_iter().flatten();
-                let mut fitting = expressions
-                    .filter(|e| e["scopeName"] == scope["scopeName"] && usage::selected(e, &request.object));
-                let scopes = quota.object["spec"]["scopes"].as_array().into_iter().flatten();
-                fitting.next().is_some() || scopes.into_iter().any(|s| *s == scope["scopeName"])
+                let spec = quota.view().spec();
+                let mut expressions = spec.scope_selector().match_expressions().items();
+                let fitting = |one: View<'_, ScopedResourceSelectorRequirement>| {
+                    one.scope_name().same_as(scope) && usage::selected(&one.as_value(), &request.object)
+                };
+                expressions.any(fitting) || spec.scopes().items().any(|own| own.same_as(scope))
             };
             if !quotas.iter().any(named) {
-                let scope = scope["scopeName"].as_str().unwrap_or_default();
+                let scope = scope.text();
                 return Err(Refusal::Forbidden(format!(
                     "insufficient quota to match these scopes: [{scope}]"
                 )));

@@ -2,7 +2,11 @@
 
 use crate::admission::versioned::VersionedRequest;
 use crate::admission::{Attributes, Operation};
+use crate::typed::TypedObject as _;
 use coracle_expressions::{self as expressions, Budget, CompileError, Program, to_cel};
+use coracle_fields::admissionregistration::v1::{MatchCondition, MutatingWebhook, RuleWithOperations};
+use coracle_fields::meta::{self, PartialObjectMetadata};
+use coracle_fields::{List, Map, Schema as _, Text, View};
 use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
@@ -22,30 +26,32 @@ pub enum Matched {
 }
 
 /// The name by which a webhook wants to be asked about a request, if it does; its conditions apart.
-pub async fn wanted(hook: &Value, at: &Attributes<'_>, object: &Value) -> Option<Named> {
-    let rules: Vec<&Value> = hook["rules"].as_array().into_iter().flatten().collect();
-    let known = known(&rules, &hook["matchPolicy"], &at.api.objects().registry, at.kind, &Subject::of(at))?;
-    let selected = in_namespaces(&hook["namespaceSelector"], at, object).await
-        && labelled(&hook["objectSelector"], at, object);
+pub async fn wanted(hook: View<'_, MutatingWebhook>, at: &Attributes<'_>, object: &Value) -> Option<Named> {
+    let (rules, policy): (Vec<_>, _) = (hook.rules().items().collect(), hook.match_policy().text());
+    let known = known(&rules, policy, &at.api.objects().registry, at.kind, &Subject::of(at))?;
+    let selected = in_namespaces(hook.namespace_selector(), at, object).await
+        && labelled(hook.object_selector(), at, object);
     selected.then_some(known)
 }
 
 /// The name by which rules know a request: its own if one does, else the first that is equivalent where `policy` says so.
 pub fn known(
-    rules: &[&Value],
-    policy: &Value,
+    rules: &[View<'_, RuleWithOperations>],
+    policy: &str,
     registry: &Registry,
     kind: &Kind,
     subject: &Subject<'_>,
 ) -> Option<Named> {
-    if rules.iter().any(|rule| subject.matches(rule)) {
+    if rules.iter().any(|rule| subject.matches(*rule)) {
         return Some(Named::of(kind));
     }
     if rules.is_empty() || policy != "Equivalent" {
         return None;
     }
     let others = registry.equivalents(kind, subject.subresource);
-    let first = |rule: &&Value| others.iter().find(|other| subject.called(other).matches(rule));
+    let first = |rule: &View<'_, RuleWithOperations>| {
+        others.iter().find(|other| subject.called(other).matches(*rule))
+    };
     rules.iter().find_map(first).cloned()
 }
 
@@ -78,21 +84,20 @@ impl<'a> Subject<'a> {
 
 impl Subject<'_> {
     /// Whether a rule is about it.
-    pub fn matches(&self, rule: &Value) -> bool {
-        let has = |field: &str, wanted: &str| {
-            let list = rule[field].as_array().into_iter().flatten();
-            list.filter_map(Value::as_str).any(|item| item == "*" || item == wanted)
+    pub fn matches(&self, rule: View<'_, RuleWithOperations>) -> bool {
+        let has = |list: View<'_, List<Text>>, wanted: &str| {
+            list.items().filter_map(|item| item.get()).any(|item| item == "*" || item == wanted)
         };
-        let scope = match rule["scope"].as_str().unwrap_or("*") {
+        let scope = match rule.scope().or("*") {
             "Namespaced" => self.namespaced,
             "Cluster" => !self.namespaced,
             _ => true,
         };
-        let mut resources = rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut resources = rule.resources().items().filter_map(|pattern| pattern.get());
         scope
-            && has("operations", self.operation)
-            && has("apiGroups", self.group)
-            && has("apiVersions", self.version)
+            && has(rule.operations(), self.operation)
+            && has(rule.api_groups(), self.group)
+            && has(rule.api_versions(), self.version)
             && resources.any(|pattern| self.named(pattern))
     }
 
@@ -106,44 +111,60 @@ impl Subject<'_> {
     }
 }
 
-fn selects(selector: &Value, labels: &Value) -> bool {
-    if selector.as_object().is_none_or(serde_json::Map::is_empty) {
+/// Whether a selector selects everything.
+fn selects_all(selector: View<'_, meta::LabelSelector>) -> bool {
+    selector.as_value().as_object().is_none_or(serde_json::Map::is_empty)
+}
+
+fn selects(selector: View<'_, meta::LabelSelector>, labels: View<'_, Map<Text>>) -> bool {
+    if selects_all(selector) {
         return true;
     }
-    let selector = LabelSelector::from_object(selector);
-    selector.is_ok_and(|selector| selector.matches(|key| labels[key].as_str()))
+    let selector = LabelSelector::from_object(&selector.as_value());
+    selector.is_ok_and(|selector| selector.matches(|key| labels.key(key).get()))
 }
 
 /// The request's namespace has the labels; it needs none.
-pub async fn in_namespaces(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
-    let empty = selector.as_object().is_none_or(serde_json::Map::is_empty);
+pub async fn in_namespaces(
+    selector: View<'_, meta::LabelSelector>,
+    at: &Attributes<'_>,
+    object: &Value,
+) -> bool {
     // A namespace is in itself; what lives in the cluster is in all of them.
     if at.kind.group.is_empty() && at.kind.plural == "namespaces" {
         let namespace = if at.operation == Operation::Delete { at.old.unwrap_or(object) } else { object };
-        return selects(selector, &namespace["metadata"]["labels"]);
+        return selects(selector, PartialObjectMetadata::of(namespace).metadata().labels());
     }
-    if empty || at.namespace.is_empty() {
+    if selects_all(selector) || at.namespace.is_empty() {
         return true;
     }
     match at.find("", "namespaces", "", at.namespace).await {
-        Some(namespace) => selects(selector, &namespace.value()["metadata"]["labels"]),
+        Some(namespace) => {
+            selects(selector, namespace.doc().view::<PartialObjectMetadata>().metadata().labels())
+        }
         None => false,
     }
 }
 
 /// The object before or after has the labels.
-pub fn labelled(selector: &Value, at: &Attributes<'_>, object: &Value) -> bool {
-    let has = |object: &Value| object.is_object() && selects(selector, &object["metadata"]["labels"]);
-    selector.as_object().is_none_or(serde_json::Map::is_empty) || has(object) || at.old.is_some_and(has)
+pub fn labelled(selector: View<'_, meta::LabelSelector>, at: &Attributes<'_>, object: &Value) -> bool {
+    let has = |object: &Value| {
+        let labels = PartialObjectMetadata::of(object).metadata().labels();
+        object.is_object() && selects(selector, labels)
+    };
+    selects_all(selector) || has(object) || at.old.is_some_and(has)
 }
 
 /// Whether a webhook's conditions let it be asked.
-pub fn conditions(conditions: &Value, at: &Attributes<'_>, form: &VersionedRequest<'_>) -> Matched {
-    let all = conditions.as_array().map_or(&[][..], Vec::as_slice);
-    if all.is_empty() {
+pub fn conditions(
+    conditions: View<'_, List<MatchCondition>>,
+    at: &Attributes<'_>,
+    form: &VersionedRequest<'_>,
+) -> Matched {
+    if conditions.is_empty() {
         return Matched::Yes;
     }
-    decide(all, &request(at, form.name), &form.object, &form.old)
+    decide(conditions, &request(at, form.name), &form.object, &form.old)
 }
 
 /// The request as expressions see it, by the name that it is known by.
@@ -165,11 +186,14 @@ pub fn request(at: &Attributes<'_>, name: &Named) -> Value {
 }
 
 /// False beats failure beats true, as upstream has it.
-fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) -> Matched {
-    let programs: Vec<_> = conditions
-        .iter()
-        .map(|condition| expressions::compiled(condition["expression"].as_str().unwrap_or_default()))
-        .collect();
+fn decide(
+    conditions: View<'_, List<MatchCondition>>,
+    request: &Value,
+    object: &Value,
+    old: &Value,
+) -> Matched {
+    let programs: Vec<_> =
+        conditions.items().map(|condition| expressions::compiled(condition.expression().text())).collect();
     expressions::evaluate_blocking(expressions::CONDITIONS, |budget| {
         let variables = [("request", request), ("object", object), ("oldObject", old)];
         let mut context = expressions::context();
@@ -182,14 +206,14 @@ fn decide(conditions: &[Value], request: &Value, object: &Value, old: &Value) ->
 }
 
 fn all_true(
-    conditions: &[Value],
+    conditions: View<'_, List<MatchCondition>>,
     programs: &[Result<Arc<Program>, CompileError>],
     context: &cel::Context<'_, '_>,
     budget: &mut Budget,
 ) -> Matched {
     let mut failed = None;
-    for (condition, program) in conditions.iter().zip(programs) {
-        let name = condition["name"].as_str().unwrap_or_default();
+    for (condition, program) in conditions.items().zip(programs) {
+        let name = condition.name().text();
         let outcome = match program {
             Ok(program) => program.evaluate(context, budget).map_err(|failure| failure.to_string()),
             Err(error) => Err(error.to_string()),
@@ -231,11 +255,12 @@ mod tests {
             (rule(&["*"], &["pods/exec"]), "", false),
             (rule(&["*"], &["services"]), "", false),
         ] {
-            assert_eq!(subject(subresource).matches(&rule), expected, "{rule} {subresource}");
+            let matches = subject(subresource).matches(RuleWithOperations::of(&rule));
+            assert_eq!(matches, expected, "{rule} {subresource}");
         }
         let mut cluster = rule(&["*"], &["*"]);
         cluster["scope"] = json!("Cluster");
-        assert!(!subject("").matches(&cluster));
+        assert!(!subject("").matches(RuleWithOperations::of(&cluster)));
     }
 
     #[test]
@@ -253,47 +278,48 @@ mod tests {
         }
         let rule = |group: &str, version: &str, resource: &str| json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": [version], "resources": [resource]});
         let boats = |version: &str| rule("x.io", version, "boats");
-        let (exact, equivalent) = (json!("Exact"), json!("Equivalent"));
+        let (exact, equivalent) = ("Exact", "Equivalent");
         let hpa = "horizontalpodautoscalers";
         for (policy, rules, asked, expected) in [
-            (&equivalent, vec![boats("v1")], ("x.io", "v1", "boats", ""), Some("x.io/v1")),
-            (&equivalent, vec![boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v1")),
-            (&exact, vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
-            (&Value::Null, vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
+            (equivalent, vec![boats("v1")], ("x.io", "v1", "boats", ""), Some("x.io/v1")),
+            (equivalent, vec![boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v1")),
+            (exact, vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
+            ("", vec![boats("v1")], ("x.io", "v2", "boats", ""), None),
             // Its own name comes first, then the order of the rules, then that of the versions.
-            (&equivalent, vec![boats("v1"), boats("v2")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
-            (&equivalent, vec![boats("v3"), boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v3")),
-            (&equivalent, vec![boats("*")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
-            (&equivalent, vec![boats("v4")], ("x.io", "v2", "boats", ""), None),
-            (&equivalent, vec![rule("y.io", "v1", "boats")], ("x.io", "v2", "boats", ""), None),
+            (equivalent, vec![boats("v1"), boats("v2")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
+            (equivalent, vec![boats("v3"), boats("v1")], ("x.io", "v2", "boats", ""), Some("x.io/v3")),
+            (equivalent, vec![boats("*")], ("x.io", "v2", "boats", ""), Some("x.io/v2")),
+            (equivalent, vec![boats("v4")], ("x.io", "v2", "boats", ""), None),
+            (equivalent, vec![rule("y.io", "v1", "boats")], ("x.io", "v2", "boats", ""), None),
             // Subresources are equivalent where both have them.
-            (&equivalent, vec![boats("v1")], ("x.io", "v2", "boats", "status"), None),
+            (equivalent, vec![boats("v1")], ("x.io", "v2", "boats", "status"), None),
             (
-                &equivalent,
+                equivalent,
                 vec![rule("x.io", "v1", "boats/status")],
                 ("x.io", "v2", "boats", "status"),
                 Some("x.io/v1"),
             ),
-            (&equivalent, vec![rule("x.io", "v3", "boats/status")], ("x.io", "v2", "boats", "status"), None),
+            (equivalent, vec![rule("x.io", "v3", "boats/status")], ("x.io", "v2", "boats", "status"), None),
             (
-                &equivalent,
+                equivalent,
                 vec![rule("events.k8s.io", "v1", "events")],
                 ("", "v1", "events", ""),
                 Some("events.k8s.io/v1"),
             ),
             (
-                &equivalent,
+                equivalent,
                 vec![rule("autoscaling", "v1", hpa)],
                 ("autoscaling", "v2", hpa, ""),
                 Some("autoscaling/v1"),
             ),
-            (&equivalent, vec![rule("apps", "v1", "pods")], ("", "v1", "pods", ""), None),
+            (equivalent, vec![rule("apps", "v1", "pods")], ("", "v1", "pods", ""), None),
         ] {
             let row = registry.resource(asked.0, asked.1, asked.2).unwrap();
-            let rules: Vec<&Value> = rules.iter().collect();
+            let texts = format!("{rules:?}");
+            let rules: Vec<_> = rules.iter().map(RuleWithOperations::of).collect();
             let subject = Subject::new("CREATE", &row, asked.3);
             let found = known(&rules, policy, &registry, &row, &subject).map(|name| name.api_version());
-            assert_eq!(found.as_deref(), expected, "{policy} {rules:?} {asked:?}");
+            assert_eq!(found.as_deref(), expected, "{policy} {texts} {asked:?}");
             let subject = Subject::new("DELETE", &row, asked.3);
             assert_eq!(known(&rules, policy, &registry, &row, &subject), None, "another operation");
         }
@@ -302,12 +328,15 @@ mod tests {
     #[test]
     fn conditions_decide() {
         let of =
-            |texts: &[&str]| texts.iter().map(|t| json!({"name": "c", "expression": t})).collect::<Vec<_>>();
+            |texts: &[&str]| texts.iter().map(|t| json!({"name": "c", "expression": t})).collect::<Value>();
         let (request, object) = (
             json!({"userInfo": {"username": "u"}}),
             json!({"metadata": {"name": "a"}, "spec": {"replicas": 3}}),
         );
-        let decide = |texts: &[&str]| decide(&of(texts), &request, &object, &Value::Null);
+        let decide = |texts: &[&str]| {
+            let conditions = json!({"matchConditions": of(texts)});
+            decide(MutatingWebhook::of(&conditions).match_conditions(), &request, &object, &Value::Null)
+        };
         assert_eq!(decide(&["object.spec.replicas > 2", "request.userInfo.username != 'x'"]), Matched::Yes);
         assert_eq!(decide(&["object.spec.replicas > 5"]), Matched::No);
         assert_eq!(decide(&["object.spec.nothing.here", "object.metadata.name == 'b'"]), Matched::No);

@@ -9,8 +9,12 @@ use super::versioned::{self, VersionedRequest, VersionedRequests};
 use super::{Attributes, Plugin};
 use crate::nodes::dial::ClusterDialer;
 use crate::patch::json as json_patch;
+use crate::typed::TypedObject as _;
 use crate::webhook_call::{self, CallError, WebhookAddress};
 use async_trait::async_trait;
+use coracle_cli::causes;
+use coracle_fields::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use coracle_fields::{Made, View};
 use coracle_proto::status::ApiError;
 use matching::Matched;
 use review::{ReviewError, Verdict};
@@ -36,22 +40,25 @@ enum VerdictError {
     Review(#[from] ReviewError),
 }
 
-/// One webhook of a configuration.
-struct Webhook {
-    spec: Value,
-}
+/// One webhook of a configuration. Validating webhooks have the same fields but `reinvocationPolicy`.
+struct Webhook(Made<MutatingWebhook>);
 
 impl Webhook {
+    fn spec(&self) -> View<'_, MutatingWebhook> {
+        self.0.view()
+    }
+
     fn name(&self) -> &str {
-        self.spec["name"].as_str().unwrap_or_default()
+        self.spec().name().text()
     }
 
     fn ignores_failure(&self) -> bool {
-        self.spec["failurePolicy"] == "Ignore"
+        self.spec().failure_policy() == "Ignore"
     }
 
     fn timeout(&self) -> Duration {
-        Duration::from_secs(self.spec["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30))
+        let seconds = self.spec().timeout_seconds().int().and_then(|seconds| u64::try_from(seconds).ok());
+        Duration::from_secs(seconds.unwrap_or(10).clamp(1, 30))
     }
 }
 
@@ -63,10 +70,13 @@ fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
     }
     let mut all = at.cached(GROUP, plural, None);
     all.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
-    let each = all
-        .iter()
-        .flat_map(|configuration| configuration.value()["webhooks"].as_array().cloned().unwrap_or_default());
-    each.map(|spec| Webhook { spec }).collect()
+    let mut hooks = Vec::new();
+    for configuration in &all {
+        let doc = configuration.doc();
+        let own = doc.view::<MutatingWebhookConfiguration>().webhooks().items();
+        hooks.extend(own.map(|hook| Webhook(Made::new(hook.to_value()))));
+    }
+    hooks
 }
 
 /// What a webhook says of a request in the form it knows; `None` when its conditions keep it out or its failure is ignored.
@@ -77,7 +87,7 @@ async fn ask(
     form: &VersionedRequest<'_>,
 ) -> Result<Option<Verdict>, ApiError> {
     let name = hook.name();
-    match matching::conditions(&hook.spec["matchConditions"], at, form) {
+    match matching::conditions(hook.spec().match_conditions(), at, form) {
         Matched::Yes => {}
         Matched::No => return Ok(None),
         Matched::Failed(why) if hook.ignores_failure() => {
@@ -86,16 +96,18 @@ async fn ask(
         }
         Matched::Failed(why) => return Err(at.forbidden(format!("webhook {name:?}: {why}"))),
     }
-    let effects = hook.spec["sideEffects"].as_str().unwrap_or("Unknown");
+    let effects = hook.spec().side_effects().or("Unknown");
     if at.dry_run && !matches!(effects, "None" | "NoneOnDryRun") {
         return Err(ApiError::bad_request(format!("admission webhook {name:?} does not support dry run")));
     }
-    let (uid, body) = review::request(&hook.spec, at, form);
-    let config = &hook.spec["clientConfig"];
+    let (uid, body) = review::request(hook.spec(), at, form);
+    let config = hook.spec().client_config().as_value();
     let place =
-        WebhookAddress::of(config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
+        WebhookAddress::of(&config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
     let answer = match place {
-        Ok(place) => webhook_call::post(dialer, config, place, body.to_string().into(), hook.timeout()).await,
+        Ok(place) => {
+            webhook_call::post(dialer, &config, place, body.to_string().into(), hook.timeout()).await
+        }
         Err(unknown) => Err(unknown),
     };
     let verdict = answer
@@ -104,7 +116,7 @@ async fn ask(
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
         Err(why) if hook.ignores_failure() => {
-            tracing::warn!(webhook = name, %why, "a webhook failed and is ignored");
+            tracing::warn!(webhook = name, why = %causes::chain(&why), "a webhook failed and is ignored");
             Ok(None)
         }
         Err(why) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
@@ -155,7 +167,7 @@ async fn run_all(
     }
     // Who wants to see what others changed after it is asked once more.
     for (hook, seen) in hooks.iter().zip(after) {
-        let again = hook.spec["reinvocationPolicy"] == "IfNeeded";
+        let again = hook.spec().reinvocation_policy() == "IfNeeded";
         if again && seen.is_some_and(|seen| seen != *object) {
             run(dialer, hook, at, object).await?;
         }
@@ -170,7 +182,7 @@ async fn run(
     at: &mut Attributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    let Some(name) = matching::wanted(&hook.spec, at, object).await else { return Ok(()) };
+    let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(()) };
     let form = VersionedRequests::default().get(&name, at, object).await.map_err(conversion_failed)?;
     let Some(verdict) = ask(dialer, hook, at, &form).await? else { return Ok(()) };
     apply_verdict(hook, at, &verdict)?;
@@ -190,7 +202,7 @@ async fn run(
             Ok(())
         }
         Err(error) if hook.ignores_failure() => {
-            tracing::warn!(webhook = hook.name(), %error, "a patch that does not apply is ignored");
+            tracing::warn!(webhook = hook.name(), error = %causes::chain(&error), "a patch that does not apply is ignored");
             Ok(())
         }
         Err(error) => Err(ApiError::internal(format!("failed calling webhook {:?}: {error}", hook.name()))),
@@ -205,7 +217,7 @@ async fn ask_if_matching(
     object: &Value,
     versions: &VersionedRequests,
 ) -> Result<Option<Verdict>, ApiError> {
-    let Some(name) = matching::wanted(&hook.spec, at, object).await else { return Ok(None) };
+    let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(None) };
     let form = versions.get(&name, at, object).await.map_err(conversion_failed)?;
     ask(dialer, hook, at, &form).await
 }

@@ -4,6 +4,10 @@ use crate::admission::versioned::VersionedRequest;
 use crate::admission::{Attributes, Operation};
 use crate::decode;
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_fields::admissionregistration::v1::MutatingWebhook;
+use coracle_fields::authentication::v1::UserInfo;
+use coracle_fields::meta::{PartialObjectMetadata, Status};
+use coracle_fields::{Schema as _, View, make};
 use coracle_kinds::registry::equivalent::Named;
 use coracle_proto::decode::JsonError;
 use coracle_proto::status::ApiError;
@@ -27,13 +31,14 @@ pub struct Verdict {
 impl Verdict {
     /// The refusal as the client sees it.
     pub fn refusal(&self, webhook: &str) -> ApiError {
-        let text = |field: &str| self.status[field].as_str().filter(|text| !text.is_empty());
-        let message = match (text("message"), text("reason")) {
+        let status = Status::of(&self.status);
+        let message = match (status.message().filled(), status.reason().filled()) {
             (Some(message), _) => format!("admission webhook {webhook:?} denied the request: {message}"),
             (None, Some(reason)) => format!("admission webhook {webhook:?} denied the request: {reason}"),
             (None, None) => format!("admission webhook {webhook:?} denied the request without explanation"),
         };
-        let code = self.status["code"].as_u64().filter(|code| (400..600).contains(code)).unwrap_or(403);
+        let code = status.code().int().and_then(|code| u16::try_from(code).ok());
+        let code = code.filter(|code| (400..600).contains(code)).unwrap_or(403);
         let reason = match code {
             400 => "BadRequest",
             404 => "NotFound",
@@ -43,15 +48,19 @@ impl Verdict {
             500 => "InternalError",
             _ => "Forbidden",
         };
-        ApiError::new(code as u16, reason, message)
+        ApiError::new(code, reason, message)
     }
 }
 
 /// The review of a request in the form that the webhook knows, with its uid.
-pub fn request(hook: &Value, at: &Attributes<'_>, form: &VersionedRequest<'_>) -> (String, Value) {
+pub fn request(
+    hook: View<'_, MutatingWebhook>,
+    at: &Attributes<'_>,
+    form: &VersionedRequest<'_>,
+) -> (String, Value) {
     let uid = uuid::Uuid::new_v4().to_string();
-    let versions = hook["admissionReviewVersions"].as_array().into_iter().flatten();
-    let version = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
+    let mut versions = hook.admission_review_versions().texts();
+    let version = versions.find(|version| matches!(*version, "v1" | "v1beta1")).unwrap_or("v1");
     let kind = |name: &Named| {
         let kind = at.object_kind(name);
         json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
@@ -59,18 +68,18 @@ pub fn request(hook: &Value, at: &Attributes<'_>, form: &VersionedRequest<'_>) -
     let resource =
         |name: &Named| json!({"group": name.group, "version": name.version, "resource": name.plural});
     let (name, asked, own) = (form.name, Named::of(at.kind), at.object_kind(form.name));
-    let mut user = json!({"username": at.user.name, "groups": at.user.groups});
-    if !at.user.uid.is_empty() {
-        user["uid"] = json!(at.user.uid);
-    }
-    if !at.user.extra.is_empty() {
-        user["extra"] = json!(at.user.extra);
-    }
+    let user = make!(part UserInfo {
+        username: &at.user.name,
+        groups: &at.user.groups,
+        uid: Some(&at.user.uid).filter(|uid| !uid.is_empty()),
+        extra: Some(&at.user.extra).filter(|extra| !extra.is_empty()),
+    });
     let shown = |object: &Value| {
         let mut object = object.clone();
         if object.is_object() {
-            object["kind"] = json!(own.kind);
-            object["apiVersion"] = json!(own.api_version());
+            let mut root = PartialObjectMetadata::edit(&mut object);
+            root.kind().set(&own.kind);
+            root.api_version().set(own.api_version());
         }
         object
     };

@@ -1,5 +1,6 @@
 //! Writes audit events to a file, one JSON object per line, with rotation.
 
+use coracle_cli::causes;
 use serde_json::Value;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -106,7 +107,7 @@ impl Log {
     pub fn run(&mut self, events: &mut mpsc::Receiver<Arc<Value>>) {
         while let Some(event) = events.blocking_recv() {
             if let Err(error) = self.write(&event) {
-                tracing::error!(path = %self.path.display(), %error, "audit event not written");
+                tracing::error!(path = %self.path.display(), error = %causes::chain(&error), "audit event not written");
             }
         }
     }

@@ -15,6 +15,8 @@ use crate::verb::Verb;
 use bytes::Bytes;
 use coracle_client::audit_annotations::AuditAnnotations;
 use coracle_client::user::User;
+use coracle_fields::meta::{PartialObjectMetadata, Status};
+use coracle_fields::{Schema as _, make};
 use coracle_proto::status::ApiError;
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -135,17 +137,7 @@ fn now() -> String {
 
 fn described(user: &User) -> Value {
     // Who could not be made out is nobody.
-    if user.name.is_empty() {
-        return json!({});
-    }
-    let mut value = json!({"username": user.name, "groups": user.groups});
-    if !user.uid.is_empty() {
-        value["uid"] = json!(user.uid);
-    }
-    if !user.extra.is_empty() {
-        value["extra"] = json!(user.extra);
-    }
-    value
+    if user.name.is_empty() { json!({}) } else { user.info() }
 }
 
 fn reference(info: &RequestInfo) -> Value {
@@ -199,9 +191,7 @@ fn complete(reference: &mut Value, object: Object) {
 
 /// Takes the managed fields out of an object, a list or a table.
 fn drop_managed_fields(value: &mut Value) {
-    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta.remove("managedFields");
-    }
+    PartialObjectMetadata::edit(value).metadata().managed_fields().clear();
     for item in value.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         drop_managed_fields(item);
     }
@@ -235,14 +225,17 @@ impl AuditContext {
 
     /// Sets the response status and, by level, the response body.
     pub fn response(&mut self, code: u16, body: Option<&[u8]>) {
-        let mut status = json!({"metadata": {}, "code": code});
+        let mut status = make!(part Status { code });
+        status.edit().metadata().section();
         let parsed: Option<Value> = body.and_then(|bytes| serde_json::from_slice(bytes).ok());
-        if let Some(failure) = parsed.as_ref().filter(|v| v["kind"] == "Status" && v["status"] == "Failure") {
-            for field in ["status", "reason", "message"] {
-                status[field] = failure[field].clone();
-            }
+        let failure = parsed.as_ref().map(Status::of);
+        if let Some(failure) = failure.filter(|v| v.kind() == "Status" && v.status() == "Failure") {
+            let mut status = status.edit();
+            status.status().set(failure.status());
+            status.reason().set(failure.reason());
+            status.message().set(failure.message());
         }
-        self.event["responseStatus"] = status;
+        self.event["responseStatus"] = status.into_value();
         if let Some(mut body) = parsed.filter(|_| self.wants_response()) {
             if self.config.omit_managed_fields {
                 drop_managed_fields(&mut body);

@@ -1,6 +1,7 @@
 //! Sends audit events to a webhook, in batches, as `audit.k8s.io/v1` lists.
 
 use crate::https_client::HttpsClient;
+use coracle_cli::causes;
 use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ async fn deliver(remote: &HttpsClient, batch: &[Arc<Value>]) {
         match remote.send(Method::POST, "", Some(&body)).await {
             Ok((200..300, _)) => return,
             Ok((code, _)) => tracing::warn!(code, "audit webhook"),
-            Err(error) => tracing::warn!(%error, "audit webhook"),
+            Err(error) => tracing::warn!(error = %causes::chain(&error), "audit webhook"),
         }
         tokio::time::sleep(Duration::from_millis(500 << attempt)).await;
     }

@@ -2,6 +2,8 @@
 
 use crate::request_info::RequestInfo;
 use coracle_client::user::User;
+use coracle_fields::flowcontrol::v1::{PriorityLevelConfigurationSpec, Subject};
+use coracle_fields::{Int32, Schema as _, View};
 use serde::Deserialize;
 use serde_json::Value;
 use std::hash::{Hash, Hasher};
@@ -75,19 +77,19 @@ fn has(list: &[String], wanted: &str) -> bool {
     list.iter().any(|item| item == "*" || item == wanted)
 }
 
-fn is_subject(subject: &Value, user: &User) -> bool {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    match subject["kind"].as_str() {
-        Some("User") => has(&[text(&subject["user"]["name"])], &user.name),
-        Some("Group") => {
-            let name = text(&subject["group"]["name"]);
-            name == "*" || user.in_group(&name)
+fn is_subject(subject: View<'_, Subject>, user: &User) -> bool {
+    let is = |named: &str, wanted: &str| named == "*" || named == wanted;
+    match subject.kind().text() {
+        "User" => is(subject.user().name().text(), &user.name),
+        "Group" => {
+            let name = subject.group().name().text();
+            name == "*" || user.in_group(name)
         }
-        Some("ServiceAccount") => {
-            let account = &subject["serviceAccount"];
+        "ServiceAccount" => {
+            let account = subject.service_account();
             let who = user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
             who.is_some_and(|(namespace, name)| {
-                account["namespace"] == namespace && has(&[text(&account["name"])], name)
+                account.namespace().get() == Some(namespace) && is(account.name().text(), name)
             })
         }
         _ => false,
@@ -143,7 +145,7 @@ impl FlowSchema {
             } else {
                 rule.non_resource_rules.iter().any(|r| r.matches(info))
             };
-            asked && rule.subjects.iter().any(|subject| is_subject(subject, user))
+            asked && rule.subjects.iter().any(|subject| is_subject(Subject::of(subject), user))
         })
     }
 
@@ -168,36 +170,51 @@ pub(super) struct PriorityLevelWire {
 }
 
 impl PriorityLevelWire {
-    pub(super) fn exempt(&self) -> bool {
-        self.spec["type"] == "Exempt"
+    fn spec(&self) -> View<'_, PriorityLevelConfigurationSpec> {
+        PriorityLevelConfigurationSpec::of(&self.spec)
     }
 
-    fn limits(&self) -> &Value {
-        if self.exempt() { &self.spec["exempt"] } else { &self.spec["limited"] }
+    pub(super) fn exempt(&self) -> bool {
+        self.spec().type_() == "Exempt"
     }
 
     pub(super) fn shares(&self) -> i64 {
-        let usual = if self.exempt() { 0 } else { 30 };
-        self.limits()["nominalConcurrencyShares"].as_i64().unwrap_or(usual).max(0)
+        let (shares, usual) = match self.exempt() {
+            true => (self.spec().exempt().nominal_concurrency_shares(), 0),
+            false => (self.spec().limited().nominal_concurrency_shares(), 30),
+        };
+        shares.or(usual).max(0)
     }
 
     pub(super) fn lendable_percent(&self) -> usize {
-        self.limits()["lendablePercent"].as_u64().unwrap_or(0).min(100) as usize
+        let percent = match self.exempt() {
+            true => self.spec().exempt().lendable_percent(),
+            false => self.spec().limited().lendable_percent(),
+        };
+        number(percent).unwrap_or(0).min(100)
     }
 
     pub(super) fn borrowing_percent(&self) -> Option<usize> {
-        self.limits()["borrowingLimitPercent"].as_u64().map(|percent| percent as usize)
+        if self.exempt() { None } else { number(self.spec().limited().borrowing_limit_percent()) }
     }
 
     /// Queues, hand size and the longest queue; no queues: whoever finds no seat is refused.
     pub(super) fn queues(&self) -> (usize, usize, usize) {
-        let response = &self.limits()["limitResponse"];
-        if self.exempt() || response["type"] != "Queue" {
+        let response = self.spec().limited().limit_response();
+        if self.exempt() || response.type_() != "Queue" {
             return (0, 1, 0);
         }
-        let number = |field: &str, usual: u64| response["queuing"][field].as_u64().unwrap_or(usual) as usize;
-        (number("queues", 64).max(1), number("handSize", 8), number("queueLengthLimit", 50))
+        let queuing = response.queuing();
+        (
+            number(queuing.queues()).unwrap_or(64).max(1),
+            number(queuing.hand_size()).unwrap_or(8),
+            number(queuing.queue_length_limit()).unwrap_or(50),
+        )
     }
+}
+
+fn number(place: View<'_, Int32>) -> Option<usize> {
+    place.int().and_then(|number| usize::try_from(number).ok())
 }
 
 #[cfg(test)]
