@@ -31,6 +31,8 @@ pub mod options;
 
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::user::User;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
@@ -159,9 +161,7 @@ impl Client {
             let mut new = current.clone();
             change(&mut new);
             // With a resource version a concurrent write would be a conflict instead of a retry.
-            if let Some(meta) = new["metadata"].as_object_mut() {
-                meta.remove("resourceVersion");
-            }
+            PartialObjectMetadata::edit(&mut new).metadata().resource_version().clear();
             Ok(new)
         };
         self.api.change(&target, &changed).await

@@ -1,8 +1,8 @@
 //! Query parameters of the API verbs, as upstream reads and refuses them.
 
 use crate::audit_annotations::AuditAnnotations;
+use coracle_fields::{fields, meta};
 use coracle_proto::status::{ApiError, FieldError};
-use serde::Deserialize;
 
 /// How strictly unknown and duplicate fields are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -158,30 +158,30 @@ fn number(key: &str, value: &str) -> Result<u64, ApiError> {
     })
 }
 
-/// Conditions a delete insists on.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Preconditions {
-    /// The uid the object must have.
-    pub uid: Option<String>,
-    /// The resource version the object must have.
-    pub resource_version: Option<String>,
-}
+fields! {
+    /// Conditions a delete insists on.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Preconditions: meta::Preconditions {
+        /// The uid the object must have.
+        pub uid: Option<String>,
+        /// The resource version the object must have.
+        pub resource_version: Option<String>,
+    }
 
-/// The body (or query) of a delete.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct DeleteOptions {
-    /// Seconds the object may take to end.
-    pub grace_period_seconds: Option<i64>,
-    /// What happens to dependents: `Background`, `Foreground` or `Orphan`.
-    pub propagation_policy: Option<String>,
-    /// The old form of `propagationPolicy: Orphan`.
-    pub orphan_dependents: Option<bool>,
-    /// Conditions.
-    pub preconditions: Option<Preconditions>,
-    /// `["All"]` for a dry run.
-    pub dry_run: Vec<String>,
+    /// The body (or query) of a delete.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DeleteOptions: meta::DeleteOptions {
+        /// Seconds the object may take to end.
+        pub grace_period_seconds: Option<i64>,
+        /// What happens to dependents: `Background`, `Foreground` or `Orphan`.
+        pub propagation_policy: Option<String>,
+        /// The old form of `propagationPolicy: Orphan`.
+        pub orphan_dependents: Option<bool>,
+        /// Conditions.
+        pub preconditions: Option<Preconditions>,
+        /// `["All"]` for a dry run.
+        pub dry_run: Vec<String>,
+    }
 }
 
 impl DeleteOptions {

@@ -1,6 +1,8 @@
 //! The user of a request.
 
-use serde_json::{Value, json};
+use coracle_fields::authentication::v1::UserInfo;
+use coracle_fields::make;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// An identity that an authenticator vouched for.
@@ -55,14 +57,14 @@ impl User {
 
     /// The identity as reviews and requests for certificates show it.
     pub fn info(&self) -> Value {
-        let mut info = json!({"username": self.name, "groups": self.groups});
-        if !self.uid.is_empty() {
-            info["uid"] = json!(self.uid);
-        }
-        if !self.extra.is_empty() {
-            info["extra"] = json!(self.extra);
-        }
-        info
+        let (uid, extra) = (Some(&self.uid), Some(&self.extra));
+        let info = make!(part UserInfo {
+            username: &self.name,
+            groups: &self.groups,
+            uid: uid.filter(|uid| !uid.is_empty()),
+            extra: extra.filter(|extra| !extra.is_empty()),
+        });
+        info.into_value()
     }
 
     /// The node that the user is: `system:node:<name>` in `system:nodes`.

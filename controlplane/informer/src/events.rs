@@ -3,9 +3,11 @@
 
 use super::informer::Name;
 use super::time;
+use coracle_fields::core::v1::Event;
+use coracle_fields::make;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Number of Events of an object with the same reason from which on they are aggregated.
@@ -107,9 +109,12 @@ impl Correlator {
         let (key, draft) = self.aggregate(draft, now);
         if let Some(known) = self.known.get_mut(&key) {
             known.count += 1;
-            let patch =
-                json!({"count": known.count, "lastTimestamp": time::seconds(now), "message": draft.message});
-            return Write::Increment(known.event.clone(), patch);
+            let patch = make!(part Event {
+                count: known.count,
+                last_timestamp: time::seconds(now),
+                message: draft.message,
+            });
+            return Write::Increment(known.event.clone(), patch.into_value());
         }
         let namespace = if draft.name.namespace.is_empty() { "default" } else { &draft.name.namespace };
         let nanos = u64::try_from(now.as_nanosecond()).unwrap_or(0).wrapping_add(serial);
@@ -181,23 +186,33 @@ fn body(draft: &EventDraft, event: &Name, component: &str, now: Timestamp) -> Va
         Severity::Warning => "Warning",
     };
     let at = time::seconds(now);
-    json!({
-        "apiVersion": "v1", "kind": "Event",
-        "metadata": {"name": event.name, "namespace": event.namespace},
-        "involvedObject": {
-            "apiVersion": draft.api_version, "kind": draft.kind, "name": draft.name.name,
-            "namespace": draft.name.namespace, "uid": draft.uid,
+    let body = make!(Event {
+        metadata: { name: &event.name, namespace: &event.namespace },
+        involved_object: {
+            api_version: &draft.api_version,
+            kind: &draft.kind,
+            name: &draft.name.name,
+            namespace: &draft.name.namespace,
+            uid: &draft.uid,
         },
-        "reason": draft.reason, "message": draft.message, "type": severity,
-        "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
-        "firstTimestamp": at, "lastTimestamp": at, "count": 1,
-    })
+        reason: draft.reason,
+        message: &draft.message,
+        type_: severity,
+        source: { component },
+        reporting_component: component,
+        reporting_instance: "",
+        first_timestamp: &at,
+        last_timestamp: &at,
+        count: 1,
+    });
+    body.into_value()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
+    use serde_json::json;
 
     fn draft(message: &str) -> EventDraft {
         let about = object(json!({"metadata": {"name": "web", "namespace": "d", "uid": "u"}}));

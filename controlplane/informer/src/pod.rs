@@ -3,6 +3,7 @@
 use super::conditions::{self, Condition};
 use super::selector::Labels;
 use super::time;
+use coracle_cli::causes;
 use coracle_fields::core::v1::{ContainerStatus, PodSpec, PodStatus};
 use coracle_fields::meta::ObjectMeta;
 use coracle_fields::{FromField, Text, fields};
@@ -121,7 +122,7 @@ impl Pod {
     /// Reads a pod; what cannot be read is as good as unset.
     pub fn read(object: &Arc<Object>) -> Self {
         let Fields { metadata, spec, status } = object.typed().unwrap_or_else(|error| {
-            tracing::error!(pod = object.meta.name, namespace = object.meta.namespace, %error, "unreadable");
+            tracing::error!(pod = object.meta.name, namespace = object.meta.namespace, error = %causes::chain(&error), "unreadable");
             Fields::default()
         });
         let ready = conditions::find(&status.conditions, "Ready").filter(|c| c.is_true());

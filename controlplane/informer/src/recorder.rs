@@ -2,6 +2,7 @@
 
 use super::events::{Correlator, EventDraft, Write};
 use super::resource::namespace_is_ending;
+use coracle_cli::causes;
 use coracle_client::Client;
 use coracle_client::patch::Patch;
 use coracle_kinds::object::Object;
@@ -128,7 +129,7 @@ fn handle_result(correlator: &mut Correlator, draft: &EventDraft, result: Result
     let Err(error) = result else { return };
     correlator.forget(draft);
     if !namespace_is_ending(&error) {
-        tracing::debug!(%error, "cannot write event");
+        tracing::debug!(error = %causes::chain(&error), "cannot write event");
     }
 }
 

@@ -5,6 +5,7 @@ use super::queue::Queue;
 use super::resource::Resource;
 use super::time;
 use async_trait::async_trait;
+use coracle_cli::causes;
 use coracle_cli::supervise::{Panicked, Subject, Supervisor};
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
@@ -125,9 +126,9 @@ async fn work(runner: Arc<Runner>) {
                 let delay = queue.failed(&name);
                 let controller = controller.name();
                 if error.is_conflict() {
-                    tracing::debug!(controller, %name, %error, "write conflict, will retry");
+                    tracing::debug!(controller, %name, error = %causes::chain(&error), "write conflict, will retry");
                 } else {
-                    tracing::warn!(controller, %name, error = &error as &dyn std::error::Error, ?delay, "reconcile failed, will retry");
+                    tracing::warn!(controller, %name, error = %causes::chain(&error), ?delay, "reconcile failed, will retry");
                 }
             }
         }

@@ -1,8 +1,7 @@
 //! Label selectors as controllers hold them.
 
 use super::wire::Wire;
-use coracle_fields::FromField;
-use coracle_fields::meta::LabelSelector;
+use coracle_fields::{fields, meta};
 use coracle_kinds::object::Object;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,22 +11,20 @@ use std::fmt;
 /// Labels or annotations.
 pub type Labels = BTreeMap<String, String>;
 
-/// A `metav1.LabelSelector`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Selector {
-    match_labels: Labels,
-    match_expressions: Vec<Requirement>,
-}
+fields! {
+    /// A `metav1.LabelSelector`.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Selector: meta::LabelSelector {
+        match_labels: Labels,
+        match_expressions: Vec<Requirement>,
+    }
 
-impl FromField<LabelSelector> for Selector {}
-
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Requirement {
-    key: String,
-    operator: String,
-    #[serde(default)]
-    values: Vec<String>,
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Requirement: meta::LabelSelectorRequirement {
+        key: String,
+        operator: String,
+        values: Vec<String>,
+    }
 }
 
 #[derive(Default, Deserialize)]

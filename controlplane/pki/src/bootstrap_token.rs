@@ -1,6 +1,8 @@
 //! Bootstrap tokens, `id.secret`, as they stand in Secrets of `kube-system`.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::Secret;
 use serde_json::Value;
 
 /// The group of all users with a bootstrap token.
@@ -28,7 +30,7 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 
 /// One field of a Secret's data, decoded; empty when it is not there.
 pub fn field(secret: &Value, name: &str) -> String {
-    let encoded = secret["data"][name].as_str().unwrap_or_default();
+    let encoded = Secret::of(secret).data().key(name).text();
     STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 

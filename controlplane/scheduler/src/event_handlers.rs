@@ -6,9 +6,12 @@ use super::pod::PodInfo;
 use super::preempt::Budget;
 use super::queue::{Event, Millis, Queue};
 use super::wire::Labels;
+use coracle_cli::causes;
+use coracle_fields::Doc;
+use coracle_fields::policy::v1::PodDisruptionBudget;
+use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_proto::selector::LabelSelector;
-use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -83,7 +86,7 @@ impl State {
                 self.budgets.insert(key(object), budget(object));
             }
             Source::Claims | Source::Volumes | Source::Classes => {
-                self.set_storage(source, &key(object), Some(&object.value()), now);
+                self.set_storage(source, &key(object), Some(&object.doc()), now);
             }
         }
     }
@@ -130,16 +133,18 @@ impl State {
                     self.queue.on_event(Event::Node(id), &self.placer.snapshot, now);
                 }
             }
-            Err(error) => tracing::warn!(node = object.meta.name, %error, "a node cannot be read"),
+            Err(error) => {
+                tracing::warn!(node = object.meta.name, error = %causes::chain(&error), "a node cannot be read")
+            }
         }
     }
 
-    fn set_storage(&mut self, source: Source, key: &str, object: Option<&Value>, now: Millis) {
+    fn set_storage(&mut self, source: Source, key: &str, object: Option<&Doc<'_>>, now: Millis) {
         let volumes = &mut self.placer.snapshot.volumes;
         let changed = match source {
-            Source::Claims => volumes.set_claim(key, object),
-            Source::Volumes => volumes.set_volume(key, object),
-            _ => volumes.set_class(key, object),
+            Source::Claims => volumes.set_claim(key, object.map(|doc| doc.view())),
+            Source::Volumes => volumes.set_volume(key, object.map(|doc| doc.view())),
+            _ => volumes.set_class(key, object.map(|doc| doc.view())),
         };
         if changed {
             self.queue.on_event(Event::Storage, &self.placer.snapshot, now);
@@ -168,7 +173,7 @@ impl State {
         let pod = match PodInfo::parse(&object.json) {
             Ok(pod) => self.shared(pod),
             Err(error) => {
-                tracing::warn!(namespace = object.meta.namespace, pod = object.meta.name, %error, "a pod cannot be read");
+                tracing::warn!(namespace = object.meta.namespace, pod = object.meta.name, error = %causes::chain(&error), "a pod cannot be read");
                 return;
             }
         };
@@ -240,12 +245,14 @@ pub(super) fn same_for_scheduling(before: &Object, after: &Object) -> bool {
 }
 
 fn budget(object: &Object) -> Budget {
-    let value = object.value();
-    let disrupted = value["status"]["disruptedPods"].as_object().into_iter().flatten();
+    let doc = object.doc();
+    let budget = doc.view::<PodDisruptionBudget>();
+    let (spec, status) = (budget.spec(), budget.status());
+    let selector = LabelSelector::from_object(&spec.selector().to_value());
     Budget {
         namespace: object.meta.namespace.clone(),
-        selector: LabelSelector::from_object(&value["spec"]["selector"]).unwrap_or(LabelSelector::Nothing),
-        allowed: value["status"]["disruptionsAllowed"].as_i64().unwrap_or(0),
-        disrupted: disrupted.map(|(name, _)| name.clone()).collect(),
+        selector: selector.unwrap_or(LabelSelector::Nothing),
+        allowed: status.disruptions_allowed().or(0),
+        disrupted: status.disrupted_pods().entries().map(|(name, _)| name.to_owned()).collect(),
     }
 }

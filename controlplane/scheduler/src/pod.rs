@@ -105,7 +105,7 @@ impl PodInfo {
 
     /// From the wire form.
     pub fn new(pod: wire::Pod) -> Self {
-        let wire::Pod { metadata: meta, spec, status } = pod;
+        let wire::Pod { metadata: meta, mut spec, status } = pod;
         let (namespace, labels) = (meta.namespace, meta.labels);
         let owner: Option<Arc<str>> =
             meta.owner_references.iter().find(|o| o.controller).map(|o| o.uid.as_str().into());
@@ -116,11 +116,14 @@ impl PodInfo {
                 .map(|t| (sign * t.weight, Term::of_affinity(&t.pod_affinity_term, &namespace, &labels)))
                 .collect()
         };
-        let mut preferred = weighted(&spec.affinity.pod_affinity.preferred, 1);
-        preferred.extend(weighted(&spec.affinity.pod_anti_affinity.preferred, -1));
-        let condition = status.conditions.iter().find(|c| c.r#type == "PodScheduled");
+        let wire::Affinity { node_affinity, pod_affinity, pod_anti_affinity } =
+            std::mem::take(&mut spec.affinity);
+        let mut preferred = weighted(&pod_affinity.preferred_during_scheduling_ignored_during_execution, 1);
+        preferred
+            .extend(weighted(&pod_anti_affinity.preferred_during_scheduling_ignored_during_execution, -1));
+        let condition = status.conditions.iter().find(|c| c.type_ == "PodScheduled");
         let disrupted = |c: &wire::Condition| {
-            c.r#type == "DisruptionTarget" && c.status == "True" && c.reason == "PreemptionByScheduler"
+            c.type_ == "DisruptionTarget" && c.status == "True" && c.reason == "PreemptionByScheduler"
         };
         let mut made = Self {
             key: format!("{namespace}/{}", meta.name).into(),
@@ -129,8 +132,8 @@ impl PodInfo {
             requests: pod_requests(&spec),
             comparable: comparable_requests(&spec),
             ports: ports(&spec),
-            affinity: terms(&spec.affinity.pod_affinity.required),
-            anti_affinity: terms(&spec.affinity.pod_anti_affinity.required),
+            affinity: terms(&pod_affinity.required_during_scheduling_ignored_during_execution),
+            anti_affinity: terms(&pod_anti_affinity.required_during_scheduling_ignored_during_execution),
             preferred,
             spread: spread(&spec.topology_spread_constraints, &namespace, &labels, owner.as_deref()),
             images: images(&spec),
@@ -140,11 +143,9 @@ impl PodInfo {
             node: spec.node_name,
             scheduler: spec.scheduler_name,
             node_selector: spec.node_selector,
-            node_required: spec.affinity.node_affinity.required,
-            node_preferred: spec
-                .affinity
-                .node_affinity
-                .preferred
+            node_required: node_affinity.required_during_scheduling_ignored_during_execution,
+            node_preferred: node_affinity
+                .preferred_during_scheduling_ignored_during_execution
                 .into_iter()
                 .map(|p| (p.weight, p.preference))
                 .collect(),

@@ -4,8 +4,9 @@ use super::filters::{Plugin, Rejection, placement};
 use super::node::NodeInfo;
 use super::pod::PodInfo;
 use super::resources::whole;
-use super::wire::NodeSelector;
-use serde_json::Value;
+use super::wire::{NodeRequirement, NodeSelector, NodeTerm};
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
+use coracle_fields::{List, Text, View, storage};
 use std::collections::HashMap;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -78,25 +79,24 @@ pub struct Volumes {
     pub version: u64,
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+fn texts(list: View<'_, List<Text>>) -> Vec<String> {
+    list.texts().map(str::to_owned).collect()
 }
 
 impl Volumes {
     /// A claim came, changed or went. Tells whether anything changed.
-    pub fn set_claim(&mut self, key: &str, object: Option<&Value>) -> bool {
-        let made = object.map(|o| Claim {
-            volume: text(&o["spec"]["volumeName"]),
-            bound: o["status"]["phase"] == "Bound",
-            class: text(&o["spec"]["storageClassName"]),
-            modes: texts(&o["spec"]["accessModes"]),
-            size: whole(&o["spec"]["resources"]["requests"]["storage"]),
-            deleting: o["metadata"]["deletionTimestamp"].is_string(),
-            selected_node: text(&o["metadata"]["annotations"][SELECTED_NODE]),
+    pub fn set_claim(&mut self, key: &str, object: Option<View<'_, PersistentVolumeClaim>>) -> bool {
+        let made = object.map(|claim| {
+            let (meta, spec) = (claim.metadata(), claim.spec());
+            Claim {
+                volume: spec.volume_name().text().to_owned(),
+                bound: claim.status().phase() == "Bound",
+                class: spec.storage_class_name().text().to_owned(),
+                modes: texts(spec.access_modes()),
+                size: whole(&spec.resources().requests().key("storage").to_value()),
+                deleting: meta.deletion_timestamp().get().is_some(),
+                selected_node: meta.annotations().key(SELECTED_NODE).text().to_owned(),
+            }
         });
         let changed = set(&mut self.claims, key, made);
         self.version += u64::from(changed);
@@ -104,25 +104,25 @@ impl Volumes {
     }
 
     /// A volume came, changed or went.
-    pub fn set_volume(&mut self, key: &str, object: Option<&Value>) -> bool {
-        let made = object.map(|o| {
-            let spec = &o["spec"];
-            let reserved = &spec["claimRef"];
+    pub fn set_volume(&mut self, key: &str, object: Option<View<'_, PersistentVolume>>) -> bool {
+        let made = object.map(|volume| {
+            let (labels, spec) = (volume.metadata().labels(), volume.spec());
+            let reserved = spec.claim_ref();
             let zones = ZONE_LABELS.iter().filter_map(|label| {
-                let value = o["metadata"]["labels"][*label].as_str()?;
+                let value = labels.key(label).get()?;
                 Some(((*label).to_owned(), value.split("__").map(str::to_owned).collect()))
             });
             Volume {
-                class: text(&spec["storageClassName"]),
-                modes: texts(&spec["accessModes"]),
-                size: whole(&spec["capacity"]["storage"]),
-                available: matches!(o["status"]["phase"].as_str(), Some("Available") | None),
-                claim: if reserved.is_null() {
-                    String::new()
+                class: spec.storage_class_name().text().to_owned(),
+                modes: texts(spec.access_modes()),
+                size: whole(&spec.capacity().key("storage").to_value()),
+                available: matches!(volume.status().phase().get(), Some("Available") | None),
+                claim: if reserved.is_set() {
+                    format!("{}/{}", reserved.namespace().text(), reserved.name().text())
                 } else {
-                    format!("{}/{}", text(&reserved["namespace"]), text(&reserved["name"]))
+                    String::new()
                 },
-                affinity: serde_json::from_value(spec["nodeAffinity"]["required"].clone()).ok().flatten(),
+                affinity: spec.node_affinity().required().read::<Option<NodeSelector>>().ok().flatten(),
                 zones: zones.collect(),
             }
         });
@@ -132,11 +132,11 @@ impl Volumes {
     }
 
     /// A storage class came, changed or went.
-    pub fn set_class(&mut self, key: &str, object: Option<&Value>) -> bool {
-        let made = object.map(|o| StorageClass {
-            waits: o["volumeBindingMode"] == "WaitForFirstConsumer",
-            provisions: o["provisioner"].as_str().is_some_and(|p| p != NO_PROVISIONER),
-            topologies: allowed(&o["allowedTopologies"]),
+    pub fn set_class(&mut self, key: &str, object: Option<View<'_, storage::v1::StorageClass>>) -> bool {
+        let made = object.map(|class| StorageClass {
+            waits: class.volume_binding_mode() == "WaitForFirstConsumer",
+            provisions: class.provisioner().get().is_some_and(|p| p != NO_PROVISIONER),
+            topologies: allowed(class.allowed_topologies()),
         });
         let changed = set(&mut self.classes, key, made);
         self.version += u64::from(changed);
@@ -287,20 +287,19 @@ fn set<T: PartialEq>(map: &mut HashMap<String, T>, key: &str, value: Option<T>) 
 }
 
 /// `allowedTopologies` in the form of a node selector.
-fn allowed(value: &Value) -> Option<NodeSelector> {
-    use super::wire::{NodeRequirement, NodeTerm};
-    let terms = value.as_array().filter(|t| !t.is_empty())?.iter().map(|term| NodeTerm {
-        match_expressions: term["matchLabelExpressions"]
-            .as_array()
-            .into_iter()
-            .flatten()
+fn allowed(topologies: View<'_, List<TopologySelectorTerm>>) -> Option<NodeSelector> {
+    let terms = topologies.items().map(|term| NodeTerm {
+        match_expressions: term
+            .match_label_expressions()
+            .items()
             .map(|e| NodeRequirement {
-                key: text(&e["key"]),
+                key: e.key().text().to_owned(),
                 operator: "In".into(),
-                values: texts(&e["values"]),
+                values: texts(e.values()),
             })
             .collect(),
         match_fields: Vec::new(),
     });
-    Some(NodeSelector { node_selector_terms: terms.collect() })
+    let node_selector_terms: Vec<NodeTerm> = terms.collect();
+    (!node_selector_terms.is_empty()).then_some(NodeSelector { node_selector_terms })
 }

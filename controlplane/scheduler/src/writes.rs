@@ -7,12 +7,13 @@ use coracle_client::Client;
 use coracle_client::options::{DeleteOptions, Preconditions};
 use coracle_client::patch::Patch;
 use coracle_client::pipeline::Placement;
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, PodCondition, PodStatus};
+use coracle_fields::{Made, make};
 use coracle_informer::recorder::{Recorder, Task, Writer};
 use coracle_informer::resource::Resource;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use coracle_proto::time;
-use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -70,15 +71,17 @@ impl Writes {
     ) -> Result<(), ApiError> {
         let text = message.to_owned();
         self.note(pod, |pods, object| pods.warn(object, "FailedScheduling", text));
-        let mut condition =
-            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
-        if pod.condition.is_none() {
-            condition["lastTransitionTime"] = json!(time::now());
-        }
-        let mut status = json!({"conditions": [condition]});
+        let condition = make!(part PodCondition {
+            type_: "PodScheduled",
+            status: "False",
+            reason: "Unschedulable",
+            message,
+            last_transition_time: pod.condition.is_none().then(time::now),
+        });
+        let mut status = make!(part PodStatus { conditions: [condition] });
         match nominated {
-            Some(node) => status["nominatedNodeName"] = json!(node),
-            None if !pod.nominated.is_empty() => status["nominatedNodeName"] = Value::Null,
+            Some(node) => status.edit().nominated_node_name().set(node),
+            None if !pod.nominated.is_empty() => status.edit().nominated_node_name().null(),
             None => {}
         }
         self.patch_status(pod, status).await
@@ -89,12 +92,15 @@ impl Writes {
         if victim.deleting {
             return Ok(());
         }
-        let condition = json!({
-            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-            "message": "default-scheduler: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": time::now(),
+        let condition = make!(part PodCondition {
+            type_: "DisruptionTarget",
+            status: "True",
+            reason: "PreemptionByScheduler",
+            message: "default-scheduler: preempting to accommodate a higher priority pod",
+            last_transition_time: time::now(),
         });
-        gone_is_fine(self.patch_status(victim, json!({"conditions": [condition]})).await)?;
+        let status = make!(part PodStatus { conditions: [condition] });
+        gone_is_fine(self.patch_status(victim, status).await)?;
         let message = format!("Preempted by pod {} on node {node}", pod.uid);
         self.note(victim, |pods, object| pods.normal(object, "Preempted", message));
         let preconditions = Preconditions { uid: Some(victim.uid.clone()), resource_version: None };
@@ -108,23 +114,30 @@ impl Writes {
         match decision {
             Decision::Provision { claim } => {
                 let kind = self.client.kind("", "persistentvolumeclaims");
-                let change =
-                    json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}}});
-                self.client.patch(&kind, &pod.namespace, claim, "", Patch::Merge(change)).await.map(drop)
+                let change = make!(part PersistentVolumeClaim {
+                    metadata: { annotations: [("volume.kubernetes.io/selected-node", node)] },
+                });
+                let patch = Patch::Merge(change.into_value());
+                self.client.patch(&kind, &pod.namespace, claim, "", patch).await.map(drop)
             }
             Decision::Reserve { claim, volume } => {
                 let claims = self.client.kind("", "persistentvolumeclaims");
                 let found = self.client.get(&claims, &pod.namespace, claim).await?;
-                let reserved = json!({
-                    "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                    "namespace": pod.namespace, "name": claim, "uid": found.meta.uid,
+                let change = make!(part PersistentVolume {
+                    metadata: { annotations: [("pv.kubernetes.io/bound-by-controller", "yes")] },
+                    spec: {
+                        claim_ref: {
+                            api_version: "v1",
+                            kind: "PersistentVolumeClaim",
+                            namespace: &pod.namespace,
+                            name: claim,
+                            uid: &found.meta.uid,
+                        },
+                    },
                 });
-                let change = json!({
-                    "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
-                    "spec": {"claimRef": reserved},
-                });
+                let patch = Patch::Merge(change.into_value());
                 let volumes = self.client.kind("", "persistentvolumes");
-                self.client.patch(&volumes, "", volume, "", Patch::Merge(change)).await.map(drop)
+                self.client.patch(&volumes, "", volume, "", patch).await.map(drop)
             }
         }
     }
@@ -137,8 +150,9 @@ impl Writes {
         Resource::new(&self.client, &self.recorder, kind, cache).warn(object, reason, message);
     }
 
-    async fn patch_status(&self, pod: &PodInfo, status: Value) -> Result<(), ApiError> {
-        let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": status}));
+    async fn patch_status(&self, pod: &PodInfo, status: Made<PodStatus>) -> Result<(), ApiError> {
+        let change = make!(part Pod { metadata: { uid: &pod.uid }, status });
+        let patch = Patch::Strategic(change.into_value());
         self.client.patch(&self.pods.kind, &pod.namespace, &pod.name, "status", patch).await.map(drop)
     }
 

@@ -15,11 +15,14 @@ use coracle_apiserver::authz::{Always, Authorizer};
 use coracle_apiserver::conversion::Converter;
 use coracle_apiserver::in_process::InProcess;
 use coracle_apiserver::objects::Objects;
+use coracle_cli::causes;
 use coracle_cli::health::Checks;
 use coracle_client::Client;
 use coracle_client::options::DeleteOptions;
 use coracle_client::patch::Patch;
 use coracle_client::user::User;
+use coracle_fields::core::v1::{Binding, Node, NodeCondition, Pod, PodCondition, PodIP, PodSpec};
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_kinds::object::{Name, Object};
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::watch::cache::Cache;
@@ -143,7 +146,8 @@ impl Cluster {
         let node = self.create("", "nodes", "", json!({"metadata": {"name": name, "labels": labels}})).await;
         let kind = self.client.kind("", "nodes");
         let ready = |value: &mut Value| {
-            value["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+            let ready = make!(part NodeCondition { type_: "Ready", status: "True" });
+            Node::edit(value).status().conditions().set([ready]);
         };
         let result = self.client.modify(&kind, "", &node.meta.name, "status", ready).await;
         result.unwrap_or_else(|e| panic!("node {name}: {e}"));
@@ -217,40 +221,47 @@ async fn run_pods(client: Client) {
 async fn run_pod(client: &Client, pod: &Arc<Object>) {
     let kind = client.kind("", "pods");
     let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
-    let mut value = pod.value();
+    let mut value = Made::<Pod>::new(pod.value());
     if pod.meta.deletion_timestamp.is_some() {
         let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
         let _ = client.delete(&kind, namespace, name, options).await;
         return;
     }
-    if value["spec"]["nodeName"].is_null() {
-        let node = pinned_node(&value["spec"]).unwrap_or("node-1").to_owned();
-        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
-        if let Err(error) = client.call(&kind, namespace, name, "binding", binding).await {
-            tracing::warn!(%error, "bind");
+    if !value.view().spec().node_name().is_set() {
+        let node = pinned_node(value.view().spec()).unwrap_or("node-1");
+        let binding = make!(Binding {
+            metadata: { name, namespace },
+            target: { api_version: "v1", kind: "Node", name: node },
+        });
+        if let Err(error) = client.call(&kind, namespace, name, "binding", binding.into_value()).await {
+            tracing::warn!(error = %causes::chain(&error), "bind");
         }
         return;
     }
-    if value["status"]["phase"] == "Pending" && value["metadata"]["annotations"]["test/hold"].is_null() {
+    let annotations = value.view().metadata().annotations();
+    if value.view().status().phase() == "Pending" && !annotations.key("test/hold").is_set() {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let ends = value["metadata"]["annotations"]["test/ends"].as_str().map(str::to_owned);
+        let ends = annotations.key("test/ends").get().map(str::to_owned);
         let hash = name.bytes().fold(7u32, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
         let ip = format!("10.42.{}.{}", hash / 256 % 256, hash % 256);
-        value["status"]["phase"] = json!(ends.clone().unwrap_or("Running".into()));
-        value["status"]["podIP"] = json!(ip);
-        value["status"]["podIPs"] = json!([{"ip": ip}]);
-        let ready = if ends.is_none() { "True" } else { "False" };
-        value["status"]["conditions"] =
-            json!([{"type": "Ready", "status": ready, "lastTransitionTime": now}]);
-        let _ = client.update(&kind, namespace, name, "status", value).await;
+        let ready = make!(part PodCondition {
+            type_: "Ready",
+            status: if ends.is_none() { "True" } else { "False" },
+            last_transition_time: now,
+        });
+        let mut edit = value.edit();
+        let mut status = edit.status();
+        status.phase().set(ends.as_deref().unwrap_or("Running"));
+        status.pod_ip().set(&ip);
+        status.pod_ips().set([make!(part PodIP { ip })]);
+        status.conditions().set([ready]);
+        let _ = client.update(&kind, namespace, name, "status", value.into_value()).await;
     }
 }
 
 /// The node that a pod's affinity names, as DaemonSets write it.
-fn pinned_node(spec: &Value) -> Option<&str> {
-    let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let terms = required["nodeSelectorTerms"].as_array()?;
-    let field = terms.iter().flat_map(|t| t["matchFields"].as_array().into_iter().flatten());
-    field.filter(|f| f["key"] == "metadata.name").find_map(|f| f["values"][0].as_str())
+fn pinned_node(spec: View<'_, PodSpec>) -> Option<&str> {
+    let required = spec.affinity().node_affinity().required_during_scheduling_ignored_during_execution();
+    let mut fields = required.node_selector_terms().items().flat_map(|term| term.match_fields().items());
+    fields.find_map(|field| field.values().first().filter(|_| field.key() == "metadata.name")?.get())
 }

@@ -3,6 +3,7 @@
 // Who owns whom.
 pub mod graph;
 
+use coracle_cli::causes;
 use coracle_cli::supervise::{Panicked, Subject, Supervisor};
 use coracle_client::Client;
 use coracle_client::aggregated::AggregatedObjects;
@@ -115,14 +116,7 @@ impl Collector {
                 Ok(Err(error)) => {
                     let delay = self.queue.failed(&uid);
                     if !error.is_conflict() {
-                        let error: &dyn std::error::Error = &error;
-                        tracing::warn!(
-                            controller = NAME,
-                            uid,
-                            error,
-                            ?delay,
-                            "garbage collection failed, will retry"
-                        );
+                        tracing::warn!(controller = NAME, uid, error = %causes::chain(&error), ?delay, "garbage collection failed, will retry");
                     }
                 }
             }

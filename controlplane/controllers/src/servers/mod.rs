@@ -12,6 +12,7 @@ mod published;
 #[cfg(test)]
 mod tests;
 
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_client::identity_lease::NAMESPACE;
@@ -126,7 +127,7 @@ impl Announcement {
             && !shutdown.restart.load(Ordering::Acquire)
             && let Err(error) = self.withdraw(Instant::now()).await
         {
-            tracing::warn!(lease = self.own.name, %error, "server not withdrawn: it stays published until its lease expires");
+            tracing::warn!(lease = self.own.name, error = %causes::chain(&error), "server not withdrawn: it stays published until its lease expires");
         }
     }
 

@@ -5,6 +5,7 @@ use super::claims::Claims;
 use super::directories::{FINALIZER, NODE, announced};
 use super::fit::Claim;
 use super::{DEFAULT_CLASS, SELECTED_NODE, VOLUME_PROTECTION};
+use coracle_cli::causes;
 use coracle_client::Client;
 use coracle_fields::core::v1::PersistentVolume;
 use coracle_fields::storage::v1::StorageClass;
@@ -31,7 +32,7 @@ pub(super) async fn ensure_class(client: Client) {
     if let Err(error) = client.create(&kind, "", class.into_value()).await
         && !error.is_already_exists()
     {
-        tracing::warn!(%error, "cannot create the storage class local-path");
+        tracing::warn!(error = %causes::chain(&error), "cannot create the storage class local-path");
     }
 }
 

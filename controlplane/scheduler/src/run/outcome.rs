@@ -6,6 +6,7 @@ use crate::metrics::AttemptResult;
 use crate::pod::PodInfo;
 use crate::preempt::{Plan, PreemptionError};
 use crate::queue::{Event, Millis};
+use coracle_cli::causes;
 use std::sync::Arc;
 use tokio::task::JoinError;
 
@@ -80,16 +81,16 @@ impl Runner {
                 self.undo_binding(&pod, &error.message);
             }
             Ok(Done::Reported(pod, Err(error))) if !error.is_not_found() => {
-                tracing::warn!(pod = %pod.key, %error, "cannot update the PodScheduled condition");
+                tracing::warn!(pod = %pod.key, error = %causes::chain(&error), "cannot update the PodScheduled condition");
             }
             Ok(Done::Decided(_, Ok(())) | Done::Reported(..)) => {}
-            Err(error) => tracing::error!(%error, "write task failed"),
+            Err(error) => tracing::error!(error = %causes::chain(&error), "write task failed"),
         }
     }
 
     pub(super) fn bound(&mut self, bound: Result<Bound, JoinError>) {
         let bound = bound.unwrap_or_else(|error| {
-            tracing::error!(%error, "binding task failed");
+            tracing::error!(error = %causes::chain(&error), "binding task failed");
             Vec::new()
         });
         for (pod, answer) in bound {

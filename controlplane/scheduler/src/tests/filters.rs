@@ -1,4 +1,7 @@
 use super::*;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use coracle_fields::storage::v1::StorageClass;
 use std::collections::HashMap;
 
 #[test]
@@ -165,17 +168,19 @@ fn claims_decide_where_pods_may_go() {
     let mut placer = with_nodes(vec![zoned("a", "1"), zoned("b", "2")]);
     let volumes = &mut placer.snapshot.volumes;
     let claim = |phase: &str, volume: &str| json!({"spec": {"storageClassName": "fast", "volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}, "status": {"phase": phase}});
-    volumes.set_claim("default/data", Some(&claim("Pending", "")));
-    volumes.set_class("fast", Some(&json!({"provisioner": "x", "volumeBindingMode": "Immediate"})));
+    volumes.set_claim("default/data", Some(PersistentVolumeClaim::of(&claim("Pending", ""))));
+    let immediate = json!({"provisioner": "x", "volumeBindingMode": "Immediate"});
+    volumes.set_class("fast", Some(StorageClass::of(&immediate)));
     assert_eq!(
         put(&mut placer, &claims("p")).unwrap_err(),
         "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
     );
-    placer.snapshot.volumes.set_class("fast", Some(&json!({"provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["2"]}]}]})));
+    let waits = json!({"provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["2"]}]}]});
+    placer.snapshot.volumes.set_class("fast", Some(StorageClass::of(&waits)));
     assert_eq!(put(&mut placer, &claims("p")).unwrap(), "b");
     let local = json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]}]}}}});
-    placer.snapshot.volumes.set_volume("pv", Some(&local));
-    placer.snapshot.volumes.set_claim("default/data", Some(&claim("Bound", "pv")));
+    placer.snapshot.volumes.set_volume("pv", Some(PersistentVolume::of(&local)));
+    placer.snapshot.volumes.set_claim("default/data", Some(PersistentVolumeClaim::of(&claim("Bound", "pv"))));
     assert_eq!(put(&mut placer, &claims("q")).unwrap(), "a");
     placer.snapshot.volumes.set_volume("pv", None);
     assert_eq!(
