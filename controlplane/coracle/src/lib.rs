@@ -15,6 +15,8 @@ pub mod privileges;
 pub mod listeners;
 // `coracle server`: builds all parts and runs them.
 pub mod server;
+// Programs in PATH.
+pub mod executables;
 // `coracle up` and `coracle down`: a whole cluster on this machine.
 pub mod up;
 // `coracle doctor`: checks what this machine lacks.

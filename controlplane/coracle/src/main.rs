@@ -8,6 +8,7 @@ use coracle::doctor::DoctorArgs;
 use coracle::hollow::HollowArgs;
 use coracle::token::{RevokeNodeArgs, TokenArgs};
 use coracle::up::{DownArgs, SuperviseArgs, UpArgs};
+use coracle_cli::causes;
 
 /// Kubernetes you can carry.
 #[derive(Parser)]
@@ -54,7 +55,7 @@ fn main() -> anyhow::Result<()> {
         Command::Server(args) => {
             let matches = matches.subcommand_matches("server").expect("the command is server");
             if let Err(error) = coracle::privileges::drop_capabilities() {
-                tracing::warn!(%error, "cannot drop capabilities that the server does not need");
+                tracing::warn!(error = %causes::chain(&error), "cannot drop capabilities that the server does not need");
             }
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let restart = runtime.block_on(coracle::server::run(args.resolve(matches)?))?;

@@ -4,13 +4,17 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use coracle_apiserver::https_client::HttpsClient;
 use coracle_controllers::csr::node_of;
+use coracle_fields::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestList};
+use coracle_fields::core::v1::{ConfigMap, Secret, SecretList};
+use coracle_fields::meta::Status;
+use coracle_fields::{Made, Schema as _, View, make};
 use coracle_pki::authority::Authority;
 use coracle_pki::bootstrap_token::{PREFIX, SECRET_TYPE, field};
 use coracle_pki::revoked::REVOKED;
 use coracle_proto::names::dns1123_subdomain;
 use http::Method;
 use rand::RngExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -122,9 +126,14 @@ async fn ask(
 ) -> anyhow::Result<Value> {
     let (code, answer) = remote.send(method, path, body).await?;
     if !(200..300).contains(&code) {
-        bail!("{}", answer["message"].as_str().unwrap_or("the server refused").to_owned());
+        bail!("{}", refusal(&answer, "the server refused"));
     }
     Ok(answer)
+}
+
+/// Why the server refused, or another text when it does not say.
+fn refusal<'a>(answer: &'a Value, other: &'a str) -> &'a str {
+    Status::of(answer).message().or(other)
 }
 
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
@@ -137,18 +146,24 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
         TokenCommand::Create { server, ttl, description, bare } => {
             let remote = server.remote()?;
             let (id, secret) = (random_string(6), random_string(16));
-            let mut data = json!({
-                "token-id": id, "token-secret": secret, "description": description, "auth-extra-groups": GROUP,
-                "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
+            let mut body = make!(Secret {
+                type_: SECRET_TYPE,
+                metadata: { name: format!("{PREFIX}{id}"), namespace: "kube-system" },
+                string_data: [
+                    ("token-id", id.as_str()),
+                    ("token-secret", secret.as_str()),
+                    ("description", description.as_str()),
+                    ("auth-extra-groups", GROUP),
+                    ("usage-bootstrap-authentication", "true"),
+                    ("usage-bootstrap-signing", "true"),
+                ],
             });
             let life = seconds(ttl)?;
             if life > 0 {
                 let until = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + life)?;
-                data["expiration"] = json!(until.to_string());
+                body.edit().string_data().insert("expiration", until.to_string());
             }
-            let body = json!({"apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE,
-                "metadata": {"name": format!("{PREFIX}{id}"), "namespace": "kube-system"}, "stringData": data});
-            ask(&remote, Method::POST, SECRETS, Some(&body)).await?;
+            ask(&remote, Method::POST, SECRETS, Some(&body.into_value())).await?;
             if *bare {
                 println!("{id}.{secret}");
             } else {
@@ -160,7 +175,8 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
             let list = ask(&server.remote()?, Method::GET, &path, None).await?;
             let mut listing = String::new();
             writeln!(listing, "{:<8} {:<26} {:<22} DESCRIPTION", "ID", "EXPIRES", "USAGES")?;
-            for secret in list["items"].as_array().into_iter().flatten() {
+            for secret in SecretList::of(&list).items().to_values() {
+                let secret = &secret;
                 let usages = ["authentication", "signing"].into_iter();
                 let usages: Vec<&str> = usages
                     .filter(|usage| field(secret, &format!("usage-bootstrap-{usage}")) == "true")
@@ -194,7 +210,8 @@ async fn authority_hash(remote: &HttpsClient, server: &KubeconfigArgs) -> anyhow
     } else {
         let path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt";
         let map = ask(remote, Method::GET, path, None).await?;
-        map["data"]["ca.crt"].as_str().context("the server publishes no authority")?.to_owned()
+        let certificate = ConfigMap::of(&map).data().key("ca.crt").get();
+        certificate.context("the server publishes no authority")?.to_owned()
     };
     let hash = Authority::hash_of(&certificate).context("the authority's certificate cannot be read")?;
     Ok(hash.trim_start_matches("sha256:").to_owned())
@@ -204,31 +221,33 @@ async fn authority_hash(remote: &HttpsClient, server: &KubeconfigArgs) -> anyhow
 struct NodeRecords {
     registered: bool,
     revoked: bool,
-    requests: Vec<Value>,
+    requests: Vec<Made<CertificateSigningRequest>>,
 }
 
 async fn node_records(remote: &HttpsClient, node: &str) -> anyhow::Result<NodeRecords> {
     let (code, answer) = remote.send(Method::GET, &format!("/api/v1/nodes/{node}"), None).await?;
     if code != 200 && code != 404 {
-        bail!("{}", answer["message"].as_str().unwrap_or("the Node could not be read").to_owned());
+        bail!("{}", refusal(&answer, "the Node could not be read"));
     }
     let (_, list) = remote.send(Method::GET, &format!("{MAPS}/{REVOKED}"), None).await?;
     let all = ask(remote, Method::GET, REQUESTS, None).await?;
     let user = format!("system:node:{node}");
-    let of_node = |request: &&Value| {
-        let spec = &request["spec"];
-        spec["username"] == user.as_str() || node_of(spec["request"].as_str().unwrap_or_default()) == node
+    let of_node = |request: &View<'_, CertificateSigningRequest>| {
+        let spec = request.spec();
+        spec.username() == user || node_of(spec.request().text()) == node
     };
-    let requests = all["items"].as_array().into_iter().flatten().filter(of_node).cloned().collect();
-    Ok(NodeRecords { registered: code == 200, revoked: list["data"][node].is_string(), requests })
+    let requests = CertificateSigningRequestList::of(&all).items().items().filter(of_node);
+    let requests = requests.map(|request| Made::new(request.to_value())).collect();
+    let revoked = ConfigMap::of(&list).data().key(node).get().is_some();
+    Ok(NodeRecords { registered: code == 200, revoked, requests })
 }
 
 /// The next second of the server's clock, as a Unix time: certificates and requests of the current second are revoked too.
 async fn next_second(remote: &HttpsClient) -> anyhow::Result<i64> {
-    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "clock-"}});
+    let body = make!(ConfigMap { metadata: { generate_name: "clock-" } }).into_value();
     let made = ask(remote, Method::POST, &format!("{MAPS}?dryRun=All"), Some(&body)).await?;
-    let now =
-        made["metadata"]["creationTimestamp"].as_str().context("the server does not say what time it is")?;
+    let now = ConfigMap::of(&made).metadata().creation_timestamp().get();
+    let now = now.context("the server does not say what time it is")?;
     Ok(now.parse::<jiff::Timestamp>()?.as_second() + 1)
 }
 
@@ -260,30 +279,34 @@ async fn revoke(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result
     }
     let since = next_second(&remote).await?;
     let returning = tokio::time::Instant::now() + std::time::Duration::from_secs(1);
-    let time = json!(jiff::Timestamp::from_second(since)?.to_string());
-    let (code, mut map) = remote.send(Method::GET, &format!("{MAPS}/{REVOKED}"), None).await?;
+    let time = jiff::Timestamp::from_second(since)?.to_string();
+    let (code, map) = remote.send(Method::GET, &format!("{MAPS}/{REVOKED}"), None).await?;
     if code == 404 {
-        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": REVOKED, "namespace": "kube-system"}, "data": {node: time}});
-        ask(&remote, Method::POST, MAPS, Some(&body)).await?;
+        let map = make!(ConfigMap {
+            metadata: { name: REVOKED, namespace: "kube-system" },
+            data: [(node, time)],
+        });
+        ask(&remote, Method::POST, MAPS, Some(&map.into_value())).await?;
     } else {
-        map["data"][node] = time;
-        ask(&remote, Method::PUT, &format!("{MAPS}/{REVOKED}"), Some(&map)).await?;
+        let mut map = Made::<ConfigMap>::new(map);
+        map.edit().data().insert(node, time);
+        ask(&remote, Method::PUT, &format!("{MAPS}/{REVOKED}"), Some(&map.into_value())).await?;
     }
     done.push(format!("node {node} revoked: its current certificates are rejected"));
     if !args.keep_tokens {
         let path = format!("{SECRETS}?fieldSelector=type%3D{}", SECRET_TYPE.replace('/', "%2F"));
         let list = ask(&remote, Method::GET, &path, None).await?;
-        for secret in list["items"].as_array().into_iter().flatten() {
-            let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+        for secret in SecretList::of(&list).items().items() {
+            let name = secret.metadata().name().text();
             remove(&remote, &format!("{SECRETS}/{name}")).await?;
             done.push(format!("token {} revoked: it may know it", name.trim_start_matches(PREFIX)));
         }
     }
     // Listed again: no new request can be created now.
     for request in node_records(&remote, node).await?.requests {
-        let name = request["metadata"]["name"].as_str().unwrap_or_default();
-        if request["status"]["certificate"].as_str().is_none_or(str::is_empty) {
+        let request = request.view();
+        let name = request.metadata().name().text();
+        if request.status().certificate().text().is_empty() {
             remove(&remote, &format!("{REQUESTS}/{name}")).await?;
             done.push(format!("certificate signing request {name} deleted"));
         }
@@ -298,7 +321,7 @@ async fn revoke(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result
 async fn remove(remote: &HttpsClient, path: &str) -> anyhow::Result<()> {
     let (code, answer) = remote.send(Method::DELETE, path, None).await?;
     if code != 404 && !(200..300).contains(&code) {
-        bail!("{}", answer["message"].as_str().unwrap_or("the server refused").to_owned());
+        bail!("{}", refusal(&answer, "the server refused"));
     }
     Ok(())
 }

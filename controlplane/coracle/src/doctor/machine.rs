@@ -1,7 +1,7 @@
 //! Privilege, disk, memory, clock.
 
-use super::Role;
 use super::finding::Finding;
+use super::role::Role;
 use std::fs;
 use std::path::Path;
 

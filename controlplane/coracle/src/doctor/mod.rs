@@ -1,6 +1,8 @@
 //! `coracle doctor`: checks whether this machine can run a cluster, and prints how to fix what is missing. Kernel features are
 //! tried in temporary namespaces; nothing on the machine changes.
 
+// Roles of a machine.
+mod role;
 // What was found, and how it is shown.
 mod finding;
 // The kernel: version, namespaces, and file systems, links and rules that are really made.
@@ -16,23 +18,12 @@ mod ports;
 // Programs that are run.
 mod programs;
 
-pub use programs::find_program;
+pub use role::Role;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use finding::{Finding, Outcome};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-/// Role of the machine in a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Role {
-    /// Server and nodes in namespaces of their own, as `coracle up` starts them.
-    Up,
-    /// The control plane.
-    Server,
-    /// A node.
-    Agent,
-}
 
 /// Options of `coracle doctor`.
 #[derive(Debug, Clone, Args)]

@@ -1,7 +1,7 @@
 //! Ports that will be listened on, and who holds them already.
 
-use super::Role;
 use super::finding::Finding;
+use super::role::Role;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};

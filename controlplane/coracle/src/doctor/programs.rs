@@ -1,8 +1,9 @@
 //! Programs that are run, and where they are to be had.
 
-use super::Role;
 use super::finding::Finding;
-use std::path::{Path, PathBuf};
+use super::role::Role;
+use crate::executables::{dirs, find};
+use std::path::PathBuf;
 
 const PART: &str = "program";
 
@@ -74,15 +75,6 @@ pub fn findings(role: Role) -> Vec<Finding> {
     wanted.map(|program| judge(program, find(program.names, &dirs))).collect()
 }
 
-/// A program in PATH.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    find(&[name], &dirs())
-}
-
-fn dirs() -> Vec<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
-}
-
 /// Where a program is to be had.
 pub fn advice(name: &str) -> &'static str {
     PROGRAMS.iter().find(|program| program.names.contains(&name)).map_or("", |program| program.advice)
@@ -97,14 +89,6 @@ fn judge(program: &Program, found: Option<PathBuf>) -> Finding {
         None if program.optional => Finding::limited(PART, name, seen, advice),
         None => Finding::missing(PART, name, seen, advice),
     }
-}
-
-fn find(names: &[&str], dirs: &[PathBuf]) -> Option<PathBuf> {
-    let executable = |path: &Path| {
-        use std::os::unix::fs::PermissionsExt;
-        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    names.iter().flat_map(|name| dirs.iter().map(move |dir| dir.join(name))).find(|path| executable(path))
 }
 
 #[cfg(test)]

@@ -4,7 +4,11 @@ use super::addresses::dns_addresses;
 use super::open::Opened;
 use crate::config::Config;
 use anyhow::Context as _;
+use coracle_cli::causes;
 use coracle_client::Client;
+use coracle_fields::core::v1::ConfigMap;
+use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Schema as _, make};
 use coracle_kinds::registry::bootstrap::{self, Cluster};
 use coracle_kinds::registry::kinds::Kind;
 use coracle_pki::{Pki, kubeconfig};
@@ -27,18 +31,20 @@ pub(super) async fn publish(config: &Config, opened: &Opened, client: &Client) -
 async fn publish_authentication(client: &Client, config: &Config, pki: &Pki) -> anyhow::Result<()> {
     use coracle_apiserver::authn::front_proxy::{EXTRA, GROUP, UID, USER};
     let list = |header: &str| json!([header]).to_string();
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
-    "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-    "data": {
-        "client-ca-file": pki.authority.certificate,
-        "requestheader-allowed-names": json!(config.security.requestheader_allowed_names).to_string(),
-        "requestheader-client-ca-file": pki.front_proxy.certificate,
-        "requestheader-extra-headers-prefix": list(EXTRA),
-        "requestheader-group-headers": list(GROUP),
-        "requestheader-uid-headers": list(UID),
-        "requestheader-username-headers": list(USER),
-    }});
-    replace(client, map).await
+    let names = json!(config.security.requestheader_allowed_names).to_string();
+    let map = make!(ConfigMap {
+        metadata: { name: "extension-apiserver-authentication", namespace: "kube-system" },
+        data: [
+            ("client-ca-file", pki.authority.certificate.clone()),
+            ("requestheader-allowed-names", names),
+            ("requestheader-client-ca-file", pki.front_proxy.certificate.clone()),
+            ("requestheader-extra-headers-prefix", list(EXTRA)),
+            ("requestheader-group-headers", list(GROUP)),
+            ("requestheader-uid-headers", list(UID)),
+            ("requestheader-username-headers", list(USER)),
+        ],
+    });
+    replace(client, map.into_value()).await
 }
 
 /// Publishes the URL and the CA of the cluster in `kube-public`, for joining nodes.
@@ -46,10 +52,11 @@ async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow:
     use base64::{Engine, engine::general_purpose::STANDARD};
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster":
         {"server": url, "certificate-authority-data": STANDARD.encode(authority)}}]});
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "cluster-info", "namespace": "kube-public"},
-        "data": {"kubeconfig": kubeconfig.to_string()}});
-    replace(client, map).await
+    let map = make!(ConfigMap {
+        metadata: { name: "cluster-info", namespace: "kube-public" },
+        data: [("kubeconfig", kubeconfig.to_string())],
+    });
+    replace(client, map.into_value()).await
 }
 
 /// Makes what every cluster has from its first moment and is not there yet.
@@ -62,8 +69,9 @@ async fn bootstrap(
     let ranges: Vec<String> = config.service_cidr.split(',').map(|range| range.trim().to_owned()).collect();
     let cluster = Cluster { service_ranges: &ranges, service_address: service_ip, port: bound.port() };
     // Namespaces first; the rest does not depend on order, and together it costs a few commits instead of hundreds.
-    let (namespaces, rest): (Vec<_>, Vec<_>) =
-        bootstrap::objects(&cluster).into_iter().partition(|object| object["kind"] == "Namespace");
+    let (namespaces, rest): (Vec<_>, Vec<_>) = bootstrap::objects(&cluster)
+        .into_iter()
+        .partition(|object| PartialObjectMetadata::of(object).kind() == "Namespace");
     for objects in [namespaces, rest] {
         let made = futures::stream::iter(objects.into_iter().map(|object| ensure(client, object)));
         made.buffer_unordered(64).try_collect::<()>().await?;
@@ -73,24 +81,30 @@ async fn bootstrap(
         && let Err(error) = ensure(client, bootstrap::dns(&addresses)).await
     {
         // A cluster from before may have given an address to somebody else.
-        tracing::warn!(?addresses, %error, "cannot create the kube-dns Service");
+        tracing::warn!(?addresses, error = %causes::chain(&*error), "cannot create the kube-dns Service");
     }
     Ok(())
 }
 
 fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Kind>> {
-    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let object = PartialObjectMetadata::of(object);
+    let version = object.api_version().text();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let kind = object["kind"].as_str().unwrap_or_default();
+    let kind = object.kind().text();
     client.registry().kind(group, version, kind).with_context(|| format!("{kind} is in the table of kinds"))
+}
+
+/// Namespace and name of an object.
+fn name_of(object: &serde_json::Value) -> (String, String) {
+    let meta = PartialObjectMetadata::of(object).metadata();
+    (meta.namespace().text().to_owned(), meta.name().text().to_owned())
 }
 
 /// Creates an object unless one of its name is there.
 async fn ensure(client: &Client, object: serde_json::Value) -> anyhow::Result<()> {
     let kind = kind_of(client, &object)?;
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    if client.get(&kind, &namespace, name).await.is_ok() {
+    let (namespace, name) = name_of(&object);
+    if client.get(&kind, &namespace, &name).await.is_ok() {
         return Ok(());
     }
     match client.create(&kind, &namespace, object).await {
@@ -102,8 +116,7 @@ async fn ensure(client: &Client, object: serde_json::Value) -> anyhow::Result<()
 /// Creates an object, or makes the one of its name look like it.
 async fn replace(client: &Client, object: serde_json::Value) -> anyhow::Result<()> {
     let kind = kind_of(client, &object)?;
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = name_of(&object);
     match client.create(&kind, &namespace, object.clone()).await {
         Err(error) if error.is_already_exists() => {
             client.update(&kind, &namespace, &name, "", object).await?;

@@ -6,6 +6,7 @@ use coracle_apiserver::aggregation;
 use coracle_apiserver::apiservices::ApiServiceController;
 use coracle_apiserver::crd::CrdController;
 use coracle_apiserver::tls::ServingCertificate;
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_pki::{Pki, kubeconfig};
@@ -107,7 +108,7 @@ async fn renew(pki: Arc<Pki>, serving: Arc<ServingCertificate>, kubeconfig: Path
             Ok(kubeconfig::write(&kubeconfig, &url, authority, "admin", &admin)?)
         });
         if let Err(error) = renewed {
-            tracing::error!(%error, "cannot renew certificates");
+            tracing::error!(error = %causes::chain(&*error), "cannot renew certificates");
         }
     }
 }

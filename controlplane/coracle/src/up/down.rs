@@ -1,7 +1,7 @@
 //! `coracle down`: stops a cluster. Namespaces, links, rules and mounts disappear with the processes.
 
+use super::process;
 use super::state::State;
-use super::{cgroup, process};
 use anyhow::{Context, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[command(override_usage = "coracle down [OPTIONS]")]
 pub struct DownArgs {
     /// Data directory of the cluster.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = super::directory())]
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = super::options::directory())]
     data_dir: PathBuf,
     /// Also remove the data directory.
     #[arg(long)]
@@ -72,7 +72,7 @@ pub fn end_nodes(state: &State) {
     for node in &state.nodes {
         process::end(&node.holder);
         if let Some(hub) = &state.hub {
-            process::remove_cgroups(&cgroup(hub, &node.name));
+            process::remove_cgroups(&process::cgroup(hub, &node.name));
         }
     }
 }

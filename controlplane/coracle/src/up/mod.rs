@@ -21,13 +21,14 @@ mod rules;
 mod down;
 
 pub use down::{DownArgs, down};
+pub use options::UpArgs;
+pub(crate) use options::directory;
 pub use supervise::{SuperviseArgs, supervise};
 
 use anyhow::{Context, bail};
-use clap::Args;
-use clap::builder::{PathBufValueParser, TypedValueParser};
 use coracle_pki::authority::{Authority, Profile};
 use coracle_pki::kubeconfig;
+use options::PORT;
 use outbound::OutboundSetup;
 use state::{Node, Process, State};
 use std::io::{ErrorKind, PipeReader};
@@ -38,44 +39,8 @@ use std::time::{Duration, Instant};
 
 /// The server's address on the bridge.
 const HUB: &str = "10.89.0.1";
-/// The port the nodes reach the server on.
-const PORT: u16 = 6443;
-/// The bridge network without its first ten addresses and the broadcast address.
-const MOST_NODES: i64 = 244;
 /// Timeout for the start of a process.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Options of `coracle up`.
-#[derive(Debug, Clone, Args)]
-#[command(override_usage = "coracle up [OPTIONS]")]
-pub struct UpArgs {
-    /// Directory for state, keys, logs and images.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = directory())]
-    data_dir: PathBuf,
-    /// Number of nodes [default: as before, or 1].
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MOST_NODES))]
-    nodes: Option<u16>,
-    /// Address of the API on this machine; port 0 selects a free port [default: as before, or 127.0.0.1:6443].
-    #[arg(long)]
-    bind: Option<SocketAddr>,
-    /// Image archives to load into every node.
-    #[arg(long)]
-    image: Vec<PathBuf>,
-    /// Additional flag of the server; an empty one clears the previous flags [default: as before].
-    #[arg(long = "server-flag", allow_hyphen_values = true)]
-    server_flags: Vec<String>,
-    /// Additional flag of the agents; an empty one clears the previous flags [default: as before].
-    #[arg(long = "agent-flag", allow_hyphen_values = true)]
-    agent_flags: Vec<String>,
-    /// Outbound network access of nodes and pods through slirp4netns [default: as before, or true].
-    #[arg(long, env = "CORACLE_OUTBOUND", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    outbound: Option<bool>,
-}
-
-/// Parser of a directory: it is made absolute, because processes of the cluster have another working directory.
-pub(crate) fn directory() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(std::path::absolute)
-}
 
 /// Address of the API of a cluster on this machine, from its state or the default.
 pub fn address(data_dir: &Path) -> SocketAddr {
@@ -201,8 +166,8 @@ fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Resul
             ("--cni-conf-dir", dir.join("cni").display().to_string()),
             ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
             ("--cni-bin-dir", program.with_file_name("").display().to_string()),
-            ("--cgroup-parent", format!("/{}", cgroup(&hub, &name))),
-            ("--cgroup-root", format!("/{}", cgroup(&hub, &name))),
+            ("--cgroup-parent", format!("/{}", process::cgroup(&hub, &name))),
+            ("--cgroup-root", format!("/{}", process::cgroup(&hub, &name))),
             // A cluster for trying things shares the disk with everything else on the machine.
             ("--eviction-hard", "memory.available<100Mi,nodefs.available<512Mi".into()),
         ] {
@@ -266,11 +231,6 @@ fn server_flag(args: &UpArgs, wanted: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// The control group of a node. Several clusters may run on one machine, in pid namespaces of their own too.
-fn cgroup(hub: &Process, node: &str) -> String {
-    format!("coracle-{}-{}-{node}", hub.pid, hub.started)
 }
 
 /// Loads image archives into a node's store; those that are there already cost nothing.

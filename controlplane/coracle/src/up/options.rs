@@ -1,11 +1,50 @@
-//! Merges the options of this `coracle up` with those of the previous one.
+//! Options of `coracle up`, merged with those of the previous one.
 
-use super::UpArgs;
 use super::state::{Process, State};
+use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// The port the nodes reach the server on.
+pub const PORT: u16 = 6443;
+/// The bridge network without its first ten addresses and the broadcast address.
+const MOST_NODES: i64 = 244;
 
 /// Default address of the API on this machine.
-pub const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), super::PORT);
+pub const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+
+/// Options of `coracle up`.
+#[derive(Debug, Clone, Args)]
+#[command(override_usage = "coracle up [OPTIONS]")]
+pub struct UpArgs {
+    /// Directory for state, keys, logs and images.
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = directory())]
+    pub(super) data_dir: PathBuf,
+    /// Number of nodes [default: as before, or 1].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MOST_NODES))]
+    pub(super) nodes: Option<u16>,
+    /// Address of the API on this machine; port 0 selects a free port [default: as before, or 127.0.0.1:6443].
+    #[arg(long)]
+    pub(super) bind: Option<SocketAddr>,
+    /// Image archives to load into every node.
+    #[arg(long)]
+    pub(super) image: Vec<PathBuf>,
+    /// Additional flag of the server; an empty one clears the previous flags [default: as before].
+    #[arg(long = "server-flag", allow_hyphen_values = true)]
+    pub(super) server_flags: Vec<String>,
+    /// Additional flag of the agents; an empty one clears the previous flags [default: as before].
+    #[arg(long = "agent-flag", allow_hyphen_values = true)]
+    pub(super) agent_flags: Vec<String>,
+    /// Outbound network access of nodes and pods through slirp4netns [default: as before, or true].
+    #[arg(long, env = "CORACLE_OUTBOUND", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) outbound: Option<bool>,
+}
+
+/// Parser of a directory: it is made absolute, because processes of the cluster have another working directory.
+pub(crate) fn directory() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(std::path::absolute)
+}
 
 /// Options that are not given have their previous values. Returns warnings about options that do not apply to processes that
 /// are already running.

@@ -5,9 +5,8 @@
 use super::process;
 use super::rules::Rules;
 use super::state::{Process, State};
-use crate::doctor::find_program;
+use crate::executables::find_program;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -36,18 +35,6 @@ enum OutboundError {
     NotReady(String),
     #[error("rules of the hub: {0:#}")]
     Rules(anyhow::Error),
-}
-
-/// State of the outbound access, stored between runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Outbound {
-    /// The last `--outbound`.
-    pub wanted: Option<bool>,
-    /// slirp4netns. It runs in the pid namespace of the hub and ends with it.
-    pub process: Option<Process>,
-    /// The hub for which the rules are loaded.
-    pub ruled: Option<Process>,
 }
 
 /// Sets up the outbound access in this run.

@@ -187,6 +187,11 @@ pub fn end(process: &Process) {
     }
 }
 
+/// The control group of a node. Several clusters may run on one machine, in pid namespaces of their own too.
+pub fn cgroup(hub: &Process, node: &str) -> String {
+    format!("coracle-{}-{}-{node}", hub.pid, hub.started)
+}
+
 /// Removes a node's control groups, deepest first, wherever a cgroup2 hierarchy is mounted.
 pub fn remove_cgroups(name: &str) {
     for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {

@@ -1,6 +1,5 @@
 //! What `coracle up` started, kept in `<data-dir>/up.json` so that a later `up` or `down` finds it again.
 
-use super::outbound::Outbound;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
@@ -50,6 +49,18 @@ pub struct Node {
     /// The same of IPv6, where pods have both.
     #[serde(default)]
     pub address6: Option<String>,
+}
+
+/// State of the outbound access, stored between runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Outbound {
+    /// The last `--outbound`.
+    pub wanted: Option<bool>,
+    /// slirp4netns. It runs in the pid namespace of the hub and ends with it.
+    pub process: Option<Process>,
+    /// The hub for which the rules are loaded.
+    pub ruled: Option<Process>,
 }
 
 /// Everything that was started.
