@@ -1,5 +1,6 @@
 //! cgroups v2 through the file system.
 
+use coracle_cli::causes;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -105,7 +106,7 @@ impl Hierarchy {
         let enabled: BTreeSet<&str> = enabled.split_whitespace().collect();
         for controller in self.controllers.iter().filter(|c| !enabled.contains(c.as_str())) {
             if let Err(error) = fs::write(&path, format!("+{controller}")) {
-                tracing::debug!(cgroup = %dir.display(), controller, %error, "cgroup controller not enabled");
+                tracing::debug!(cgroup = %dir.display(), controller, error = %causes::chain(&error), "cgroup controller not enabled");
             }
         }
     }
@@ -156,9 +157,7 @@ impl Cgroup {
 
     /// A number in a file of `key value` lines.
     pub fn field(&self, file: &str, key: &str) -> Option<u64> {
-        let text = self.read(file)?;
-        let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
-        pairs.find(|(k, _)| *k == key)?.1.trim().parse().ok()
+        field(&self.read(file)?, key)
     }
 
     /// Processes in it and below.
@@ -213,6 +212,12 @@ impl Cgroup {
             _ => Ok(()),
         }
     }
+}
+
+/// A number in `key value` lines.
+pub fn field(text: &str, key: &str) -> Option<u64> {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
+    pairs.find(|(k, _)| *k == key)?.1.trim().parse().ok()
 }
 
 /// The cgroup does not exist, or was removed while the file was open.

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cgroup::Hierarchy;
 use super::objects::Sandbox;
+use coracle_cli::causes;
 use coracle_keeper::pidfd;
-use coracle_proto::causes;
 
 /// Prepares migrations into cgroups.
 pub(crate) struct Migration {
@@ -43,7 +43,7 @@ impl Migration {
             if pidfd::kill(&pidfd, 0).is_ok()
                 && let Err(error) = cgroup.admit(pid)
             {
-                tracing::debug!(pid, error = causes::chain(&error), "cgroup migration not prepared");
+                tracing::debug!(pid, error = %causes::chain(&error), "cgroup migration not prepared");
             }
             migration.moving.store(false, Ordering::Release);
         });

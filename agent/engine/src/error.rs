@@ -1,6 +1,6 @@
 //! Converts errors of the engine's modules to CRI errors.
 
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use std::fmt::Display;
 
 use super::{cgroup, cni, image, keeper, run_lock, spec, user};

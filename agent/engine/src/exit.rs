@@ -1,5 +1,6 @@
 //! Processes exits reported by the keeper: records, events, and the release of what ended.
 
+use coracle_cli::causes;
 use std::sync::Arc;
 
 use coracle_proto::cri;
@@ -54,7 +55,7 @@ impl Exits {
         if let Err(error) =
             self.objects.change_sandbox(sandbox, |record| record.phase = SandboxPhase::NotReady)
         {
-            tracing::error!(sandbox = sandbox.id, %error, "sandbox exit not recorded");
+            tracing::error!(sandbox = sandbox.id, error = %causes::chain(&error), "sandbox exit not recorded");
         }
         self.events.emit_sandbox(sandbox, cri::ContainerEventType::ContainerStoppedEvent);
     }
@@ -94,12 +95,14 @@ impl Exits {
         match written {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) => tracing::error!(container = container.id, %error, "container exit not recorded"),
+            Err(error) => {
+                tracing::error!(container = container.id, error = %causes::chain(&error), "container exit not recorded")
+            }
         }
         *container.held.lock() = Default::default();
         // In a shared PID namespace, other processes of the container may still run: kills them.
         if let Err(error) = self.release_processes(container).await {
-            tracing::warn!(container = container.id, %error, "resources not released after exit, removing the container will retry");
+            tracing::warn!(container = container.id, error = %causes::chain(&error), "resources not released after exit, removing the container will retry");
         }
         self.keeper.forget(&container.id).await;
         container.exited.send_replace(true);

@@ -1,7 +1,7 @@
 //! Restores host port mappings of pods that another program removed from nftables.
 
+use coracle_cli::causes;
 use coracle_cni::portmap::TABLE;
-use coracle_proto::causes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) async fn restore_host_ports(network: Arc<PodNetwork>) {
     let mut monitor = NftMonitor::open(TABLE)
         .inspect_err(|error| {
             tracing::warn!(
-                error = causes::chain(error),
+                error = %causes::chain(error),
                 "nftables notifications are not available: removed host ports are not restored"
             );
         })
@@ -34,8 +34,7 @@ pub(crate) async fn restore_host_ports(network: Arc<PodNetwork>) {
                 );
             }
             Err(error) => {
-                let error = causes::chain(&error);
-                tracing::warn!(error, "host ports not restored, will retry");
+                tracing::warn!(error = %causes::chain(&error), "host ports not restored, will retry");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }

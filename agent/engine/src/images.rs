@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use coracle_proto::cri;
+use oci_spec::image::RootFs;
 use serde_json::json;
 
 use super::image::{Credentials, ImageRecord, ImageStore, RegistryConfig};
@@ -85,19 +86,14 @@ impl Images {
 
 /// Fields of the image configuration, for verbose status.
 fn image_info(record: &ImageRecord) -> serde_json::Value {
-    let config = &record.config;
-    let set = |names: &[String]| -> serde_json::Map<String, serde_json::Value> {
-        names.iter().map(|name| (name.clone(), json!({}))).collect()
-    };
-    json!({ "imageSpec": {
-        "os": "linux",
-        "config": {
-            "Entrypoint": config.entrypoint, "Cmd": config.cmd, "Env": config.env, "User": config.user,
-            "WorkingDir": config.working_dir, "StopSignal": config.stop_signal, "Labels": config.labels,
-            "Volumes": set(&config.volumes), "ExposedPorts": set(&config.exposed_ports),
-        },
-        "rootfs": { "type": "layers", "diff_ids": record.layers.iter().map(|l| &l.diff_id).collect::<Vec<_>>() },
-    }})
+    let mut rootfs = RootFs::default();
+    rootfs.set_diff_ids(record.layers.iter().map(|layer| layer.diff_id.clone()).collect());
+    // Not oci-spec's whole document: that has an architecture, which records do not.
+    let mut info =
+        json!({ "imageSpec": { "os": "linux", "config": record.config.to_oci(), "rootfs": rootfs } });
+    // oci-spec writes maps in no order.
+    info.sort_all_objects();
+    info
 }
 
 fn image_of(record: &ImageRecord) -> cri::Image {
@@ -120,6 +116,23 @@ fn image_of(record: &ImageRecord) -> cri::Image {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn details_are_an_image_config() {
+        let config = json!({ "cmd": ["sh"], "volumes": ["/a", "/b"], "labels": { "k": "v" } });
+        let layers = json!([{ "diff_id": "sha256:2", "size": 1 }]);
+        let record: ImageRecord = serde_json::from_value(
+            json!({ "id": "sha256:1", "size": 1, "layers": layers, "config": config }),
+        )
+        .unwrap();
+        let expected = json!({ "imageSpec": {
+            "os": "linux",
+            "config": { "Entrypoint": [], "Cmd": ["sh"], "Env": [], "User": "", "WorkingDir": "", "StopSignal": "",
+                "Labels": { "k": "v" }, "Volumes": { "/a": {}, "/b": {} }, "ExposedPorts": {} },
+            "rootfs": { "type": "layers", "diff_ids": ["sha256:2"] },
+        }});
+        assert_eq!(image_info(&record), expected);
+    }
 
     #[test]
     fn an_image_says_that_it_was_imported() {

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use coracle_proto::{causes, cri};
+use coracle_cli::causes;
+use coracle_proto::cri;
 use serde_json::json;
 
 use super::cgroup::Hierarchy;

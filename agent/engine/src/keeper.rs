@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
-use coracle_proto::causes;
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use parking_lot::Mutex;
@@ -231,7 +231,7 @@ impl Keeper {
     /// Makes the keeper forget a task after its exit was recorded. Errors are ignored: a new keeper does not know the task.
     pub async fn forget(&self, id: &str) {
         if let Err(error) = self.call_ok(Call::Forget { id: id.to_owned() }, &[]).await {
-            tracing::debug!(task = id, error = causes::chain(&error), "task not forgotten");
+            tracing::debug!(task = id, error = %causes::chain(&error), "task not forgotten");
         }
     }
 
@@ -251,7 +251,7 @@ impl Keeper {
                 match open(program, run).await {
                     Ok(connection) => break connection,
                     Err(error) => {
-                        tracing::error!(error = causes::chain(&error), "keeper not started, will retry");
+                        tracing::error!(error = %causes::chain(&error), "keeper not started, will retry");
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 }
@@ -263,7 +263,7 @@ impl Keeper {
             tokio::spawn(async move {
                 match keeper.hello().await {
                     Ok(()) => drop(notices.send(KeeperEvent::Replaced)),
-                    Err(error) => tracing::error!(error = causes::chain(&error), "keeper"),
+                    Err(error) => tracing::error!(error = %causes::chain(&error), "keeper"),
                 }
             });
         }

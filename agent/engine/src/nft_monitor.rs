@@ -1,5 +1,6 @@
 //! Watches an nftables table of ours for changes by other programs.
 
+use coracle_cli::causes;
 use coracle_cni::netlink;
 use coracle_cni::nft::{Monitor, Table, TableChange};
 use std::time::Duration;
@@ -58,7 +59,7 @@ impl NftMonitor {
                 Ok(TableChange::Changed) => return TableEvent::Changed,
                 Ok(TableChange::Lost) => return TableEvent::Overflow,
                 Err(error) => {
-                    tracing::warn!(table = self.table.name, %error, "table notifications not read, will retry");
+                    tracing::warn!(table = self.table.name, error = %causes::chain(&error), "table notifications not read, will retry");
                     tokio::time::sleep(RETRY).await;
                 }
             }

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use coracle_proto::{causes, cri};
+use coracle_cli::causes;
+use coracle_proto::cri;
 
 use super::cni::{self, Dns, Network, NetworkDirs, PodNet, PortMapping};
 use super::objects::Sandbox;

@@ -3,6 +3,7 @@
 //! Not synced: a killed process loses nothing, and after a power failure nothing runs that a lost record could leak.
 //! Files without a record are found by their directory.
 
+use coracle_cli::causes;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -167,7 +168,7 @@ impl Records {
             match serde_json::from_slice(&fs::read(&path)?) {
                 Ok(record) => drop(records.insert(id, record)),
                 Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "unreadable record deleted");
+                    tracing::error!(path = %path.display(), error = %causes::chain(&error), "unreadable record deleted");
                     fs::remove_file(&path)?;
                 }
             }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use coracle_proto::causes;
+use coracle_cli::causes;
 
 use super::bundle::Bundles;
 use super::container::Containers;
@@ -54,7 +54,7 @@ impl Recovery<'_> {
         self.release_stale_resources().await?;
         // Last: until here records may contain pids of the previous boot.
         if let Err(error) = boot::record(self.paths) {
-            tracing::warn!(%error, "boot id not recorded");
+            tracing::warn!(error = %causes::chain(&error), "boot id not recorded");
         }
         Ok(())
     }
@@ -64,14 +64,14 @@ impl Recovery<'_> {
             if matches!(container.phase(), ContainerPhase::Creating | ContainerPhase::Removing)
                 && let Err(error) = self.containers.discard(container).await
             {
-                tracing::warn!(container = container.id, %error, "removal not finished after restart");
+                tracing::warn!(container = container.id, error = %causes::chain(&error), "removal not finished after restart");
             }
         }
         for sandbox in sandboxes {
             if matches!(sandbox.phase(), SandboxPhase::Creating | SandboxPhase::Removing)
                 && let Err(error) = self.sandboxes.discard(sandbox).await
             {
-                tracing::warn!(sandbox = sandbox.id, %error, "removal not finished after restart");
+                tracing::warn!(sandbox = sandbox.id, error = %causes::chain(&error), "removal not finished after restart");
             }
         }
     }
@@ -109,7 +109,7 @@ impl Recovery<'_> {
         let attached = sandboxes.iter().filter(|s| s.record.lock().attached);
         let attached: HashSet<String> = attached.map(|s| s.id.clone()).collect();
         if let Err(error) = self.network.remove_stale(attached).await {
-            tracing::warn!(error = causes::chain(&error), "stale network attachments not removed");
+            tracing::warn!(error = %causes::chain(&error), "stale network attachments not removed");
         }
         Ok(())
     }
@@ -118,6 +118,8 @@ impl Recovery<'_> {
 fn report(what: &str, id: &str, result: std::io::Result<()>) {
     match result {
         Ok(()) => tracing::info!(what, id, "removed directory without a record"),
-        Err(error) => tracing::warn!(what, id, %error, "directory without a record not removed"),
+        Err(error) => {
+            tracing::warn!(what, id, error = %causes::chain(&error), "directory without a record not removed")
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use coracle_proto::causes;
+use coracle_cli::causes;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::exec_waiters::ExecWaiters;
@@ -109,7 +109,7 @@ impl Tasks {
             [&held.pidfd, &held.stdin, &held.terminal].into_iter().flatten().map(|fd| &**fd).collect();
         let spec = AdoptSpec { id: id.to_owned(), pid, launch, holds };
         if let Err(error) = self.keeper.call_ok(Call::Adopt(spec), &fds).await {
-            tracing::error!(task = id, error = causes::chain(&error), "task not handed to the new keeper");
+            tracing::error!(task = id, error = %causes::chain(&error), "task not handed to the new keeper");
         }
     }
 
@@ -122,7 +122,7 @@ impl Tasks {
             Ok(tasks) => tasks,
             // The next reconnect tries again.
             Err(error) => {
-                return tracing::warn!(error = causes::chain(&error), "tasks not handed to the keeper");
+                return tracing::warn!(error = %causes::chain(&error), "tasks not handed to the keeper");
             }
         };
         let known: HashSet<String> = tasks.iter().map(|task| task.id.clone()).collect();

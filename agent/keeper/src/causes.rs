@@ -1,4 +1,4 @@
-//! Errors with their causes. `coracle_proto::causes` does the same for crates that may depend on it.
+//! Errors with their causes. `coracle_cli::causes` does the same for crates that may depend on it.
 
 use std::error::Error;
 

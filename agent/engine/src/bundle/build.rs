@@ -4,8 +4,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
-use serde_json::Value;
-
 use super::Bundles;
 use super::volumes::prepare_mounts;
 use crate::error::internal;
@@ -56,7 +54,7 @@ impl Bundles {
         self.map_mounts(container, &mut config, userns.as_ref())?;
         let spec = spec::generate(&config, &sandbox.config, image, &facts, &self.host)?;
         let group = userns.is_some().then(|| root_of(&namespace_options(&sandbox.config)).1);
-        self.write(container, &spec, group).map_err(internal("container configuration"))?;
+        self.write(container, spec, group).map_err(internal("container configuration"))?;
         self.objects.change_container(container, |record| {
             record.phase = then;
             record.uid = facts.user.uid;
@@ -67,7 +65,8 @@ impl Bundles {
 
     /// The configuration has the pod's environment in it: nobody else reads it. `group` is that of the root of a pod's user
     /// namespace, who passes through the bundle to the root filesystem.
-    fn write(&self, container: &Container, spec: &Value, group: Option<u32>) -> io::Result<()> {
+    fn write(&self, container: &Container, spec: spec::Config, group: Option<u32>) -> io::Result<()> {
+        let text = serde_json::to_vec(&spec.into_json()?)?;
         let bundle = self.paths.bundle(&container.id);
         let mut file = fs::OpenOptions::new()
             .write(true)
@@ -75,7 +74,7 @@ impl Bundles {
             .truncate(true)
             .mode(0o600)
             .open(bundle.join("config.json"))?;
-        file.write_all(spec.to_string().as_bytes())?;
+        file.write_all(&text)?;
         if group.is_some() {
             std::os::unix::fs::chown(&bundle, None, group)?;
             fs::set_permissions(bundle, fs::Permissions::from_mode(0o710))?;

@@ -1,10 +1,11 @@
 //! Inputs of the OCI configuration that are looked up on the host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 
-use coracle_proto::causes;
+use coracle_cli::causes;
 use coracle_proto::cri::{self, NamespaceMode};
+use oci_spec::runtime::LinuxNamespaceType;
 
 use super::Bundles;
 use crate::error::internal;
@@ -105,22 +106,22 @@ impl Bundles {
         let pod = namespace_options(&sandbox.config);
         let own = security.namespace_options.clone().unwrap_or_else(|| pod.clone());
         let pin = |kind: &str| self.paths.namespace(&sandbox.id, kind);
-        let mut spaces = Namespaces { join: BTreeMap::new(), host: BTreeSet::new() };
+        let mut spaces = Namespaces::default();
         if is_host(pod.network()) {
-            spaces.host.extend(["network", "uts"]);
+            spaces.host.extend([LinuxNamespaceType::Network, LinuxNamespaceType::Uts]);
         } else {
-            spaces.join.insert("network", pin("net"));
-            spaces.join.insert("uts", pin("uts"));
+            spaces.join.insert(LinuxNamespaceType::Network, pin("net"));
+            spaces.join.insert(LinuxNamespaceType::Uts, pin("uts"));
         }
         if is_host(pod.ipc()) {
-            spaces.host.insert("ipc");
+            spaces.host.insert(LinuxNamespaceType::Ipc);
         } else {
-            spaces.join.insert("ipc", pin("ipc"));
+            spaces.join.insert(LinuxNamespaceType::Ipc, pin("ipc"));
         }
         match own.pid() {
-            NamespaceMode::Node => drop(spaces.host.insert("pid")),
+            NamespaceMode::Node => drop(spaces.host.insert(LinuxNamespaceType::Pid)),
             NamespaceMode::Pod if pod.pid() == NamespaceMode::Pod => {
-                spaces.join.insert("pid", format!("/proc/{}/ns/pid", sandbox.pid).into());
+                spaces.join.insert(LinuxNamespaceType::Pid, format!("/proc/{}/ns/pid", sandbox.pid).into());
             }
             NamespaceMode::Target => {
                 let target = self.objects.container(&own.target_id)?;
@@ -131,12 +132,12 @@ impl Bundles {
                         own.target_id
                     )));
                 }
-                spaces.join.insert("pid", format!("/proc/{}/ns/pid", record.pid).into());
+                spaces.join.insert(LinuxNamespaceType::Pid, format!("/proc/{}/ns/pid", record.pid).into());
             }
             NamespaceMode::Pod | NamespaceMode::Container => {}
         }
         if user_maps(&pod).is_some() {
-            spaces.join.insert("user", pin("user"));
+            spaces.join.insert(LinuxNamespaceType::User, pin("user"));
         }
         Ok(spaces)
     }

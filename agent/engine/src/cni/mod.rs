@@ -20,7 +20,7 @@ pub use network::{Bandwidth, Network, NetworkDirs, PodNet, PortMapping};
 
 use std::{io, path::PathBuf};
 
-use coracle_proto::causes;
+use coracle_cli::causes;
 
 /// Why a CNI operation failed.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use coracle_cli::causes;
 use coracle_cni::{loopback, netns::Netns};
-use coracle_proto::causes;
 use serde_json::{Map, Value, json};
 use tokio::sync::RwLock;
 
@@ -135,7 +135,7 @@ impl Network {
                     tracing::warn!(
                         pod = pod.name,
                         namespace = pod.namespace,
-                        error = causes::chain(&undo),
+                        error = %causes::chain(&undo),
                         "DEL failed after a failed CNI ADD"
                     );
                 }

@@ -1,5 +1,6 @@
 //! Creates a container: from its CRI configuration to a bundle on disk.
 
+use coracle_cli::causes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ impl Containers {
         };
         if let Err(error) = built {
             if let Err(cleanup) = self.discard(&container).await {
-                tracing::warn!(container = container.id, error = %cleanup, "failed container not cleaned up, removing its sandbox will retry");
+                tracing::warn!(container = container.id, error = %causes::chain(&cleanup), "failed container not cleaned up, removing its sandbox will retry");
             }
             return Err(error);
         }

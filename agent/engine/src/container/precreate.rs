@@ -5,6 +5,7 @@
 //! FIFO instead of running `runc start`. Until then the container counts as being created and is removed after a restart
 //! of the engine.
 
+use coracle_cli::causes;
 use std::sync::Arc;
 
 use coracle_proto::cri;
@@ -36,7 +37,7 @@ impl Containers {
         match self.create_and_prelaunch(record, config).await {
             Ok(container) => Some(container),
             Err(error) => {
-                tracing::debug!(sandbox = sandbox.id, %error, "first container not precreated");
+                tracing::debug!(sandbox = sandbox.id, error = %causes::chain(&error), "first container not precreated");
                 None
             }
         }
@@ -52,7 +53,7 @@ impl Containers {
         let _verb = container.verb.lock().await;
         if let Err(error) = self.prelaunch(&container, sandbox, image).await {
             if let Err(cleanup) = self.discard(&container).await {
-                tracing::warn!(container = container.id, error = %cleanup, "failed container not cleaned up, removing its sandbox will retry");
+                tracing::warn!(container = container.id, error = %causes::chain(&cleanup), "failed container not cleaned up, removing its sandbox will retry");
             }
             return Err(error);
         }

@@ -1,5 +1,6 @@
 //! Starts containers.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 
 use super::Containers;
@@ -79,7 +80,7 @@ impl Containers {
     async fn start_failed(&self, container: &Container, error: &RuntimeError) {
         self.launcher.paths.remove_transient(&container.id);
         if let Err(error) = self.exits.release_processes(container).await {
-            tracing::warn!(container = container.id, %error, "failed start not cleaned up, removing the container will retry");
+            tracing::warn!(container = container.id, error = %causes::chain(&error), "failed start not cleaned up, removing the container will retry");
         }
         let written = self.objects.change_container(container, |record| {
             if record.phase == ContainerPhase::Starting {
@@ -91,7 +92,7 @@ impl Containers {
             }
         });
         if let Err(error) = written {
-            tracing::error!(container = container.id, %error, "failed start not recorded");
+            tracing::error!(container = container.id, error = %causes::chain(&error), "failed start not recorded");
         }
         container.exited.send_replace(true);
     }

@@ -1,5 +1,6 @@
 //! Attach to a running container.
 
+use coracle_cli::causes;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ async fn follow(
                 Some(size) => {
                     let call = Call::Resize { id: container.id.clone(), size };
                     if let Err(error) = keeper.call_ok(call, &[]).await {
-                        tracing::debug!(container = container.id, %error, "resize");
+                        tracing::debug!(container = container.id, error = %causes::chain(&error), "resize");
                     }
                 }
                 None => open = false,

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::Value;
+use oci_spec::runtime::{self, LinuxCapabilities, LinuxNamespaceType, Spec};
 
 use super::Execs;
 use crate::objects::Container;
@@ -41,7 +41,8 @@ impl Execs {
         }
         let bundle = self.paths.bundle(&container.id);
         let text = fs::read(bundle.join("config.json")).ok()?;
-        let spec: Value = serde_json::from_slice(&text).ok()?;
+        // Left to the runtime if oci-spec cannot read it: a seccomp profile of the node is in it as its file has it.
+        let spec: Spec = serde_json::from_slice(&text).ok()?;
         let mut request = request_from_spec(&spec)?;
         let (pid, start_time, cgroup) = {
             let record = container.record.lock();
@@ -51,7 +52,7 @@ impl Execs {
         // Only runc lets a container and its execs share a keyring.
         request.keyring = (runtime == "runc").then(|| format!("_ses.{}", container.id));
         request.cgroup = Some(self.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
-        if let Some(profile) = spec["linux"].get("seccomp") {
+        if let Some(profile) = spec.linux().as_ref()?.seccomp() {
             let (path, fresh): (PathBuf, _) = (bundle.join("seccomp.bpf"), bundle.join(".seccomp.bpf"));
             fs::write(&fresh, seccomp_bpf::compile(profile)?).ok()?;
             // By rename: a command started by an earlier agent may be reading the file.
@@ -63,47 +64,44 @@ impl Execs {
 }
 
 /// User, capabilities and labels of an OCI process configuration; `None` if it has settings that are not supported here.
-fn request_from_spec(spec: &Value) -> Option<Request> {
-    let process = &spec["process"];
-    let user_namespace = spec["linux"]["namespaces"].as_array()?.iter().any(|space| space["type"] == "user");
-    let beyond = ["rlimits", "scheduler", "ioPriority", "execCPUAffinity"];
-    if user_namespace || beyond.iter().any(|field| process.get(field).is_some()) {
+fn request_from_spec(spec: &Spec) -> Option<Request> {
+    let process = spec.process().as_ref()?;
+    let spaces = spec.linux().as_ref()?.namespaces().as_ref()?;
+    let user_namespace = spaces.iter().any(|space| space.typ() == LinuxNamespaceType::User);
+    let beyond = process.rlimits().is_some()
+        || process.scheduler().is_some()
+        || process.io_priority().is_some()
+        || process.exec_cpu_affinity().is_some();
+    if user_namespace || beyond {
         return None;
     }
-    let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
-    let strings = |value: &Value| -> Option<Vec<String>> {
-        value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
-    };
-    let set = |name: &str| -> Option<u64> {
-        let names = process["capabilities"][name].as_array().into_iter().flatten();
+    let set = |of: fn(&LinuxCapabilities) -> &Option<runtime::Capabilities>| -> Option<u64> {
+        let names = process.capabilities().as_ref().and_then(|sets| of(sets).as_ref());
         names
-            .map(|name| Some(1 << capabilities::number(name.as_str()?)?))
+            .into_iter()
+            .flatten()
+            .map(|capability| Some(1 << capabilities::number(&capability.to_string())?))
             .try_fold(0, |set, bit: Option<u64>| Some(set | bit?))
     };
-    // Not a string: left to the runtime, which reports the error.
-    let label = |name: &str| match process.get(name) {
-        None => Some(None),
-        Some(label) => label.as_str().map(|text| Some(text.to_owned()).filter(|text| !text.is_empty())),
-    };
-    let user = &process["user"];
-    let groups = user["additionalGids"].as_array().into_iter().flatten();
+    let label = |label: &Option<String>| label.clone().filter(|text| !text.is_empty());
+    let user = process.user();
     Some(Request {
-        env: strings(&process["env"])?,
-        cwd: process["cwd"].as_str()?.to_owned(),
-        uid: number(&user["uid"])?,
-        gid: number(&user["gid"])?,
-        groups: groups.map(number).collect::<Option<_>>()?,
+        env: process.env().clone()?,
+        cwd: process.cwd().to_str()?.to_owned(),
+        uid: user.uid(),
+        gid: user.gid(),
+        groups: user.additional_gids().clone().unwrap_or_default(),
         capabilities: Capabilities {
-            bounding: set("bounding")?,
-            effective: set("effective")?,
-            permitted: set("permitted")?,
-            inheritable: set("inheritable")?,
-            ambient: set("ambient")?,
+            bounding: set(LinuxCapabilities::bounding)?,
+            effective: set(LinuxCapabilities::effective)?,
+            permitted: set(LinuxCapabilities::permitted)?,
+            inheritable: set(LinuxCapabilities::inheritable)?,
+            ambient: set(LinuxCapabilities::ambient)?,
         },
-        no_new_privileges: process["noNewPrivileges"].as_bool().unwrap_or(false),
-        apparmor: label("apparmorProfile")?,
-        selinux: label("selinuxLabel")?,
-        oom_score_adj: process["oomScoreAdj"].as_i64().and_then(|adjust| i32::try_from(adjust).ok()),
+        no_new_privileges: process.no_new_privileges().unwrap_or(false),
+        apparmor: label(process.apparmor_profile()),
+        selinux: label(process.selinux_label()),
+        oom_score_adj: process.oom_score_adj(),
         ..Request::default()
     })
 }
@@ -112,7 +110,12 @@ fn request_from_spec(spec: &Value) -> Option<Request> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    /// As the file of a bundle is read.
+    fn request(spec: Value) -> Option<Request> {
+        request_from_spec(&serde_json::from_value(spec).ok()?)
+    }
 
     fn spec() -> Value {
         json!({
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_command_gets_what_the_container_has() {
-        let request = request_from_spec(&spec()).unwrap();
+        let request = request(spec()).unwrap();
         assert_eq!((request.uid, request.gid, request.groups), (7, 8, vec![9, 10]));
         assert_eq!(
             (&*request.cwd, request.env, request.oom_score_adj),
@@ -138,7 +141,7 @@ mod tests {
         let mut labelled = spec();
         labelled["process"]["apparmorProfile"] = json!("mine");
         labelled["process"]["selinuxLabel"] = json!("u:r:t:s0");
-        let labelled = request_from_spec(&labelled).unwrap();
+        let labelled = self::request(labelled).unwrap();
         assert_eq!(
             (labelled.apparmor.as_deref(), labelled.selinux.as_deref()),
             (Some("mine"), Some("u:r:t:s0"))
@@ -161,7 +164,7 @@ mod tests {
             let mut spec = spec();
             let (parent, field) = at.rsplit_once('/').unwrap();
             spec.pointer_mut(parent).unwrap()[field] = value;
-            assert_eq!(request_from_spec(&spec), None, "{at}");
+            assert_eq!(request(spec), None, "{at}");
         }
     }
 }

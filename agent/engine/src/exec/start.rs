@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use oci_spec::runtime::Process;
+use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::Execs;
@@ -29,6 +30,12 @@ pub(super) struct Running {
     /// Receives its exit.
     exit: oneshot::Receiver<Exit>,
     id: String,
+}
+
+/// What `exec` needs of `config.json`.
+#[derive(Deserialize)]
+struct ProcessOf {
+    process: Process,
 }
 
 /// A validated request.
@@ -113,7 +120,8 @@ impl Execs {
     fn runtime_exec(&self, id: &str, command: &Command<'_>) -> Result<(Vec<String>, Option<UnixListener>)> {
         let path = |kind: &str| self.paths.transient(id, kind);
         let text = |kind: &str| path(kind).display().to_string();
-        fs::write(path("json"), self.exec_process(command)?.to_string()).map_err(internal("exec"))?;
+        let process = serde_json::to_vec(&self.exec_process(command)?).map_err(internal("exec"))?;
+        fs::write(path("json"), process).map_err(internal("exec"))?;
         let mut argv = self.oci.command(&self.oci.program_of(command.container), &path("log"));
         argv.extend(["exec", "--detach", "--process"].map(str::to_owned));
         argv.extend([text("json"), "--pid-file".into(), text("pid")]);
@@ -127,16 +135,15 @@ impl Execs {
     }
 
     /// The container's process configuration with another command.
-    fn exec_process(&self, command: &Command<'_>) -> Result<Value> {
+    fn exec_process(&self, command: &Command<'_>) -> Result<Process> {
         let path = self.paths.bundle(&command.container.id).join("config.json");
         let text = fs::read(&path).map_err(internal("container configuration"))?;
-        let mut spec: Value = serde_json::from_slice(&text).map_err(internal("container configuration"))?;
-        let mut process = spec["process"].take();
-        process["args"] = command.args.clone().into();
-        process["terminal"] = command.tty.into();
+        let ProcessOf { mut process } =
+            serde_json::from_slice(&text).map_err(internal("container configuration"))?;
+        process.set_args(Some(command.args.clone())).set_terminal(Some(command.tty));
         if command.tty
-            && let Some(env) = process["env"].as_array_mut()
-            && !env.iter().any(|e| e.as_str().is_some_and(|e| e.starts_with("TERM=")))
+            && let Some(env) = process.env_mut()
+            && !env.iter().any(|e| e.starts_with("TERM="))
         {
             env.push("TERM=xterm".into());
         }

@@ -1,8 +1,15 @@
 //! Manifests, indexes and image configs, with the fields that the engine needs.
+//!
+//! oci-spec has these documents too, and its process defaults are used. The rest is read more leniently here: oci-spec
+//! requires media types, sizes and platforms that containerd does not ask for, and calls a digest that is not supported
+//! a syntax error of the whole document.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use oci_spec::image::Config;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Error, Result, Unsupported};
@@ -147,11 +154,24 @@ pub struct ConfigBlob {
     /// RFC 3339.
     #[serde(default)]
     pub created: Option<String>,
-    /// Process defaults.
-    #[serde(default)]
-    pub config: Option<ProcessDefaults>,
+    /// Process defaults; every field may be null.
+    #[serde(default, deserialize_with = "process_defaults")]
+    pub config: Option<Config>,
     /// Layers.
     pub rootfs: RootFs,
+}
+
+/// Values of volumes and ports mean nothing: Go's decoder accepts `null` there, and oci-spec only objects.
+fn process_defaults<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<Config>, D::Error> {
+    let Some(mut config) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
+    for sets in ["Volumes", "ExposedPorts"] {
+        for (_, value) in config.get_mut(sets).and_then(Value::as_object_mut).into_iter().flatten() {
+            *value = Value::Object(Default::default());
+        }
+    }
+    serde_json::from_value(config).map(Some).map_err(D::Error::custom)
 }
 
 /// Layers of a config.
@@ -160,30 +180,6 @@ pub struct RootFs {
     /// Digests of the uncompressed layers, lowest first.
     #[serde(default)]
     pub diff_ids: Vec<String>,
-}
-
-/// `config` of a config blob; every field may be null.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub struct ProcessDefaults {
-    /// Entry point.
-    pub entrypoint: Option<Vec<String>>,
-    /// Arguments.
-    pub cmd: Option<Vec<String>>,
-    /// `K=V`.
-    pub env: Option<Vec<String>>,
-    /// `user[:group]`.
-    pub user: Option<String>,
-    /// Working directory.
-    pub working_dir: Option<String>,
-    /// Name or number.
-    pub stop_signal: Option<String>,
-    /// Mount points.
-    pub volumes: Option<BTreeMap<String, serde_json::Value>>,
-    /// Labels.
-    pub labels: Option<BTreeMap<String, String>>,
-    /// `80/tcp`.
-    pub exposed_ports: Option<BTreeMap<String, serde_json::Value>>,
 }
 
 /// `sha256:…` of bytes.

@@ -60,7 +60,7 @@ pub use violation::LayerViolation;
 
 use std::{io, path::PathBuf};
 
-use coracle_proto::causes;
+use coracle_cli::causes;
 
 /// Why an image could not be named, fetched, unpacked, found or removed. A `reason` is part of the text, with its causes.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use coracle_proto::causes;
+use coracle_cli::causes;
 use futures::{StreamExt, TryStreamExt, stream};
 use oci_client::Reference;
 

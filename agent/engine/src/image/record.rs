@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use oci_spec::image::Config;
 use serde::{Deserialize, Serialize};
 
-use super::manifest::{ConfigBlob, ProcessDefaults};
+use super::manifest::ConfigBlob;
 
 /// One image, as listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,27 +92,72 @@ pub struct ImageConfig {
 impl ImageConfig {
     /// Extracts the process defaults of a config blob.
     pub fn of(blob: &ConfigBlob) -> Self {
-        let ProcessDefaults {
-            entrypoint,
-            cmd,
-            env,
-            user,
-            working_dir,
-            stop_signal,
-            volumes,
-            labels,
-            exposed_ports,
-        } = blob.config.clone().unwrap_or_default();
+        let none = Config::default();
+        let config = blob.config.as_ref().unwrap_or(&none);
+        let list = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
+        // oci-spec reads these maps in no order.
+        let sorted = |names: &Option<Vec<String>>| {
+            let mut names = list(names);
+            names.sort_unstable();
+            names
+        };
         ImageConfig {
-            entrypoint: entrypoint.unwrap_or_default(),
-            cmd: cmd.unwrap_or_default(),
-            env: env.unwrap_or_default(),
-            user: user.unwrap_or_default(),
-            working_dir: working_dir.unwrap_or_default(),
-            stop_signal: stop_signal.unwrap_or_default(),
-            volumes: volumes.unwrap_or_default().into_keys().collect(),
-            labels: labels.unwrap_or_default(),
-            exposed_ports: exposed_ports.unwrap_or_default().into_keys().collect(),
+            entrypoint: list(config.entrypoint()),
+            cmd: list(config.cmd()),
+            env: list(config.env()),
+            user: config.user().clone().unwrap_or_default(),
+            working_dir: config.working_dir().clone().unwrap_or_default(),
+            stop_signal: config.stop_signal().clone().unwrap_or_default(),
+            volumes: sorted(config.volumes()),
+            labels: config.labels().clone().unwrap_or_default().into_iter().collect(),
+            exposed_ports: sorted(config.exposed_ports()),
+        }
+    }
+
+    /// As an image config has it.
+    pub(crate) fn to_oci(&self) -> Config {
+        let mut config = Config::default();
+        config
+            .set_entrypoint(Some(self.entrypoint.clone()))
+            .set_cmd(Some(self.cmd.clone()))
+            .set_env(Some(self.env.clone()))
+            .set_user(Some(self.user.clone()))
+            .set_working_dir(Some(self.working_dir.clone()))
+            .set_stop_signal(Some(self.stop_signal.clone()))
+            .set_volumes(Some(self.volumes.clone()))
+            .set_labels(Some(self.labels.clone().into_iter().collect()))
+            .set_exposed_ports(Some(self.exposed_ports.clone()));
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn process_defaults_of_a_config_and_back() {
+        let blob = |config: serde_json::Value| -> ConfigBlob {
+            serde_json::from_value(json!({ "config": config, "rootfs": { "diff_ids": ["sha256:1"] } }))
+                .unwrap()
+        };
+        let given = json!({ "Entrypoint": ["/e"], "Cmd": ["a"], "Env": ["K=V"], "User": "1:2", "WorkingDir": "/w",
+            "StopSignal": "SIGINT", "Labels": { "l": "m" }, "Volumes": { "/b": {}, "/a": {} },
+            "ExposedPorts": { "90/udp": {}, "80/tcp": {} } });
+        let config = ImageConfig::of(&blob(given.clone()));
+        assert_eq!(
+            (&*config.volumes, &*config.exposed_ports),
+            (&["/a", "/b"].map(str::to_owned)[..], &["80/tcp", "90/udp"].map(str::to_owned)[..])
+        );
+        assert_eq!(serde_json::to_value(config.to_oci()).unwrap(), given);
+        let nulls_inside = json!({ "Volumes": { "/a": null }, "ExposedPorts": { "80/tcp": null } });
+        assert_eq!(*ImageConfig::of(&blob(nulls_inside)).volumes, ["/a".to_owned()]);
+        let nulls = json!({ "Entrypoint": null, "Cmd": null, "Env": null, "User": null, "WorkingDir": null,
+            "StopSignal": null, "Labels": null, "Volumes": null, "ExposedPorts": null, "Healthcheck": null });
+        for empty in [nulls, json!({}), json!(null)] {
+            assert_eq!(ImageConfig::of(&blob(empty)), ImageConfig::default());
         }
     }
 }

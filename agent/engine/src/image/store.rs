@@ -9,6 +9,7 @@
 //! layers/<hex>/       layers of images that earlier versions recorded, by diff id
 //! ```
 
+use coracle_cli::causes;
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -306,7 +307,7 @@ impl ImageStore {
             let path = self.path("trash", &doomed);
             // A layer may be too deep for a recursive removal.
             if let Err(error) = remove_tree(&path) {
-                tracing::warn!(path = %path.display(), %error, "image layer not deleted, will retry at the next start");
+                tracing::warn!(path = %path.display(), error = %causes::chain(&error), "image layer not deleted, will retry at the next start");
             }
         }
     }

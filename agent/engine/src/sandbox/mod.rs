@@ -7,6 +7,7 @@ mod teardown;
 // Recovery after a restart.
 mod recover;
 
+use coracle_cli::causes;
 use std::sync::Arc;
 
 use coracle_proto::cri::{self, NamespaceMode};
@@ -70,7 +71,7 @@ impl Sandboxes {
             }
             Err(error) => {
                 if let Err(cleanup) = self.discard(&sandbox).await {
-                    tracing::warn!(sandbox = sandbox.id, error = %cleanup, "failed sandbox not cleaned up, removing it will retry");
+                    tracing::warn!(sandbox = sandbox.id, error = %causes::chain(&cleanup), "failed sandbox not cleaned up, removing it will retry");
                 }
                 Err(error)
             }

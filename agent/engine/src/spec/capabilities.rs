@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use coracle_proto::cri::LinuxContainerSecurityContext;
+use oci_spec::runtime::{Capabilities, Capability};
 
 use super::Error;
 
@@ -111,11 +112,20 @@ pub fn effective(
     Ok(set.intersection(host).filter_map(|n| NAMES.get(usize::from(*n)).copied()).collect())
 }
 
+/// A set as oci-spec has it, of names in [`NAMES`].
+pub fn typed(names: impl IntoIterator<Item = &'static str>) -> Result<Capabilities, Error> {
+    let one = |name: &'static str| {
+        let bare = name.strip_prefix("CAP_").unwrap_or(name);
+        bare.parse::<Capability>().map_err(|_| Error::Capability(name.to_owned()))
+    };
+    names.into_iter().map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use coracle_proto::cri::Capability;
+    use coracle_proto::cri;
 
     fn set(
         add: &[&str],
@@ -124,7 +134,7 @@ mod tests {
         host: u64,
     ) -> Result<BTreeSet<&'static str>, Error> {
         let strings = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-        let capabilities = Some(Capability {
+        let capabilities = Some(cri::Capability {
             add_capabilities: strings(add),
             drop_capabilities: strings(drop),
             ..Default::default()
@@ -146,6 +156,14 @@ mod tests {
         assert!(set(&["cap_net_admin"], &[], false, all).unwrap().contains("CAP_NET_ADMIN"));
         assert_eq!(set(&[], &["ALL"], true, all).unwrap().len(), NAMES.len());
         assert_eq!(set(&["FLY"], &[], false, all), Err(Error::Capability("FLY".into())));
+    }
+
+    #[test]
+    fn every_name_is_oci_spec_s() {
+        for name in NAMES {
+            let set = typed([name]).unwrap();
+            assert_eq!(serde_json::to_value(set).unwrap(), serde_json::json!([name]));
+        }
     }
 
     #[test]

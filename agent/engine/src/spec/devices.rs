@@ -6,8 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use coracle_proto::cri;
-use serde::Serialize;
-use serde_json::{Value, json};
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
 /// Why a container cannot have its devices.
 #[derive(Debug, thiserror::Error)]
@@ -26,53 +25,40 @@ pub enum DeviceError {
     Read(#[from] io::Error),
 }
 
-/// One device node, in the runtime's form.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// One device node.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Where it is made.
-    pub path: String,
-    /// `c` or `b`.
-    #[serde(rename = "type")]
-    pub kind: char,
-    /// Major number.
-    pub major: u64,
-    /// Minor number.
-    pub minor: u64,
-    /// Permission bits.
-    pub file_mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
+    /// What is made in the container.
+    pub device: LinuxDevice,
     /// `r`, `w`, `m`: what the container may do.
-    #[serde(skip)]
     pub access: String,
 }
 
 impl Node {
     /// The rule that lets the container use it.
-    pub fn rule(&self) -> Value {
-        json!({ "allow": true, "type": self.kind, "major": self.major, "minor": self.minor, "access": self.access })
+    pub fn rule(&self) -> LinuxDeviceCgroup {
+        let mut rule = LinuxDeviceCgroup::from(&self.device);
+        rule.set_access(Some(self.access.clone()));
+        rule
     }
 
-    fn read(host: &Path, path: String, access: &str) -> io::Result<Option<Self>> {
+    fn read(host: &Path, path: &str, access: &str) -> io::Result<Option<Self>> {
         let meta = fs::metadata(host)?;
         let kind = match meta.file_type() {
-            t if t.is_char_device() => 'c',
-            t if t.is_block_device() => 'b',
+            t if t.is_char_device() => LinuxDeviceType::C,
+            t if t.is_block_device() => LinuxDeviceType::B,
             _ => return Ok(None),
         };
-        Ok(Some(Self {
-            path,
-            kind,
-            major: libc::major(meta.rdev()).into(),
-            minor: libc::minor(meta.rdev()).into(),
-            file_mode: meta.mode() & 0o7777,
-            uid: meta.uid(),
-            gid: meta.gid(),
-            access: access.to_owned(),
-        }))
+        let mut device = LinuxDevice::default();
+        device
+            .set_path(path.into())
+            .set_typ(kind)
+            .set_major(libc::major(meta.rdev()).into())
+            .set_minor(libc::minor(meta.rdev()).into())
+            .set_file_mode(Some(meta.mode() & 0o7777))
+            .set_uid(Some(meta.uid()))
+            .set_gid(Some(meta.gid()));
+        Ok(Some(Self { device, access: access.to_owned() }))
     }
 }
 
@@ -102,7 +88,7 @@ fn collect(host: &Path, path: &str, access: &str, nodes: &mut Vec<Node>) -> io::
         return Ok(());
     }
     if !host.is_dir() {
-        nodes.extend(Node::read(host, path.to_owned(), access)?);
+        nodes.extend(Node::read(host, path, access)?);
         return Ok(());
     }
     for entry in fs::read_dir(host)?.flatten() {
@@ -127,16 +113,18 @@ mod tests {
 
     #[test]
     fn finds_a_device_and_refuses_a_missing_one() {
-        let device = |host: &str| cri::Device {
+        let asked = |host: &str| cri::Device {
             container_path: "/dev/zilch".into(),
             host_path: host.into(),
             permissions: "r".into(),
         };
-        let nodes = requested(&[device("/dev/null")]).unwrap();
+        let nodes = requested(&[asked("/dev/null")]).unwrap();
         assert_eq!(nodes.len(), 1);
-        assert_eq!((nodes[0].kind, nodes[0].major, nodes[0].minor), ('c', 1, 3));
-        assert_eq!(nodes[0].path, "/dev/zilch");
-        assert_eq!(nodes[0].rule()["access"], "r");
-        assert!(requested(&[device("/dev/none-such")]).is_err());
+        let device = &nodes[0].device;
+        assert_eq!((device.typ(), device.major(), device.minor()), (LinuxDeviceType::C, 1, 3));
+        assert_eq!(device.path(), Path::new("/dev/zilch"));
+        let rule = serde_json::json!({ "allow": true, "type": "c", "major": 1, "minor": 3, "access": "r" });
+        assert_eq!(serde_json::to_value(nodes[0].rule()).unwrap(), rule);
+        assert!(requested(&[asked("/dev/none-such")]).is_err());
     }
 }

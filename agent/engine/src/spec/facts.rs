@@ -1,8 +1,9 @@
 //! Inputs of the OCI configuration: features of the host, and values looked up for one container.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
+use oci_spec::runtime::LinuxNamespaceType;
 use serde_json::Value;
 
 use super::devices::Node;
@@ -47,10 +48,10 @@ pub struct Host {
 /// Namespaces that a container joins; none is a new one of its own.
 #[derive(Debug, Clone, Default)]
 pub struct Namespaces {
-    /// Paths by OCI name.
-    pub join: BTreeMap<&'static str, PathBuf>,
-    /// OCI names of those it shares with the host.
-    pub host: BTreeSet<&'static str>,
+    /// Their paths.
+    pub join: HashMap<LinuxNamespaceType, PathBuf>,
+    /// Those it shares with the host.
+    pub host: HashSet<LinuxNamespaceType>,
 }
 
 /// User of the container.

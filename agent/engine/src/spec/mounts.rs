@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use coracle_proto::cri;
-use serde_json::{Value, json};
+use oci_spec::runtime::{LinuxNamespaceType, Mount};
 
 use super::{Error, Facts};
 
 /// The `mounts` section and what follows from it.
 pub struct Mounts {
     /// In the order they are made.
-    pub list: Vec<Value>,
+    pub list: Vec<Mount>,
     /// Propagation of the root filesystem, when a mount needs one.
     pub root_propagation: Option<&'static str>,
 }
@@ -23,10 +23,8 @@ pub fn generate(
     facts: &Facts,
 ) -> Result<Mounts, Error> {
     let own: BTreeSet<String> = config.mounts.iter().map(|m| clean(&m.container_path)).collect();
-    let mut list: Vec<Value> = kernel(security)
-        .into_iter()
-        .filter(|m| !own.contains(m["destination"].as_str().unwrap_or("")))
-        .collect();
+    let replaced = |m: &Mount| m.destination().to_str().is_some_and(|at| own.contains(at));
+    let mut list: Vec<Mount> = kernel(security).into_iter().filter(|m| !replaced(m)).collect();
     let mut binds = Vec::new();
     let read_only_files = security.readonly_rootfs;
     for (file, destination) in
@@ -38,7 +36,7 @@ pub fn generate(
         }
     }
     if !own.contains("/dev/shm") {
-        let host = facts.namespaces.host.contains("ipc");
+        let host = facts.namespaces.host.contains(&LinuxNamespaceType::Ipc);
         let source = if host { "/dev/shm".into() } else { facts.sandbox_dir.join("shm") };
         binds.push(bind(&source, "/dev/shm", false, "rprivate"));
     }
@@ -73,13 +71,13 @@ pub fn generate(
             if propagation != "rprivate" {
                 return refused("mounts are propagated to it");
             }
-            value["options"].as_array_mut().into_iter().for_each(|o| o.push("rro".into()));
+            value.options_mut().get_or_insert_default().push("rro".into());
         }
         binds.push(value);
     }
     // Stable: of two at the same depth, the pod's order holds.
     binds.sort_by_key(|m| {
-        m["destination"].as_str().unwrap_or("").split('/').filter(|p| !p.is_empty()).count()
+        m.destination().to_string_lossy().split('/').filter(|part| !part.is_empty()).count()
     });
     list.extend(binds);
     Ok(Mounts { list, root_propagation })
@@ -98,26 +96,36 @@ fn clean(path: &str) -> String {
     format!("{}{}", if absolute { "/" } else { "" }, parts.join("/"))
 }
 
-fn bind(source: &Path, destination: &str, read_only: bool, propagation: &str) -> Value {
-    let access = if read_only { "ro" } else { "rw" };
-    json!({ "destination": destination, "type": "bind", "source": source,
-        "options": ["rbind", propagation, access] })
+fn entry(destination: &str, kind: &str, source: &Path, options: &[&str]) -> Mount {
+    let mut mount = Mount::default();
+    mount
+        .set_destination(destination.into())
+        .set_typ(Some(kind.to_owned()))
+        .set_source(Some(source.to_owned()))
+        .set_options(Some(options.iter().map(|&option| option.to_owned()).collect()));
+    mount
 }
 
-fn kernel(security: &cri::LinuxContainerSecurityContext) -> Vec<Value> {
-    let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": source, "options": options });
+fn bind(source: &Path, destination: &str, read_only: bool, propagation: &str) -> Mount {
+    let access = if read_only { "ro" } else { "rw" };
+    entry(destination, "bind", source, &["rbind", propagation, access])
+}
+
+fn kernel(security: &cri::LinuxContainerSecurityContext) -> [Mount; 6] {
+    // The source of these is the name of their type.
+    let mount =
+        |destination: &str, kind: &str, options: &[&str]| entry(destination, kind, Path::new(kind), options);
     let access = if security.privileged { "rw" } else { "ro" };
-    vec![
-        mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
-        mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
+    [
+        mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
+        mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
         mount(
             "/dev/pts",
             "devpts",
-            "devpts",
             &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
         ),
-        mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
-        mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", access]),
-        mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", access]),
+        mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
+        mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", access]),
+        mount("/sys/fs/cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", access]),
     ]
 }

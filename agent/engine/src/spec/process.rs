@@ -1,7 +1,7 @@
 //! Arguments, environment, capabilities and user of a container's process.
 
 use coracle_proto::cri;
-use serde_json::{Value, json};
+use oci_spec::runtime::{self, LinuxCapabilities, Process};
 
 use super::super::image::ImageConfig;
 use super::{Error, Facts, Host, capabilities, labels};
@@ -15,8 +15,31 @@ pub fn generate(
     security: &cri::LinuxContainerSecurityContext,
     facts: &Facts,
     host: &Host,
-) -> Result<Value, Error> {
-    let set = capabilities::effective(security, &host.capabilities)?;
+) -> Result<Process, Error> {
+    let adjust = config.linux.as_ref().and_then(|l| l.resources.as_ref()).map_or(0, |r| r.oom_score_adj);
+    let adjust = adjust.max(host.oom_score_adj_min);
+    let mut user = runtime::User::default();
+    user.set_uid(facts.user.uid).set_gid(facts.user.gid).set_additional_gids(Some(facts.user.groups.clone()));
+    let mut process = Process::default();
+    process
+        .set_capabilities(Some(sets(security, host)?))
+        .set_terminal(Some(config.tty))
+        .set_user(user)
+        .set_args(Some(args(config, image)?))
+        .set_env(Some(env(config, image, &facts.hostname)))
+        .set_cwd(cwd(config, image)?.into())
+        .set_rlimits(None)
+        // youki takes a `false` for a wish to load the filter after the capabilities are gone, which fails.
+        .set_no_new_privileges(security.no_new_privs.then_some(true))
+        // The kernel refuses values far below this maximum.
+        .set_oom_score_adj(Some(i32::try_from(adjust).unwrap_or(i32::MAX)))
+        .set_apparmor_profile(labels::apparmor(security, host)?)
+        .set_selinux_label(facts.selinux.as_ref().map(|labels| labels.process.clone()));
+    Ok(process)
+}
+
+fn sets(security: &cri::LinuxContainerSecurityContext, host: &Host) -> Result<LinuxCapabilities, Error> {
+    let set = capabilities::typed(capabilities::effective(security, &host.capabilities)?)?;
     let ambient = security.capabilities.iter().flat_map(|c| &c.add_ambient_capabilities);
     let ambient = ambient
         .map(|name| match capabilities::number(name) {
@@ -24,30 +47,14 @@ pub fn generate(
             None => Err(Error::Capability(name.clone())),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let mut process = json!({
-        "terminal": config.tty,
-        "user": { "uid": facts.user.uid, "gid": facts.user.gid, "additionalGids": facts.user.groups },
-        "args": args(config, image)?,
-        "env": env(config, image, &facts.hostname),
-        "cwd": cwd(config, image)?,
-        "capabilities": {
-            "bounding": set,
-            "effective": set,
-            "permitted": set,
-            "inheritable": ambient,
-            "ambient": ambient,
-        },
-    });
-    // youki takes a `false` for a wish to load the filter after the capabilities are gone, which fails.
-    if security.no_new_privs {
-        process["noNewPrivileges"] = true.into();
-    }
-    let adjust = config.linux.as_ref().and_then(|l| l.resources.as_ref()).map_or(0, |r| r.oom_score_adj);
-    process["oomScoreAdj"] = adjust.max(host.oom_score_adj_min).into();
-    if let Some(profile) = labels::apparmor(security, host)? {
-        process["apparmorProfile"] = profile.into();
-    }
-    Ok(process)
+    let ambient = capabilities::typed(ambient)?;
+    let mut sets = LinuxCapabilities::default();
+    sets.set_bounding(Some(set.clone()))
+        .set_effective(Some(set.clone()))
+        .set_permitted(Some(set))
+        .set_inheritable(Some(ambient.clone()))
+        .set_ambient(Some(ambient));
+    Ok(sets)
 }
 
 /// The pod's command replaces the image's entry point and its arguments; its arguments replace only those.

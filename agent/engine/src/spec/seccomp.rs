@@ -5,7 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use oci_spec::runtime::{
+    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompOperator,
+    LinuxSyscall,
+};
 
 /// Always allowed.
 const ALWAYS: &str = "
@@ -79,41 +82,58 @@ const AF_VSOCK: u64 = 40;
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xFFFF_FFFF];
 
 /// The filter for a process with these capabilities.
-pub fn default_profile(capabilities: &BTreeSet<&str>) -> Value {
-    let names = |list: &str| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let allow = |names: Vec<String>| json!({ "names": names, "action": "SCMP_ACT_ALLOW" });
-    let allow_if =
-        |name: &str, args: Value| json!({ "names": [name], "action": "SCMP_ACT_ALLOW", "args": args });
-    let mut rules = vec![allow(names(ALWAYS))];
+pub fn default_profile(capabilities: &BTreeSet<&str>) -> LinuxSeccomp {
+    use LinuxSeccompOperator::{ScmpCmpEq, ScmpCmpMaskedEq, ScmpCmpNe};
+    let mut rules = vec![allow(ALWAYS)];
     for (capability, list) in WITH {
         if capabilities.contains(capability) {
-            rules.push(allow(names(list)));
+            rules.push(allow(list));
         }
     }
     for persona in PERSONALITIES {
-        rules.push(allow_if("personality", json!([{ "index": 0, "value": persona, "op": "SCMP_CMP_EQ" }])));
+        rules.push(allow_if("personality", condition(ScmpCmpEq, persona)));
     }
-    rules.push(allow_if("socket", json!([{ "index": 0, "value": AF_VSOCK, "op": "SCMP_CMP_NE" }])));
+    rules.push(allow_if("socket", condition(ScmpCmpNe, AF_VSOCK)));
     if !capabilities.contains("CAP_SYS_ADMIN") {
-        let masked =
-            json!([{ "index": 0, "value": NAMESPACE_FLAGS, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ" }]);
-        rules.push(allow_if("clone", masked));
-        rules.push(json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }));
+        rules.push(allow_if("clone", condition(ScmpCmpMaskedEq, NAMESPACE_FLAGS).value_two(0u64)));
+        let mut absent = allow("clone3");
+        absent.set_action(LinuxSeccompAction::ScmpActErrno).set_errno_ret(Some(ENOSYS));
+        rules.push(absent);
     }
-    json!({
-        "defaultAction": "SCMP_ACT_ERRNO",
-        "defaultErrnoRet": EPERM,
-        "architectures": architectures(),
-        "syscalls": rules,
-    })
+    let mut profile = LinuxSeccomp::default();
+    profile
+        .set_default_action(LinuxSeccompAction::ScmpActErrno)
+        .set_default_errno_ret(Some(EPERM))
+        .set_architectures(Some(architectures().to_owned()))
+        .set_syscalls(Some(rules));
+    profile
+}
+
+fn allow(names: &str) -> LinuxSyscall {
+    let mut rule = LinuxSyscall::default();
+    rule.set_names(names.split_whitespace().map(str::to_owned).collect())
+        .set_action(LinuxSeccompAction::ScmpActAllow);
+    rule
+}
+
+fn allow_if(name: &str, condition: LinuxSeccompArgBuilder) -> LinuxSyscall {
+    let condition: LinuxSeccompArg = condition.build().expect("all fields have defaults");
+    let mut rule = allow(name);
+    rule.set_args(Some(vec![condition]));
+    rule
+}
+
+/// On the first argument.
+fn condition(op: LinuxSeccompOperator, value: u64) -> LinuxSeccompArgBuilder {
+    LinuxSeccompArgBuilder::default().index(0usize).value(value).op(op)
 }
 
 /// The ABIs that programs may use. Each one costs every start and every exec several milliseconds in the runtime, and x32
 /// is off in kernels: its calls end the process.
-fn architectures() -> &'static [&'static str] {
+fn architectures() -> &'static [Arch] {
     match std::env::consts::ARCH {
-        "x86_64" => &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"],
-        "aarch64" => &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
+        "x86_64" => &[Arch::ScmpArchX86_64, Arch::ScmpArchX86],
+        "aarch64" => &[Arch::ScmpArchAarch64, Arch::ScmpArchArm],
         _ => &[],
     }
 }
@@ -122,13 +142,30 @@ fn architectures() -> &'static [&'static str] {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
 
-    fn allowed(profile: &Value, name: &str) -> bool {
-        profile["syscalls"].as_array().unwrap().iter().any(|rule| {
-            rule["action"] == "SCMP_ACT_ALLOW"
-                && rule.get("args").is_none()
-                && rule["names"].as_array().unwrap().iter().any(|n| n == name)
+    fn allowed(profile: &LinuxSeccomp, name: &str) -> bool {
+        profile.syscalls().iter().flatten().any(|rule| {
+            rule.action() == LinuxSeccompAction::ScmpActAllow
+                && rule.args().is_none()
+                && rule.names().iter().any(|n| n == name)
         })
+    }
+
+    #[test]
+    fn conditions_in_the_runtime_s_form() {
+        let profile = serde_json::to_value(default_profile(&BTreeSet::new())).unwrap();
+        assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
+        assert_eq!(profile["defaultErrnoRet"], 1);
+        let rules = profile["syscalls"].as_array().unwrap();
+        let of = |name: &str| rules.iter().rfind(|rule| rule["names"] == json!([name])).unwrap();
+        let masked = json!([{ "index": 0, "value": 0x7E02_0000, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ" }]);
+        assert_eq!(*of("clone"), json!({ "names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": masked }));
+        assert_eq!(of("socket")["args"], json!([{ "index": 0, "value": 40, "op": "SCMP_CMP_NE" }]));
+        let absent = json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38 });
+        assert_eq!(*of("clone3"), absent);
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(profile["architectures"], json!(["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use serde_json::json;
+use std::collections::HashSet;
 
 fn host() -> Host {
     Host {
@@ -21,8 +21,12 @@ fn facts() -> Facts {
         cgroup: "/kubepods/podx/c".into(),
         user: User { uid: 101, gid: 102, groups: vec![5] },
         namespaces: Namespaces {
-            join: [("network", "/run/s/ns/net".into()), ("ipc", "/run/s/ns/ipc".into())].into(),
-            host: BTreeSet::new(),
+            join: [
+                (LinuxNamespaceType::Network, "/run/s/ns/net".into()),
+                (LinuxNamespaceType::Ipc, "/run/s/ns/ipc".into()),
+            ]
+            .into(),
+            host: HashSet::new(),
         },
         ..Default::default()
     }
@@ -52,21 +56,110 @@ fn security(config: &mut cri::ContainerConfig) -> &mut cri::LinuxContainerSecuri
 }
 
 fn spec(config: &cri::ContainerConfig) -> Value {
-    generate(config, &Default::default(), &image(), &facts(), &host()).unwrap()
+    spec_with(config, &facts(), &host())
+}
+
+fn spec_with(config: &cri::ContainerConfig, facts: &Facts, host: &Host) -> Value {
+    generate(config, &Default::default(), &image(), facts, host).unwrap().into_json().unwrap()
+}
+
+/// The whole document, so that no default of oci-spec gets into it.
+#[test]
+fn has_what_was_asked_for_and_nothing_else() {
+    let mut config = container();
+    let capabilities = cri::Capability {
+        drop_capabilities: vec!["ALL".into()],
+        add_capabilities: vec!["NET_RAW".into(), "KILL".into()],
+        add_ambient_capabilities: vec!["kill".into()],
+    };
+    security(&mut config).capabilities = Some(capabilities);
+    security(&mut config).masked_paths = vec!["/proc/kcore".into()];
+    let mut got = spec(&config);
+    let mounts = got["mounts"].take();
+    assert_eq!(mounts.as_array().unwrap().len(), 10);
+    assert_eq!(
+        mounts[0],
+        json!({ "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] })
+    );
+    let set = json!(["CAP_KILL", "CAP_NET_RAW"]);
+    let expected = json!({
+        "ociVersion": "1.0.2",
+        "root": { "path": "rootfs", "readonly": false },
+        "mounts": null,
+        "process": {
+            "terminal": false,
+            "user": { "uid": 101, "gid": 102, "additionalGids": [5] },
+            "args": ["/entry", "serve"],
+            "env": ["PATH=/opt/bin", "HOSTNAME=web-0", "A=pod"],
+            "cwd": "/srv",
+            "capabilities": { "bounding": set, "effective": set, "permitted": set,
+                "inheritable": ["CAP_KILL"], "ambient": ["CAP_KILL"] },
+            "oomScoreAdj": 0,
+        },
+        "annotations": {
+            "io.kubernetes.cri.container-name": "web",
+            "io.kubernetes.cri.container-type": "container",
+            "io.kubernetes.cri.sandbox-id": "s",
+            "io.kubernetes.cri.sandbox-name": "",
+            "io.kubernetes.cri.sandbox-namespace": "",
+            "io.kubernetes.cri.sandbox-uid": "",
+        },
+        "linux": {
+            "cgroupsPath": "/kubepods/podx/c",
+            "namespaces": [{ "type": "mount" }, { "type": "pid" }, { "type": "network", "path": "/run/s/ns/net" },
+                { "type": "ipc", "path": "/run/s/ns/ipc" }, { "type": "uts" }, { "type": "cgroup" }],
+            "resources": { "devices": [{ "allow": false, "access": "rwm" }], "unified": {} },
+            "devices": [],
+            "maskedPaths": ["/proc/kcore"],
+            "readonlyPaths": [],
+        },
+    });
+    assert_eq!(got, expected, "{got:#}");
 }
 
 #[test]
-fn is_a_valid_runtime_configuration() {
+fn filters_are_the_default_or_the_node_s_file() {
     let mut config = container();
     security(&mut config).seccomp = Some(cri::SecurityProfile::default());
-    let typed: oci_spec::runtime::Spec = serde_json::from_value(spec(&config)).unwrap();
-    let process = typed.process().as_ref().unwrap();
-    assert_eq!(process.args().as_ref().unwrap(), &["/entry", "serve"]);
-    assert_eq!(process.cwd(), &PathBuf::from("/srv"));
-    assert_eq!((process.user().uid(), process.user().gid()), (101, 102));
-    let linux = typed.linux().as_ref().unwrap();
-    assert!(linux.seccomp().is_some());
-    assert_eq!(linux.cgroups_path().as_ref().unwrap(), &PathBuf::from("/kubepods/podx/c"));
+    let typed: Spec = serde_json::from_value(spec(&config)).unwrap();
+    assert!(typed.linux().as_ref().unwrap().seccomp().is_some());
+    let profile_type = cri::security_profile::ProfileType::Localhost.into();
+    security(&mut config).seccomp = Some(cri::SecurityProfile { profile_type, ..Default::default() });
+    // As it is written, with what oci-spec does not know.
+    let file = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["kill"], "args": [{ "op": "SCMP_CMP_EQ" }],
+        "action": "SCMP_ACT_LOG", "comment": "x" }], "newer": 1 });
+    let facts = Facts { seccomp: Some(file.clone()), ..facts() };
+    assert_eq!(spec_with(&config, &facts, &host())["linux"]["seccomp"], file);
+    let old = Host { seccomp: false, ..host() };
+    let result = generate(&config, &Default::default(), &image(), &facts, &old);
+    assert_eq!(result.unwrap_err(), Error::Profile(ProfileError::NoSeccomp));
+}
+
+#[test]
+fn devices_and_user_namespaces() {
+    let path = "/dev/null".to_owned();
+    let asked = cri::Device { container_path: path.clone(), host_path: path, permissions: "rw".into() };
+    let mut facts = Facts { devices: devices::requested(&[asked]).unwrap(), ..facts() };
+    facts.namespaces.join.insert(LinuxNamespaceType::User, "/run/s/ns/user".into());
+    let ids = vec![cri::IdMapping { host_id: 65536, container_id: 0, length: 65536 }];
+    let userns_options = Some(cri::UserNamespace { uids: ids.clone(), gids: ids, ..Default::default() });
+    let options = cri::NamespaceOption { userns_options, ..Default::default() };
+    let context = cri::LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
+    let linux = cri::LinuxPodSandboxConfig { security_context: Some(context), ..Default::default() };
+    let sandbox = cri::PodSandboxConfig { linux: Some(linux), ..Default::default() };
+    let config = generate(&container(), &sandbox, &image(), &facts, &host()).unwrap();
+    let spec = config.into_json().unwrap();
+    let linux = &spec["linux"];
+    let rule = json!({ "allow": true, "type": "c", "major": 1, "minor": 3, "access": "rw" });
+    assert_eq!(linux["resources"]["devices"][1], rule);
+    assert_eq!(
+        (&linux["devices"][0]["path"], &linux["devices"][0]["type"]),
+        (&json!("/dev/null"), &json!("c"))
+    );
+    let mapping = json!([{ "hostID": 65536, "containerID": 0, "size": 65536 }]);
+    assert_eq!((&linux["uidMappings"], &linux["gidMappings"]), (&mapping, &mapping));
+    let user = json!({ "type": "user", "path": "/run/s/ns/user" });
+    assert_eq!(linux["namespaces"].as_array().unwrap().last(), Some(&user));
 }
 
 #[test]
@@ -96,8 +189,8 @@ fn the_pod_s_environment_wins() {
 #[test]
 fn joins_and_shares_namespaces() {
     let mut facts = facts();
-    facts.namespaces.host.insert("pid");
-    let spec = generate(&container(), &Default::default(), &image(), &facts, &host()).unwrap();
+    facts.namespaces.host.insert(LinuxNamespaceType::Pid);
+    let spec = spec_with(&container(), &facts, &host());
     let spaces = spec["linux"]["namespaces"].as_array().unwrap();
     let find = |kind: &str| spaces.iter().find(|n| n["type"] == kind);
     assert_eq!(find("network").unwrap()["path"], "/run/s/ns/net");
@@ -126,8 +219,7 @@ fn labels_are_in_the_configuration() {
     let selinux = Some(SeLinux { process: "u:r:t:s0".into(), mount: "u:r:f:s0".into() });
     let facts = Facts { selinux, ..facts() };
     let host = Host { apparmor: true, ..host() };
-    let spec = generate(&container(), &Default::default(), &image(), &facts, &host).unwrap();
-    let typed: oci_spec::runtime::Spec = serde_json::from_value(spec).unwrap();
+    let typed: Spec = serde_json::from_value(spec_with(&container(), &facts, &host)).unwrap();
     let process = typed.process().as_ref().unwrap();
     assert_eq!(process.apparmor_profile().as_deref(), Some(DEFAULT_PROFILE));
     assert_eq!(process.selinux_label().as_deref(), Some("u:r:t:s0"));
@@ -149,7 +241,7 @@ fn limits_of_absent_controllers_are_left_out() {
     });
     let spec = spec(&config);
     let unified = spec["linux"]["resources"]["unified"].as_object().unwrap();
-    assert_eq!(unified.keys().collect::<Vec<_>>(), ["cpu.weight", "memory.max"]);
+    assert_eq!(unified.keys().collect::<Vec<_>>(), ["cpu.weight", "memory.max"], "and in this order");
     assert_eq!(spec["process"]["oomScoreAdj"], 0, "not lower than the host allows");
 }
 

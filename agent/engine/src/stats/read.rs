@@ -5,7 +5,7 @@ use std::fs;
 
 use coracle_proto::cri;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{self, Cgroup};
 use crate::stamp::now;
 
 pub(super) fn value(value: u64) -> Option<cri::UInt64Value> {
@@ -25,7 +25,9 @@ pub(super) fn memory(cgroup: &Cgroup) -> cri::MemoryUsage {
             ..Default::default()
         };
     };
-    let stat = |key: &str| cgroup.field("memory.stat", key).unwrap_or(0);
+    // Read once: the kernel sums up its counters for every read.
+    let stats = cgroup.read("memory.stat").unwrap_or_default();
+    let stat = |key: &str| cgroup::field(&stats, key).unwrap_or(0);
     let working_set = usage.saturating_sub(stat("inactive_file"));
     let limit = cgroup.number("memory.max");
     cri::MemoryUsage {

@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use coracle_proto::causes;
+use coracle_cli::causes;
 use reqwest::{StatusCode, Url};
 
 use super::RESPONSE_TIMEOUT;

@@ -1,6 +1,6 @@
 //! Conditions on the arguments of a system call.
 
-use serde_json::Value;
+use oci_spec::runtime::{LinuxSeccompArg, LinuxSeccompOperator};
 
 use super::instruction::{AND, ARGUMENTS, IF_AT_LEAST, IF_EQUAL, IF_GREATER, LOAD, RETURN, Step, jump, step};
 
@@ -34,19 +34,19 @@ pub(super) enum Width {
 
 impl Condition {
     /// From an entry of `args`.
-    pub(super) fn read(of: &Value) -> Option<Self> {
-        let number = |key: &str| of.get(key).map_or(Some(0), Value::as_u64);
-        let argument = u32::try_from(number("index")?).ok().filter(|n| *n < 6)?;
-        let (value, two) = (number("value")?, number("valueTwo")?);
-        let (test, value) = match of["op"].as_str()? {
-            "SCMP_CMP_EQ" => (Test::Equal, value),
-            "SCMP_CMP_NE" => (Test::NotEqual, value),
-            "SCMP_CMP_LT" => (Test::Less, value),
-            "SCMP_CMP_LE" => (Test::AtMost, value),
-            "SCMP_CMP_GE" => (Test::AtLeast, value),
-            "SCMP_CMP_GT" => (Test::Greater, value),
-            "SCMP_CMP_MASKED_EQ" => (Test::Masked(value), two & value),
-            _ => return None,
+    pub(super) fn read(of: &LinuxSeccompArg) -> Option<Self> {
+        let argument = u32::try_from(of.index()).ok().filter(|n| *n < 6)?;
+        let value = of.value();
+        let (test, value) = match of.op() {
+            LinuxSeccompOperator::ScmpCmpEq => (Test::Equal, value),
+            LinuxSeccompOperator::ScmpCmpNe => (Test::NotEqual, value),
+            LinuxSeccompOperator::ScmpCmpLt => (Test::Less, value),
+            LinuxSeccompOperator::ScmpCmpLe => (Test::AtMost, value),
+            LinuxSeccompOperator::ScmpCmpGe => (Test::AtLeast, value),
+            LinuxSeccompOperator::ScmpCmpGt => (Test::Greater, value),
+            LinuxSeccompOperator::ScmpCmpMaskedEq => {
+                (Test::Masked(value), of.value_two().unwrap_or(0) & value)
+            }
         };
         Some(Self { argument, test, value })
     }

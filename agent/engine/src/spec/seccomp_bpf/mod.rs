@@ -12,7 +12,7 @@ mod condition;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use serde_json::Value;
+use oci_spec::runtime::{Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSyscall};
 use syscalls::{aarch64, arm, x86, x86_64};
 
 use self::condition::{Condition, Width, exclusive, guarded};
@@ -29,26 +29,28 @@ const KILL_PROCESS: u32 = 0x8000_0000;
 /// For programs of a kind that the profile does not name, as libseccomp has it.
 const KILL_THREAD: u32 = 0;
 const ERRNO: u32 = 0x0005_0000;
-const MAX_ERRNO: u64 = 4094;
+const MAX_ERRNO: u32 = 4094;
 const TRACE: u32 = 0x7FF0_0000;
 const LOG: u32 = 0x7FFC_0000;
 const ALLOW: u32 = 0x7FFF_0000;
 /// Call number that a tracer sets to skip a call.
 const NO_CALL: u32 = u32::MAX;
-/// 32-bit x86, to the kernel.
-const X86: u32 = 0x4000_0003;
 /// Calls of x32 are x86_64's with this bit.
 const X32: u32 = 0x4000_0000;
 
 /// A set of calls: what programs of one kind see.
 #[derive(Clone, Copy)]
 struct Abi {
-    /// In profiles.
-    names: &'static [&'static str],
-    /// To the kernel.
-    number: u32,
+    arch: Arch,
     width: Width,
     call: fn(&str) -> Option<u32>,
+}
+
+impl Abi {
+    /// To the kernel.
+    fn number(self) -> u32 {
+        self.arch as u32
+    }
 }
 
 macro_rules! calls {
@@ -61,22 +63,12 @@ macro_rules! calls {
 fn abis() -> Option<[Abi; 2]> {
     match std::env::consts::ARCH {
         "x86_64" => Some([
-            Abi {
-                names: &["SCMP_ARCH_X86_64"],
-                number: 0xC000_003E,
-                width: Width::Whole,
-                call: calls!(x86_64),
-            },
-            Abi { names: &["SCMP_ARCH_X86"], number: X86, width: Width::Half, call: calls!(x86) },
+            Abi { arch: Arch::ScmpArchX86_64, width: Width::Whole, call: calls!(x86_64) },
+            Abi { arch: Arch::ScmpArchX86, width: Width::Half, call: calls!(x86) },
         ]),
         "aarch64" => Some([
-            Abi {
-                names: &["SCMP_ARCH_AARCH64"],
-                number: 0xC000_00B7,
-                width: Width::Whole,
-                call: calls!(aarch64),
-            },
-            Abi { names: &["SCMP_ARCH_ARM"], number: 0x4000_0028, width: Width::Half, call: calls!(arm) },
+            Abi { arch: Arch::ScmpArchAarch64, width: Width::Whole, call: calls!(aarch64) },
+            Abi { arch: Arch::ScmpArchArm, width: Width::Half, call: calls!(arm) },
         ]),
         _ => None,
     }
@@ -91,16 +83,14 @@ struct Rules {
 }
 
 /// Compiles a profile, eight bytes per instruction; `None` if it is not supported here.
-pub fn compile(profile: &Value) -> Option<Vec<u8>> {
-    let empty = |key: &str| profile.get(key).is_none_or(|value| value.as_array().is_some_and(Vec::is_empty));
-    if profile.get("listenerPath").is_some() || !empty("flags") {
+pub fn compile(profile: &LinuxSeccomp) -> Option<Vec<u8>> {
+    if profile.listener_path().is_some() || profile.flags().as_ref().is_some_and(|flags| !flags.is_empty()) {
         return None;
     }
-    let default = action(profile, "defaultAction", "defaultErrnoRet")?;
-    let wanted: Vec<&str> =
-        profile["architectures"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let default = action(profile.default_action(), profile.default_errno_ret())?;
+    let wanted = profile.architectures().as_deref().unwrap_or_default();
     // Its calls are numbered from another base.
-    if wanted.contains(&"SCMP_ARCH_X32") {
+    if wanted.contains(&Arch::ScmpArchX32) {
         return None;
     }
     if is_permissive(default) && !knows_all_names(profile) {
@@ -111,7 +101,7 @@ pub fn compile(profile: &Value) -> Option<Vec<u8>> {
         .into_iter()
         .enumerate()
         // Programs of the machine's own kind always run.
-        .filter(|(at, abi)| *at == 0 || abi.names.iter().any(|name| wanted.contains(name)))
+        .filter(|(at, abi)| *at == 0 || wanted.contains(&abi.arch))
         .map(|(_, abi)| abi)
         .collect();
     let sections = abis.iter().map(|abi| section(profile, *abi, default)).collect::<Option<Vec<_>>>()?;
@@ -119,7 +109,7 @@ pub fn compile(profile: &Value) -> Option<Vec<u8>> {
     // Each choice is two steps, the end one more; sections follow in order.
     let mut place = abis.len() * 2 + 1;
     for (at, (abi, section)) in abis.iter().zip(&sections).enumerate() {
-        program.push(jump(IF_EQUAL, abi.number, 0, 1));
+        program.push(jump(IF_EQUAL, abi.number(), 0, 1));
         program.push(step(GOTO, u32::try_from(place - (at * 2 + 2)).ok()?));
         place += section.len();
     }
@@ -142,36 +132,36 @@ fn is_permissive(default: u32) -> bool {
 }
 
 /// In a list of what is forbidden, a name that is skipped is a hole: it may be a call that is newer than our tables.
-fn knows_all_names(profile: &Value) -> bool {
-    let names = profile["syscalls"].as_array().into_iter().flatten();
-    let mut names = names.flat_map(|rule| rule["names"].as_array().into_iter().flatten());
+fn knows_all_names(profile: &LinuxSeccomp) -> bool {
     let tables: [fn(&str) -> Option<u32>; 4] = [calls!(x86_64), calls!(x86), calls!(aarch64), calls!(arm)];
-    names.all(|name| name.as_str().is_some_and(|name| tables.iter().any(|call| call(name).is_some())))
+    let mut names = entries(profile).iter().flat_map(|rule| rule.names());
+    names.all(|name| tables.iter().any(|call| call(name).is_some()))
 }
 
-fn action(of: &Value, key: &str, errno: &str) -> Option<u32> {
+fn entries(profile: &LinuxSeccomp) -> &[LinuxSyscall] {
+    profile.syscalls().as_deref().unwrap_or_default()
+}
+
+fn action(action: LinuxSeccompAction, errno: Option<u32>) -> Option<u32> {
     // libseccomp refuses what is too large, so there is no container with such a profile.
-    let with_data = |largest: u64| {
-        let data = of.get(errno).map_or(Some(1), Value::as_u64)?;
-        u32::try_from(data).ok().filter(|_| data <= largest)
-    };
-    match of[key].as_str()? {
-        "SCMP_ACT_ALLOW" => Some(ALLOW),
-        "SCMP_ACT_LOG" => Some(LOG),
-        "SCMP_ACT_TRACE" => Some(TRACE | with_data(0xFFFF)?),
-        "SCMP_ACT_ERRNO" => Some(ERRNO | with_data(MAX_ERRNO)?),
-        "SCMP_ACT_TRAP" => Some(0x0003_0000),
-        "SCMP_ACT_KILL" | "SCMP_ACT_KILL_THREAD" => Some(KILL_THREAD),
-        "SCMP_ACT_KILL_PROCESS" => Some(KILL_PROCESS),
-        _ => None,
+    let with_data = |largest: u32| Some(errno.unwrap_or(1)).filter(|data| *data <= largest);
+    match action {
+        LinuxSeccompAction::ScmpActAllow => Some(ALLOW),
+        LinuxSeccompAction::ScmpActLog => Some(LOG),
+        LinuxSeccompAction::ScmpActTrace => Some(TRACE | with_data(0xFFFF)?),
+        LinuxSeccompAction::ScmpActErrno => Some(ERRNO | with_data(MAX_ERRNO)?),
+        LinuxSeccompAction::ScmpActTrap => Some(0x0003_0000),
+        LinuxSeccompAction::ScmpActKill | LinuxSeccompAction::ScmpActKillThread => Some(KILL_THREAD),
+        LinuxSeccompAction::ScmpActKillProcess => Some(KILL_PROCESS),
+        LinuxSeccompAction::ScmpActNotify => None,
     }
 }
 
 /// The steps for calls of one kind of program.
-fn section(profile: &Value, abi: Abi, default: u32) -> Option<Vec<Step>> {
+fn section(profile: &LinuxSeccomp, abi: Abi, default: u32) -> Option<Vec<Step>> {
     let calls = rules(profile, abi, default)?;
     let mut steps = vec![step(LOAD, NUMBER)];
-    if abi.number == 0xC000_003E {
+    if abi.arch == Arch::ScmpArchX86_64 {
         steps.extend([
             jump(IF_AT_LEAST, X32, 0, 3),
             jump(IF_EQUAL, NO_CALL, 0, 1),
@@ -215,13 +205,13 @@ fn section(profile: &Value, abi: Abi, default: u32) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-fn rules(profile: &Value, abi: Abi, default: u32) -> Option<BTreeMap<u32, Rules>> {
+fn rules(profile: &LinuxSeccomp, abi: Abi, default: u32) -> Option<BTreeMap<u32, Rules>> {
     let mut calls: BTreeMap<u32, Rules> = BTreeMap::new();
-    for rule in profile["syscalls"].as_array().into_iter().flatten() {
-        let action = action(rule, "action", "errnoRet")?;
-        let conditions: Vec<Condition> = rule["args"]
-            .as_array()
-            .into_iter()
+    for rule in entries(profile) {
+        let action = action(rule.action(), rule.errno_ret())?;
+        let conditions: Vec<Condition> = rule
+            .args()
+            .iter()
             .flatten()
             .map(|of| Some(Condition::read(of)?.of_width(abi.width)))
             .collect::<Option<_>>()?;
@@ -232,7 +222,7 @@ fn rules(profile: &Value, abi: Abi, default: u32) -> Option<BTreeMap<u32, Rules>
         if arguments.len() < conditions.len() {
             return None;
         }
-        for name in rule["names"].as_array()?.iter().filter_map(Value::as_str) {
+        for name in rule.names() {
             // Names that this machine does not have mean nothing here.
             let Some(number) = (abi.call)(name) else { continue };
             let rules = calls.entry(number).or_default();
@@ -314,26 +304,23 @@ const MULTIPLEXED: [(&str, &[&str]); 2] = [
 /// The call for many that has this one as a case.
 fn multiplexer(abi: Abi, name: &str) -> Option<u32> {
     let many = MULTIPLEXED.iter().find(|(_, cases)| cases.contains(&name));
-    many.filter(|_| abi.number == X86).and_then(|(many, _)| (abi.call)(many))
+    many.filter(|_| abi.arch == Arch::ScmpArchX86).and_then(|(many, _)| (abi.call)(many))
 }
 
 /// The largest number in the profile. To runtimes, calls of 32-bit x86 that are there twice have none.
-fn newest(profile: &Value, abi: Abi) -> Option<u32> {
-    let rules = profile["syscalls"].as_array().into_iter().flatten();
-    let names =
-        rules.flat_map(|rule| rule["names"].as_array().into_iter().flatten()).filter_map(Value::as_str);
-    names.filter(|name| multiplexer(abi, name).is_none()).filter_map(abi.call).max()
+fn newest(profile: &LinuxSeccomp, abi: Abi) -> Option<u32> {
+    let names = entries(profile).iter().flat_map(|rule| rule.names());
+    names.filter(|name| multiplexer(abi, name).is_none()).filter_map(|name| (abi.call)(name)).max()
 }
 
 /// libseccomp adds a case of the call for many to every rule about one of these. Here they are equal only where the call for
 /// many is decided as a whole.
-fn is_demultiplexed(profile: &Value, abi: Abi, default: u32, calls: &BTreeMap<u32, Rules>) -> bool {
-    let mut rules = profile["syscalls"].as_array().into_iter().flatten();
-    rules.all(|rule| {
-        let own = action(rule, "action", "errnoRet");
-        let mut names = rule["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let decided = |number: u32| calls.get(&number).is_some_and(|rules| rules.always.is_some());
-        own == Some(default) || names.all(|name| multiplexer(abi, name).is_none_or(decided))
+fn is_demultiplexed(profile: &LinuxSeccomp, abi: Abi, default: u32, calls: &BTreeMap<u32, Rules>) -> bool {
+    let decided = |number: u32| calls.get(&number).is_some_and(|rules| rules.always.is_some());
+    entries(profile).iter().all(|rule| {
+        let own = action(rule.action(), rule.errno_ret());
+        let decided = |name: &String| multiplexer(abi, name).is_none_or(decided);
+        own == Some(default) || rule.names().iter().all(decided)
     })
 }
 

@@ -9,6 +9,7 @@ pub mod frame;
 pub mod headers;
 
 use bytes::{Bytes, BytesMut};
+use coracle_cli::causes;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -131,7 +132,7 @@ impl Connection {
         let reader = tokio::spawn(async move {
             let guard = ended.drop_guard();
             if let Err(error) = demux.run(BufReader::with_capacity(CHUNK, read)).await {
-                tracing::debug!(%error, "SPDY connection ends");
+                tracing::debug!(error = %causes::chain(&error), "SPDY connection ends");
             }
             drop(guard);
         });
