@@ -1,6 +1,7 @@
 //! Authentication and authorization of the node API: client certificates or bearer tokens (TokenReview), then
 //! SubjectAccessReview; results are cached for seconds. `/healthz` is open to anyone.
 
+use coracle_cli::causes;
 use http::header::AUTHORIZATION;
 use http::{Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -218,7 +219,7 @@ impl NodeAuth {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let answer = api.create(&PostParams::default(), &review).await.map_err(|error| {
-            tracing::warn!(%error, "token review failed");
+            tracing::warn!(error = %causes::chain(&error), "token review failed");
             unauthorized()
         })?;
         let status = answer.status.filter(|status| status.authenticated == Some(true));
@@ -261,7 +262,7 @@ impl NodeAuth {
         };
         let api: Api<SubjectAccessReview> = Api::all(client);
         let answer = api.create(&PostParams::default(), &review).await.map_err(|error| {
-            tracing::warn!(%error, "access review failed");
+            tracing::warn!(error = %causes::chain(&error), "access review failed");
             // Nothing is readable without a yes.
             text(StatusCode::INTERNAL_SERVER_ERROR, "Authorization error")
         })?;

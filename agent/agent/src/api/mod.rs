@@ -33,6 +33,7 @@ pub mod volumes;
 // Files of the host's log directory.
 pub mod files;
 
+use coracle_cli::causes;
 use coracle_cli::health::{self, Checks, HealthRequest, Scope};
 use coracle_cli::supervise::{Supervisor, catch_panic_async};
 use coracle_proto::exposition::Form;
@@ -112,7 +113,9 @@ impl NodeApi {
             // A kernel without IPv6 has no `::`.
             match TcpListener::bind(&[both, old][..]).await {
                 Ok(listener) => return listener,
-                Err(error) => tracing::warn!(port, %error, "node API port not bound, will retry"),
+                Err(error) => {
+                    tracing::warn!(port, error = %causes::chain(&error), "node API port not bound, will retry")
+                }
             }
             tokio::time::sleep(RETRY).await;
         }

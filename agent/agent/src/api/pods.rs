@@ -1,7 +1,9 @@
 //! Lists of this node's pods.
 
+use coracle_fields::core::v1;
+use coracle_fields::{Kind as _, Made, make};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::containers::Containers;
 use super::response::{ApiResponse, json as answer};
@@ -23,14 +25,14 @@ pub fn pods(containers: &Containers) -> ApiResponse {
             pod
         })
         .collect();
-    answer(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+    list(json!(items))
 }
 
 /// `/runningpods`: pods according to the runtime.
 pub fn running(pods: &PodTable) -> ApiResponse {
     let alive = |entry: &Entry| {
         let running = entry.view.containers.iter().filter(|c| c.state == State::Running);
-        running.map(|c| json!({"name": c.name, "image": "", "resources": {}})).collect::<Vec<_>>()
+        running.map(|c| container(&c.name)).collect::<Vec<_>>()
     };
     let items: Vec<_> = pods
         .list()
@@ -39,13 +41,27 @@ pub fn running(pods: &PodTable) -> ApiResponse {
             let containers = alive(entry);
             let meta = &entry.pod.metadata;
             (!containers.is_empty()).then(|| {
-                json!({
-                    "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-                    "spec": {"containers": containers},
-                    "status": {},
-                })
+                let mut pod = make!(part v1::Pod {
+                    metadata: { name: &meta.name, namespace: &meta.namespace, uid: &meta.uid },
+                    spec: { containers },
+                });
+                pod.edit().status().section();
+                pod
             })
         })
         .collect();
-    answer(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}))
+    list(json!(items))
+}
+
+fn container(name: &str) -> Made<v1::Container> {
+    let mut container = make!(part v1::Container { name, image: "" });
+    container.edit().resources().section();
+    container
+}
+
+fn list(items: Value) -> ApiResponse {
+    let mut list = v1::PodList::made();
+    list.edit().metadata().section();
+    list.edit().items().put(items);
+    answer(&list)
 }

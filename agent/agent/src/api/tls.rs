@@ -1,6 +1,7 @@
 //! TLS of the node API: serving certificate and client CA.
 
 use super::auth::Peer;
+use coracle_cli::causes;
 use coracle_cli::client_cert::{self, ProofOfPossession};
 use rustls::server::ResolvesServerCert;
 use rustls::server::danger::ClientCertVerifier;
@@ -95,7 +96,7 @@ impl Tls {
         match self.clients.as_ref()?.verify_client_cert(certificate, between, UnixTime::now()) {
             Ok(_) => Peer::from_der(certificate),
             Err(error) => {
-                tracing::debug!(%error, "client certificate refused");
+                tracing::debug!(error = %causes::chain(&error), "client certificate refused");
                 None
             }
         }

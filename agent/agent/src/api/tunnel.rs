@@ -1,5 +1,6 @@
 //! Tunnels to an API server that cannot dial the node: a few idle connections are kept open, each serves the node API once.
 
+use coracle_cli::causes;
 use http::Request;
 use http::header::{CONNECTION, UPGRADE};
 use hyper_util::rt::TokioIo;
@@ -48,7 +49,7 @@ async fn keep(api: Arc<NodeApi>, client: kube::Client) {
         match one(&api, &client).await {
             Ok(()) => pause = Duration::from_millis(500),
             Err(error) => {
-                tracing::debug!(%error, "tunnel not opened, will retry");
+                tracing::debug!(error = %causes::chain(&error), "tunnel not opened, will retry");
                 let scattered = pause.mul_f64(rand::rng().random_range(0.5..1.5));
                 tokio::time::sleep(scattered).await;
                 pause = (pause * 2).min(MAX_RETRY_DELAY);

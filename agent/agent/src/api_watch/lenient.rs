@@ -1,5 +1,6 @@
 //! Lenient decoding: one object that cannot be decoded must not fail a whole list or watch.
 
+use coracle_fields::{fields, meta};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicResourceScope;
 use kube::{Api, Resource};
@@ -51,19 +52,17 @@ where
     }
 }
 
-/// What is read of an object that is otherwise unreadable; serde skips the rest without a limit on its depth.
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct Names {
-    metadata: NamesMeta,
-}
+fields! {
+    /// What is read of an object that is otherwise unreadable; the rest is skipped without a limit on its depth.
+    struct Names: meta::PartialObjectMetadata {
+        metadata: NamesMeta,
+    }
 
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NamesMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    resource_version: Option<String>,
+    struct NamesMeta: meta::ObjectMeta {
+        name: Option<String>,
+        namespace: Option<String>,
+        resource_version: Option<String>,
+    }
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {

@@ -2,7 +2,7 @@
 
 use crate::identity::join::{IdentityFiles, JoinParams, check_name, join};
 use crate::node::machine;
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use std::path::PathBuf;
 use std::time::Duration;
 

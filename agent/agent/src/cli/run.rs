@@ -1,6 +1,7 @@
 //! `coracle-agent run`: the node.
 
 use anyhow::Context as _;
+use coracle_cli::causes;
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -332,7 +333,7 @@ impl RunArgs {
             async move {
                 // The previous agent may still hold the socket.
                 while let Err(error) = serve::serve(served.clone(), &socket, std::future::pending()).await {
-                    tracing::warn!(socket = %socket.display(), %error, "CRI socket not served, will retry");
+                    tracing::warn!(socket = %socket.display(), error = %causes::chain(&error), "CRI socket not served, will retry");
                     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
                 }
             }
@@ -455,7 +456,7 @@ fn serve_services(
         async move {
             match proxy {
                 Ok(proxy) => proxy.run().await,
-                Err(error) => tracing::error!(%error, "service proxy not restarted"),
+                Err(error) => tracing::error!(error = %causes::chain(&error), "service proxy not restarted"),
             }
         }
     });

@@ -1,12 +1,12 @@
 //! Namespaces, as policies select them and names are under them.
 
+use coracle_fields::core::v1;
+use coracle_fields::fields;
 use k8s_openapi::ClusterResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 
 use super::reflector::FromWire;
-use super::wire::slim_meta;
+use super::wire::SlimMeta;
 
 /// A namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,11 +15,12 @@ pub struct Namespace {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A Namespace as it is read.
-#[derive(Clone, Debug, Deserialize)]
-pub struct WireNamespace {
-    #[serde(deserialize_with = "slim_meta")]
-    metadata: ObjectMeta,
+fields! {
+    /// A Namespace as it is read.
+    #[derive(Clone, Debug)]
+    pub struct WireNamespace: v1::Namespace {
+        metadata: SlimMeta,
+    }
 }
 
 crate::wire_kind!(WireNamespace, ClusterResourceScope, "", "v1", "Namespace", "namespaces");
@@ -28,6 +29,6 @@ impl FromWire for Namespace {
     type Wire = WireNamespace;
 
     fn from_wire(wire: WireNamespace) -> Option<Self> {
-        Some(Namespace { labels: wire.metadata.labels.unwrap_or_default() })
+        Some(Namespace { labels: wire.metadata.0.labels.unwrap_or_default() })
     }
 }

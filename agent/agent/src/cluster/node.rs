@@ -1,13 +1,13 @@
 //! Nodes, as the network between them needs them.
 
 use coracle_cni::route::Cidr;
+use coracle_fields::core::v1;
+use coracle_fields::fields;
 use k8s_openapi::ClusterResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use std::net::IpAddr;
 
 use super::reflector::FromWire;
-use super::wire::{or_default, slim_meta};
+use super::wire::SlimMeta;
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,41 +20,34 @@ pub struct Node {
     pub zone: Box<str>,
 }
 
-/// A Node as it is read.
-#[derive(Clone, Debug, Deserialize)]
-pub struct WireNode {
-    #[serde(deserialize_with = "slim_meta")]
-    metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: WireStatus,
+fields! {
+    /// A Node as it is read.
+    #[derive(Clone, Debug)]
+    pub struct WireNode: v1::Node {
+        metadata: SlimMeta,
+        spec: WireSpec,
+        status: WireStatus,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireSpec: v1::NodeSpec {
+        pod_cidr: String,
+        pod_cidrs: Vec<String>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireStatus: v1::NodeStatus {
+        addresses: Vec<WireAddress>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireAddress: v1::NodeAddress {
+        type_: String,
+        address: String,
+    }
 }
 
 crate::wire_kind!(WireNode, ClusterResourceScope, "", "v1", "Node", "nodes");
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireSpec {
-    #[serde(rename = "podCIDR")]
-    pod_cidr: String,
-    #[serde(rename = "podCIDRs", deserialize_with = "or_default")]
-    pod_cidrs: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireStatus {
-    #[serde(deserialize_with = "or_default")]
-    addresses: Vec<WireAddress>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireAddress {
-    r#type: String,
-    address: String,
-}
 
 impl FromWire for Node {
     type Wire = WireNode;
@@ -62,8 +55,8 @@ impl FromWire for Node {
     fn from_wire(wire: WireNode) -> Option<Self> {
         let WireNode { metadata, spec, status } = wire;
         let ranges = if spec.pod_cidrs.is_empty() { vec![spec.pod_cidr] } else { spec.pod_cidrs };
-        let labels = metadata.labels.unwrap_or_default();
-        let internal = status.addresses.iter().filter(|address| address.r#type == "InternalIP");
+        let labels = metadata.0.labels.unwrap_or_default();
+        let internal = status.addresses.iter().filter(|address| address.type_ == "InternalIP");
         Some(Node {
             ips: internal.filter_map(|address| address.address.parse().ok()).collect(),
             pod_ranges: ranges.iter().filter_map(|range| range.parse().ok()).collect(),

@@ -1,5 +1,6 @@
 //! A shared cache of all objects of one kind, filled by a watch.
 
+use coracle_cli::causes;
 use futures::StreamExt;
 use kube::runtime::watcher;
 use kube::{Api, Resource};
@@ -113,16 +114,18 @@ impl<T: FromWire> Reflector<T> {
                     let before = *progress.borrow();
                     match (is_forbidden(&error), before) {
                         (true, Listed::NotYet) => {
-                            tracing::error!(resource = %kind, %error, "this node may not read them and does without: \
+                            tracing::error!(resource = %kind, error = %causes::chain(&error), "this node may not read them and does without: \
                                 its group needs the role coracle:node-network");
                             progress.send_replace(Listed::Refused);
                             self.tell_listed();
                         }
                         // Logged already.
                         (true, Listed::Refused) => {
-                            tracing::debug!(resource = %kind, %error, "still forbidden")
+                            tracing::debug!(resource = %kind, error = %causes::chain(&error), "still forbidden")
                         }
-                        _ => tracing::warn!(resource = %kind, %error, "watch failed, will retry"),
+                        _ => {
+                            tracing::warn!(resource = %kind, error = %causes::chain(&error), "watch failed, will retry")
+                        }
                     }
                 }
             }

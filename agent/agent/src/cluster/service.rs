@@ -1,13 +1,14 @@
 //! Services, in a few hundred bytes each.
 
 use coracle_cni::route::Cidr;
+use coracle_fields::core::v1;
+use coracle_fields::{FromField, Text, fields};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use std::net::IpAddr;
 
 use super::reflector::FromWire;
-use super::wire::{or_default, slim_meta};
+use super::wire::SlimMeta;
 
 /// A transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -95,85 +96,71 @@ pub struct Service {
     pub external: Option<Box<External>>,
 }
 
-/// A Service as it is read.
-#[derive(Clone, Debug, Deserialize)]
-pub struct WireService {
-    #[serde(deserialize_with = "slim_meta")]
-    metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: WireStatus,
+impl FromField<Text> for Protocol {}
+
+fields! {
+    /// A Service as it is read.
+    #[derive(Clone, Debug)]
+    pub struct WireService: v1::Service {
+        metadata: SlimMeta,
+        spec: WireSpec,
+        status: WireStatus,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireSpec: v1::ServiceSpec {
+        type_: String,
+        cluster_ip: String,
+        cluster_ips: Vec<String>,
+        external_name: String,
+        ports: Vec<WirePort>,
+        session_affinity: String,
+        session_affinity_config: Option<WireAffinity>,
+        internal_traffic_policy: String,
+        external_traffic_policy: String,
+        traffic_distribution: Option<Box<str>>,
+        publish_not_ready_addresses: bool,
+        external_ips: Vec<String>,
+        load_balancer_source_ranges: Vec<String>,
+        health_check_node_port: u16,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WirePort: v1::ServicePort {
+        name: Box<str>,
+        protocol: Protocol,
+        port: u16,
+        node_port: u16,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireAffinity: v1::SessionAffinityConfig {
+        client_ip: Option<WireClient>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireClient: v1::ClientIPConfig {
+        timeout_seconds: Option<u32>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireStatus: v1::ServiceStatus {
+        load_balancer: WireBalancer,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireBalancer: v1::LoadBalancerStatus {
+        ingress: Vec<WireIngress>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireIngress: v1::LoadBalancerIngress {
+        ip: String,
+        ip_mode: Option<String>,
+    }
 }
 
 crate::wire_kind!(WireService, NamespaceResourceScope, "", "v1", "Service", "services");
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec {
-    r#type: String,
-    #[serde(rename = "clusterIP")]
-    cluster_ip: String,
-    #[serde(rename = "clusterIPs", deserialize_with = "or_default")]
-    cluster_ips: Vec<String>,
-    external_name: String,
-    #[serde(deserialize_with = "or_default")]
-    ports: Vec<WirePort>,
-    session_affinity: String,
-    session_affinity_config: Option<WireAffinity>,
-    internal_traffic_policy: String,
-    external_traffic_policy: String,
-    traffic_distribution: Option<Box<str>>,
-    publish_not_ready_addresses: bool,
-    #[serde(rename = "externalIPs", deserialize_with = "or_default")]
-    external_ips: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    load_balancer_source_ranges: Vec<String>,
-    health_check_node_port: u16,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WirePort {
-    name: Box<str>,
-    protocol: Protocol,
-    port: u16,
-    node_port: u16,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireAffinity {
-    #[serde(rename = "clientIP")]
-    client_ip: Option<WireClient>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireClient {
-    timeout_seconds: Option<u32>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    #[serde(deserialize_with = "or_default")]
-    load_balancer: WireBalancer,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireBalancer {
-    #[serde(deserialize_with = "or_default")]
-    ingress: Vec<WireIngress>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireIngress {
-    ip: String,
-    ip_mode: Option<String>,
-}
 
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// How long a client stays with its endpoint when nothing else is said.
@@ -188,8 +175,8 @@ impl FromWire for Service {
             true => parse([&spec.cluster_ip]),
             false => parse(&spec.cluster_ips),
         };
-        let balanced = spec.r#type == "LoadBalancer";
-        let outside = balanced || spec.r#type == "NodePort";
+        let balanced = spec.type_ == "LoadBalancer";
+        let outside = balanced || spec.type_ == "NodePort";
         let ingress = status.load_balancer.ingress.iter();
         let ingress = ingress.filter(|i| balanced && i.ip_mode.as_deref() != Some("Proxy")).map(|i| &i.ip);
         let external = External {
@@ -210,13 +197,13 @@ impl FromWire for Service {
         Some(Service {
             ips,
             headless: spec.cluster_ip == "None",
-            external_name: (spec.r#type == "ExternalName").then(|| spec.external_name.into()),
+            external_name: (spec.type_ == "ExternalName").then(|| spec.external_name.into()),
             ports: ports.collect(),
             affinity: (spec.session_affinity == "ClientIP").then(|| timeout.unwrap_or(AFFINITY)),
             internal_local: spec.internal_traffic_policy == "Local",
             distribution: spec.traffic_distribution,
             not_ready: spec.publish_not_ready_addresses,
-            foreign: metadata.labels.is_some_and(|labels| labels.contains_key(PROXY_NAME)),
+            foreign: metadata.0.labels.is_some_and(|labels| labels.contains_key(PROXY_NAME)),
             external: reached.then(|| Box::new(external)),
         })
     }

@@ -1,15 +1,15 @@
 //! Endpoints of services.
 
+use coracle_fields::discovery::v1;
+use coracle_fields::fields;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::name::Name;
 use super::reflector::FromWire;
 use super::service::Protocol;
-use super::wire::{or_default, slim_meta};
+use super::wire::SlimMeta;
 
 const SERVICE: &str = "kubernetes.io/service-name";
 
@@ -56,16 +56,53 @@ pub struct Slice {
     pub endpoints: Box<[Endpoint]>,
 }
 
-/// An EndpointSlice as it is read.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WireSlice {
-    #[serde(deserialize_with = "slim_meta")]
-    metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    ports: Vec<WirePort>,
-    #[serde(default, deserialize_with = "or_default")]
-    endpoints: Vec<WireEndpoint>,
+fields! {
+    /// An EndpointSlice as it is read.
+    #[derive(Clone, Debug)]
+    pub struct WireSlice: v1::EndpointSlice {
+        metadata: SlimMeta,
+        ports: Vec<WirePort>,
+        endpoints: Vec<WireEndpoint>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WirePort: v1::EndpointPort {
+        name: Box<str>,
+        protocol: Protocol,
+        port: Option<u16>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireEndpoint: v1::Endpoint {
+        addresses: Vec<String>,
+        conditions: WireConditions,
+        node_name: Option<Arc<str>>,
+        hostname: Option<Box<str>>,
+        hints: WireHints,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireConditions: v1::EndpointConditions {
+        ready: Option<bool>,
+        serving: Option<bool>,
+        terminating: Option<bool>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireHints: v1::EndpointHints {
+        for_zones: Vec<WireZone>,
+        for_nodes: Vec<WireNode>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireZone: v1::ForZone {
+        name: Box<str>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireNode: v1::ForNode {
+        name: Box<str>,
+    }
 }
 
 crate::wire_kind!(
@@ -77,63 +114,16 @@ crate::wire_kind!(
     "endpointslices"
 );
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WirePort {
-    #[serde(deserialize_with = "or_default")]
-    name: Box<str>,
-    #[serde(deserialize_with = "or_default")]
-    protocol: Protocol,
-    port: Option<u16>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireEndpoint {
-    #[serde(deserialize_with = "or_default")]
-    addresses: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    conditions: WireConditions,
-    node_name: Option<Arc<str>>,
-    hostname: Option<Box<str>>,
-    #[serde(deserialize_with = "or_default")]
-    hints: WireHints,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireConditions {
-    ready: Option<bool>,
-    serving: Option<bool>,
-    terminating: Option<bool>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireHints {
-    #[serde(deserialize_with = "or_default")]
-    for_zones: Vec<WireHint>,
-    #[serde(deserialize_with = "or_default")]
-    for_nodes: Vec<WireHint>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireHint {
-    name: Box<str>,
-}
-
 impl FromWire for Slice {
     type Wire = WireSlice;
 
     fn from_wire(wire: WireSlice) -> Option<Self> {
-        let service = wire.metadata.labels.as_ref()?.get(SERVICE)?.as_str().into();
+        let service = wire.metadata.0.labels.as_ref()?.get(SERVICE)?.as_str().into();
         let ports = wire.ports.into_iter().filter_map(|port| {
             Some(SlicePort { name: port.name, protocol: port.protocol, port: port.port? })
         });
         let endpoints = wire.endpoints.into_iter().filter_map(|endpoint| {
             let conditions = endpoint.conditions;
-            let names = |hints: Vec<WireHint>| hints.into_iter().map(|hint| hint.name).collect();
             let ready = conditions.ready.unwrap_or(true);
             Some(Endpoint {
                 // More than one address was never given a meaning.
@@ -143,8 +133,8 @@ impl FromWire for Slice {
                 terminating: conditions.terminating.unwrap_or(false),
                 node: endpoint.node_name,
                 hostname: endpoint.hostname,
-                zones: names(endpoint.hints.for_zones),
-                nodes: names(endpoint.hints.for_nodes),
+                zones: endpoint.hints.for_zones.into_iter().map(|zone| zone.name).collect(),
+                nodes: endpoint.hints.for_nodes.into_iter().map(|node| node.name).collect(),
             })
         });
         Some(Slice { service, ports: ports.collect(), endpoints: endpoints.collect() })

@@ -1,32 +1,34 @@
 //! Decodes only the fields that are kept; everything else is skipped by the parser.
 
+use coracle_fields::{FromField, fields, meta};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
 use super::name::Name;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimMeta {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-    labels: Option<BTreeMap<String, String>>,
+fields! {
+    struct SlimFields: meta::ObjectMeta {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        labels: Option<BTreeMap<String, String>>,
+    }
 }
 
-/// Reads name, uid, version and labels; leaves annotations, owners and managed fields.
-pub fn slim_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let SlimMeta { name, namespace, uid, resource_version, labels } = SlimMeta::deserialize(deserializer)?;
-    Ok(ObjectMeta { name, namespace, uid, resource_version, labels, ..ObjectMeta::default() })
-}
+/// Metadata of which name, uid, version and labels are read; annotations, owners and managed fields are not.
+#[derive(Clone, Debug, Default)]
+pub struct SlimMeta(pub ObjectMeta);
 
-/// Reads null as the default.
-pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+impl FromField<meta::ObjectMeta> for SlimMeta {}
+
+impl<'de> Deserialize<'de> for SlimMeta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let SlimFields { name, namespace, uid, resource_version, labels } =
+            SlimFields::deserialize(deserializer)?;
+        Ok(Self(ObjectMeta { name, namespace, uid, resource_version, labels, ..ObjectMeta::default() }))
+    }
 }
 
 /// The name in an object's metadata.
@@ -34,7 +36,7 @@ pub fn name_of(meta: &ObjectMeta) -> Name {
     Name::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Makes a struct with a `metadata` field a kind of the API.
+/// Makes a struct with a `metadata` field of type `SlimMeta` a kind of the API.
 #[macro_export]
 macro_rules! wire_kind {
     ($wire:ty, $scope:ty, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
@@ -54,10 +56,10 @@ macro_rules! wire_kind {
                 $plural.into()
             }
             fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &self.metadata
+                &self.metadata.0
             }
             fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &mut self.metadata
+                &mut self.metadata.0
             }
         }
     };

@@ -1,5 +1,6 @@
 //! Finds the cluster DNS addresses if they are not configured.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use kube::api::Api;
 use std::path::Path;
@@ -24,7 +25,7 @@ pub async fn addresses(client: &kube::Client, kept: &Path, alone: bool) -> Vec<S
                 save(kept, &found);
                 return found;
             }
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => causes::chain(&error),
             Err(late) => late.to_string(),
         };
         match std::fs::read_to_string(kept) {
@@ -46,7 +47,7 @@ pub fn save(kept: &Path, addresses: &[String]) {
         return;
     }
     if let Err(error) = std::fs::write(kept, text) {
-        tracing::warn!(path = %kept.display(), %error, "cluster DNS addresses not saved");
+        tracing::warn!(path = %kept.display(), error = %causes::chain(&error), "cluster DNS addresses not saved");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sockets of the cluster's DNS: datagrams and streams on every server address, in bounded numbers.
 
+use coracle_cli::causes;
 use coracle_cni::route::{Cidr, Route};
 use hickory_proto::op::Message;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, sockopt};
@@ -74,7 +75,9 @@ impl Dns {
                         () = self.clone().serve_streams(listener) => {}
                     }
                 }
-                Err(error) => tracing::warn!(%address, %error, "cluster DNS address not bound, will retry"),
+                Err(error) => {
+                    tracing::warn!(%address, error = %causes::chain(&error), "cluster DNS address not bound, will retry")
+                }
             }
             tokio::time::sleep(RETRY).await;
         }
@@ -86,7 +89,7 @@ impl Dns {
         let mut buffer = [0; 4096];
         loop {
             if let Err(error) = socket.readable().await {
-                tracing::warn!(%error, "DNS socket failed");
+                tracing::warn!(error = %causes::chain(&error), "DNS socket failed");
                 return;
             }
             for _ in 0..BURST {

@@ -1,5 +1,6 @@
 //! Upstream resolver: concurrent queries for one name are merged, responses are cached, concurrency is limited.
 
+use coracle_cli::causes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use hickory_proto::op::{Edns, Message, OpCode, Query, ResponseCode};
@@ -93,7 +94,7 @@ impl Upstream {
                 Ok(Ok(reply)) if is_failure(&reply) => last = reply,
                 Ok(Ok(reply)) => return reply,
                 Ok(Err(error)) => {
-                    tracing::debug!(%server, %error, name = %key.name, "upstream DNS query failed");
+                    tracing::debug!(%server, error = %causes::chain(&error), name = %key.name, "upstream DNS query failed");
                     self.failed.lock().insert(server, Instant::now());
                 }
                 Err(_) => {

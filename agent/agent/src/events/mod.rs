@@ -5,11 +5,14 @@ mod draft;
 // Aggregation and rate limit of similar events.
 mod correlate;
 
+use coracle_cli::causes;
+use coracle_fields::core::v1;
+use coracle_fields::make;
+use coracle_proto::time::format_time;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::json;
 use tokio::sync::mpsc;
 
 use self::correlate::{Correlator, Observed};
@@ -120,13 +123,17 @@ async fn send(seen: &mut Correlator, client: &kube::Client, node: &str, draft: D
     let namespace = draft.about.namespace.clone().unwrap_or_else(|| "default".into());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
     if let Some(name) = &observed.stored {
-        let patch = json!({"count": observed.count, "lastTimestamp": Time(draft.at), "message": cut(&observed.message)});
+        let patch = make!(part v1::Event {
+            count: observed.count,
+            last_timestamp: format_time(draft.at),
+            message: cut(&observed.message),
+        });
         match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
             Ok(_) => return,
             // The Event object expired.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
-                tracing::debug!(%error, "event not counted");
+                tracing::debug!(error = %causes::chain(&error), "event not counted");
                 return;
             }
         }
@@ -135,7 +142,9 @@ async fn send(seen: &mut Correlator, client: &kube::Client, node: &str, draft: D
     let name = event.metadata.name.clone().unwrap_or_default();
     match api.create(&PostParams::default(), &event).await {
         Ok(_) => seen.stored(&observed.key, name),
-        Err(error) => tracing::debug!(%error, reason = draft.reason, "event not recorded"),
+        Err(error) => {
+            tracing::debug!(error = %causes::chain(&error), reason = draft.reason, "event not recorded")
+        }
     }
 }
 

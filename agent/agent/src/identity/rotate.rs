@@ -3,7 +3,7 @@
 use super::client::Identity;
 use super::files::{renewal, validity, write_private};
 use super::{IdentityError, request};
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use rand::RngExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +39,7 @@ pub async fn run(identity: Arc<Identity>) {
         match renew(&identity, &path, node).await {
             Ok(()) => tracing::info!(node, "client certificate renewed"),
             Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(node, error, "client certificate not renewed, will retry");
+                tracing::warn!(node, error = %chain(&error), "client certificate not renewed, will retry");
                 tokio::time::sleep(RETRY.min(short)).await;
             }
         }

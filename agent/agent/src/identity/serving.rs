@@ -4,7 +4,7 @@
 use super::files::{renewal, validity, write_private};
 use super::{IdentityError, request};
 use arc_swap::ArcSwap;
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use coracle_proto::node_identity::inner_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -79,7 +79,7 @@ impl Serving {
             }
             if let Err(error) = self.renew(&client).await {
                 tracing::warn!(
-                    error = chain(&error),
+                    error = %chain(&error),
                     "serving certificate not signed by the cluster, will retry"
                 );
                 tokio::time::sleep(pause).await;

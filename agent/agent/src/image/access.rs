@@ -1,6 +1,6 @@
 //! Access to images on the node: for pods whose credentials have pulled them, or for all.
 
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use coracle_proto::cri;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -62,8 +62,7 @@ impl Images {
         match self.records.add(&present.spec.image, &repository_of(image), by) {
             Ok(()) => self.records.end(name),
             Err(error) => {
-                let error = chain(&error);
-                tracing::error!(image, %error, "image pull not recorded, pods have to pull the image again");
+                tracing::error!(image, error = %chain(&error), "image pull not recorded, pods have to pull the image again");
             }
         }
         Ok(present)

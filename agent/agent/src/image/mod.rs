@@ -7,7 +7,7 @@ mod pull_error;
 // Access of pods to images on the node.
 mod access;
 
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use coracle_proto::cri;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};

@@ -7,6 +7,7 @@
 //!
 //! An image with neither was not pulled by a pod. An unreadable record admits no pod.
 
+use coracle_cli::causes;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -185,7 +186,7 @@ impl PullRecords {
             match self.keep_from_everyone(images, &name) {
                 Ok(()) => remove(&path),
                 Err(error) => {
-                    tracing::warn!(image = %name, %error, "stale image pull not resolved, will retry")
+                    tracing::warn!(image = %name, error = %causes::chain(&error), "stale image pull not resolved, will retry")
                 }
             }
         }
@@ -282,7 +283,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
 fn remove(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(path = %path.display(), %error, "record of an image pull not removed");
+            tracing::warn!(path = %path.display(), error = %causes::chain(&error), "record of an image pull not removed");
         }
         _ => {}
     }

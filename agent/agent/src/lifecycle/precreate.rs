@@ -3,6 +3,7 @@
 //! Only for containers that need neither the pod's addresses nor an image pull. Errors here are ignored: the container
 //! is then created the usual way, which reports them.
 
+use coracle_cli::causes;
 use std::time::Duration;
 
 use coracle_proto::cri;
@@ -66,7 +67,7 @@ impl Job {
         let ready = self.is_ready_for(sandbox, outcome).await;
         if !ready || self.cancel.is_cancelled() {
             if let Err(error) = self.executor.runtime.remove_container(id).await {
-                tracing::warn!(uid = spec::uid(&pod), id, %error, "container not removed, will be removed with its sandbox");
+                tracing::warn!(uid = spec::uid(&pod), id, error = %causes::chain(&error), "container not removed, will be removed with its sandbox");
             }
             return;
         }

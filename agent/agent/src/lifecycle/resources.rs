@@ -1,5 +1,6 @@
 //! Resources of the node that pods are given: cgroups, cpus and ranges of user ids.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ impl NodeResources {
         let cpus = config.static_cpus.then(|| Cpus::open(&config.root_dir, reserved));
         let users = Users::load(&config);
         let cgroups = Hierarchy::open(&config.cgroup_root)
-            .inspect_err(|error| tracing::warn!(%error, "cgroup hierarchy not available, pods run without cgroups of their own"))
+            .inspect_err(|error| tracing::warn!(error = %causes::chain(error), "cgroup hierarchy not available, pods run without cgroups of their own"))
             .ok();
         NodeResources { config, facts, pods, cgroups, cpus, users }
     }

@@ -1,5 +1,6 @@
 //! Stops one container: preStop hook, stop signal, grace period, kill.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::Pod;
 use std::time::{Duration, Instant};
 
@@ -51,13 +52,13 @@ pub async fn stop(
             Err(_) => Some(HookError::GracePeriod),
         };
         if let Some(error) = failed {
-            tracing::info!(uid = spec::uid(pod), container = kill.name, %error, "preStop hook failed");
+            tracing::info!(uid = spec::uid(pod), container = kill.name, error = %causes::chain(&error), "preStop hook failed");
             events.container(pod, &kill.name, Kind::Warning, "FailedPreStopHook", "PreStopHook failed");
         }
     }
     let left = grace.saturating_sub(began.elapsed()).max(MIN_GRACE.min(grace));
     if let Err(error) = runtime.stop_container(&kill.id, left).await {
-        tracing::warn!(uid = spec::uid(pod), container = kill.name, id = kill.id, %error, "container not stopped, will retry");
+        tracing::warn!(uid = spec::uid(pod), container = kill.name, id = kill.id, error = %causes::chain(&error), "container not stopped, will retry");
         let text = format!("error killing pod: failed to \"KillContainer\" for {:?}: {error}", kill.name);
         events.pod(pod, Kind::Warning, "FailedKillPod", text);
         // Delays the retry if the runtime fails immediately.

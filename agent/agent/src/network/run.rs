@@ -1,5 +1,6 @@
 //! The task that watches Nodes and applies the plan.
 
+use coracle_cli::causes;
 use coracle_cni::nft::Nft;
 use coracle_cni::route::{Cidr, Route};
 use std::collections::BTreeSet;
@@ -29,7 +30,9 @@ pub async fn follow(nodes: Reflector<Node>, config: NodeConfig) {
     let mut tables = loop {
         match Tables::open() {
             Ok(tables) => break tables,
-            Err(error) => tracing::warn!(%error, "node network not updated, will retry"),
+            Err(error) => {
+                tracing::warn!(error = %causes::chain(&error), "node network not updated, will retry")
+            }
         }
         tokio::time::sleep(RETRY).await;
     };
@@ -38,7 +41,7 @@ pub async fn follow(nodes: Reflector<Node>, config: NodeConfig) {
         let pause = match synced {
             Ok(()) => RESYNC,
             Err(error) => {
-                tracing::warn!(%error, "node network not updated, will retry");
+                tracing::warn!(error = %causes::chain(&error), "node network not updated, will retry");
                 RETRY
             }
         };

@@ -1,5 +1,6 @@
 //! Evicts pods when memory, disk, inodes or pids run short.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -231,7 +232,9 @@ async fn free_images(parts: &EvictionParts) -> bool {
         let spec = cri::ImageSpec { image: image.id.clone(), ..cri::ImageSpec::default() };
         match parts.runtime.remove_image(spec).await {
             Ok(()) => removed = true,
-            Err(error) => tracing::warn!(image = image.id, %error, "unused image not removed"),
+            Err(error) => {
+                tracing::warn!(image = image.id, error = %causes::chain(&error), "unused image not removed")
+            }
         }
     }
     removed

@@ -14,9 +14,13 @@ const LIFE_SECONDS: i32 = 40;
 /// Renews the lease, or makes it.
 pub async fn renew(client: &kube::Client, node: &str, node_uid: Option<&str>) -> Result<(), kube::Error> {
     let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-    let now = MicroTime(Timestamp::now());
-    let patch =
-        json!({"spec": {"holderIdentity": node, "leaseDurationSeconds": LIFE_SECONDS, "renewTime": now}});
+    let spec = LeaseSpec {
+        holder_identity: Some(node.into()),
+        lease_duration_seconds: Some(LIFE_SECONDS),
+        renew_time: Some(MicroTime(Timestamp::now())),
+        ..LeaseSpec::default()
+    };
+    let patch = json!({"spec": spec});
     match api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await {
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         other => return other.map(|_| ()),
@@ -35,12 +39,7 @@ pub async fn renew(client: &kube::Client, node: &str, node_uid: Option<&str>) ->
             owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
-        spec: Some(LeaseSpec {
-            holder_identity: Some(node.into()),
-            lease_duration_seconds: Some(LIFE_SECONDS),
-            renew_time: Some(now),
-            ..LeaseSpec::default()
-        }),
+        spec: Some(spec),
     };
     api.create(&PostParams::default(), &lease).await.map(|_| ())
 }

@@ -3,6 +3,7 @@
 //! A pod that collects logs may write into their directories: links there are not followed.
 #![deny(clippy::disallowed_methods)]
 
+use coracle_cli::causes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
@@ -45,7 +46,7 @@ pub async fn run(pods: PodTable, runtime: Arc<dyn Runtime>, limits: LogLimits) {
                 if size(log).is_some_and(|size| size > limits.size)
                     && let Err(error) = rotate(&*runtime, &container.id, log, limits).await
                 {
-                    tracing::warn!(container = container.id, log = %log.display(), %error, "log not rotated, will retry");
+                    tracing::warn!(container = container.id, log = %log.display(), error = %causes::chain(&error), "log not rotated, will retry");
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! The Node object as this node registers it.
 
+use coracle_fields::make;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_proto::local_path::DIRECTORIES;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -77,7 +79,7 @@ pub async fn register(api: &Api<Node>, config: &NodeConfig, hostname: &str) -> R
     if has(&existing.metadata.labels, &labels) && has(&existing.metadata.annotations, &annotations) {
         return Ok(existing);
     }
-    let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
+    let patch = make!(part PartialObjectMetadata { metadata: { labels, annotations } });
     api.patch(&config.name, &PatchParams::default(), &Patch::Merge(patch)).await
 }
 

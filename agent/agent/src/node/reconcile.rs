@@ -1,6 +1,9 @@
 //! Registers the node, renews its Lease and reports its status.
 
+use coracle_cli::causes;
 use coracle_cli::ready::Ready;
+use coracle_fields::Made;
+use coracle_fields::core::v1;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
@@ -126,7 +129,7 @@ impl NodeReconciler {
             tokio::select! {
                 change = changes.next() => match change {
                     Some(Ok(node)) => self.changed(node).await,
-                    Some(Err(error)) => tracing::warn!(node = name, %error, "Node watch failed, will retry"),
+                    Some(Err(error)) => tracing::warn!(node = name, error = %causes::chain(&error), "Node watch failed, will retry"),
                     None => return,
                 },
                 _ = beat.tick() => self.send_heartbeat().await,
@@ -151,7 +154,7 @@ impl NodeReconciler {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.parts.config.name, %error, "node not registered, will retry");
+                    tracing::warn!(node = self.parts.config.name, error = %causes::chain(&error), "node not registered, will retry");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -240,12 +243,12 @@ impl NodeReconciler {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::error!(dir = %dir.display(), %error, "network configuration not written")
+                    tracing::error!(dir = %dir.display(), error = %causes::chain(&error), "network configuration not written")
                 }
             }
         }
         if let Err(error) = self.parts.runtime.update_runtime_config(&cidrs.join(",")).await {
-            tracing::debug!(%error, "runtime rejected the pod CIDRs");
+            tracing::debug!(error = %causes::chain(&error), "runtime rejected the pod CIDRs");
         }
     }
 
@@ -254,7 +257,7 @@ impl NodeReconciler {
         let name = self.parts.config.name.clone();
         let renewed = answer(lease::renew(&self.parts.client, &name, uid)).await;
         if let Err(error) = renewed {
-            tracing::warn!(node = name, %error, "lease not renewed, will retry");
+            tracing::warn!(node = name, error = %causes::chain(&error), "lease not renewed, will retry");
             self.unheard = true;
             return;
         }
@@ -267,7 +270,9 @@ impl NodeReconciler {
                 self.unheard = false;
                 self.changed(node).await;
             }
-            Err(error) => tracing::warn!(node = name, %error, "node not read, will retry"),
+            Err(error) => {
+                tracing::warn!(node = name, error = %causes::chain(&error), "node not read, will retry")
+            }
         }
     }
 
@@ -304,8 +309,8 @@ impl NodeReconciler {
             self.ready = ready;
             return;
         }
-        let mut patch = json!({"status": new});
-        if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+        let mut patch = Made::<v1::Node>::new(json!({"status": new}));
+        if let Some(addresses) = patch.edit().status().addresses().list_mut() {
             // The key of this list is the type, which a node of two families has twice: no merging by it.
             addresses.push(json!({"$patch": "replace"}));
         }
@@ -337,11 +342,11 @@ impl NodeReconciler {
                 if let Err(error) =
                     object::register(&self.api, &self.parts.config, &self.machine.hostname).await
                 {
-                    tracing::warn!(%error, "node not registered, will retry");
+                    tracing::warn!(error = %causes::chain(&error), "node not registered, will retry");
                 }
             }
             Err(error) => {
-                tracing::warn!(node = self.parts.config.name, %error, "node status not reported, will retry")
+                tracing::warn!(node = self.parts.config.name, error = %causes::chain(&error), "node status not reported, will retry")
             }
         }
     }

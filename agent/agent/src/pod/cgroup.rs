@@ -1,6 +1,6 @@
 //! The pod's cgroup with its resource limits: created before the sandbox, removed after it.
 
-use coracle_proto::causes::chain;
+use coracle_cli::causes::chain;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{resources, spec};

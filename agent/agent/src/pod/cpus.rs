@@ -1,6 +1,7 @@
 //! CPU manager (`--cpu-manager-policy static`): exclusive cpus for Guaranteed pods with integer requests; other pods
 //! share the rest. Assignments are stored in `cpu_manager_state`.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -115,7 +116,7 @@ impl Cpus {
         let mut given = self.given.lock();
         let changed = given.remove(uid).is_some();
         if changed && let Err(error) = self.write(&given) {
-            tracing::warn!(uid, %error, "released cpus not removed from the state file");
+            tracing::warn!(uid, error = %causes::chain(&error), "released cpus not removed from the state file");
         }
         changed
     }

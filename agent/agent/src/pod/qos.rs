@@ -1,6 +1,7 @@
 //! cgroups of QoS classes: cpu weights by the requests of their pods, minimum weight for BestEffort. Without it a class
 //! of a hundred pods would have the weight of a class of one.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub fn write_weights(hierarchy: &Hierarchy, parent: &str, pods: &[Arc<Pod>]) {
         }
         let files = Files::from([("cpu.weight".to_owned(), weight.to_string())]);
         if let Err(error) = cgroup.apply(files, hierarchy.controllers()) {
-            tracing::warn!(class, %error, "cpu weight of QoS class not set");
+            tracing::warn!(class, error = %causes::chain(&error), "cpu weight of QoS class not set");
         }
     }
 }

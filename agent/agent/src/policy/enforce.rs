@@ -1,6 +1,7 @@
 //! Enforces network policies: compiles them on every change of policies or pods and applies the difference in one
 //! transaction.
 
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -176,7 +177,7 @@ impl Inner {
         let mut watches: Option<Watches> = None;
         let mut enforced = Enforced::default();
         let mut monitor = NftMonitor::open(TABLE)
-            .inspect_err(|error| tracing::warn!(%error, "nftables notifications are not available: removed policy rules are not restored"))
+            .inspect_err(|error| tracing::warn!(error = %causes::chain(error), "nftables notifications are not available: removed policy rules are not restored"))
             .ok();
         let mut failures: u32 = 0;
         loop {
@@ -188,7 +189,7 @@ impl Inner {
                 watches = None;
                 enforced = Enforced { kernel: enforced.kernel, ..Enforced::default() };
                 if let Err(error) = enforced.kernel.clear().await {
-                    tracing::warn!(%error, "policy rules not removed, will retry");
+                    tracing::warn!(error = %causes::chain(&error), "policy rules not removed, will retry");
                 }
                 self.reached.send_replace((goal, PolicyError::Waiting));
             } else {
@@ -204,7 +205,7 @@ impl Inner {
                         Err(error) => {
                             let pause = RETRY.0.saturating_mul(1 << failures.min(10)).min(RETRY.1);
                             failures = failures.saturating_add(1);
-                            tracing::warn!(%error, ?pause, "policy rules not changed, will retry");
+                            tracing::warn!(error = %causes::chain(&error), ?pause, "policy rules not changed, will retry");
                             let error = PolicyError::Kernel(Arc::new(error));
                             self.reached.send_modify(|reached| reached.1 = error);
                             tokio::time::sleep(pause).await;
@@ -249,7 +250,7 @@ impl Inner {
                     search.answer(Ok(()))?;
                 }
                 Err(error) if error.is_refusal() => {
-                    tracing::debug!(%error, without = refused.len(), "policy rules refused");
+                    tracing::debug!(error = %causes::chain(&error), without = refused.len(), "policy rules refused");
                     search.answer(Err(error))?;
                 }
                 Err(error) => return Err(error),
@@ -272,7 +273,7 @@ impl Inner {
 
     fn watch(&self) -> Watches {
         if let Err(error) = br_netfilter::ensure_filtered() {
-            tracing::warn!(%error, "policies between pods of this node are not enforced: br_netfilter is needed");
+            tracing::warn!(error = %causes::chain(&error), "policies between pods of this node are not enforced: br_netfilter is needed");
         }
         let (pods, follow_pods) = Reflector::follow(self.client.clone(), &self.supervisor);
         let task = self.supervisor.spawn("watch pods of other nodes", follow_pods).abort_handle();

@@ -1,5 +1,6 @@
 //! Events about policies that are not enforced as written.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -30,7 +31,7 @@ pub(super) fn too_large(events: &Recorder, policy: &Name) {
 
 /// The kernel refuses the rules of a policy.
 pub(super) fn refused(events: &Recorder, node: &str, policy: &Name, error: &KernelError) {
-    tracing::warn!(%policy, %error, "kernel rejected the rules of a network policy, which allows nothing");
+    tracing::warn!(%policy, error = %causes::chain(error), "kernel rejected the rules of a network policy, which allows nothing");
     let message = format!(
         "The kernel of node {node} refuses the rules of the policy ({error}): the pods that it selects there are isolated, \
         but nothing that it allows is let through. The node tries again."

@@ -1,5 +1,6 @@
 //! Applies rules to nftables on a blocking thread.
 
+use coracle_cli::causes;
 use coracle_cni::netlink::Error as NetlinkError;
 use coracle_cni::nft::{Batch, Nft};
 
@@ -63,7 +64,7 @@ impl Kernel {
                 }
                 // Another program may have changed the table: only a rejected rebuild is the fault of the rules.
                 Err(error) => {
-                    tracing::debug!(%error, "change of the policy rules refused, making all of them")
+                    tracing::debug!(error = %causes::chain(&error), "change of the policy rules refused, making all of them")
                 }
             }
         }

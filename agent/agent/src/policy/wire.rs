@@ -1,22 +1,64 @@
 //! Policies and pods as they are read from the API.
 
 use coracle_cni::route::Cidr;
+use coracle_fields::core::v1 as core_v1;
+use coracle_fields::fields;
+use coracle_fields::networking::v1;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::model::{NamedPort, Peer, Pod, Policy, PortMatch, PortRule, Rule, Selector};
-use crate::cluster::wire::{or_default, slim_meta};
+use crate::cluster::wire::SlimMeta;
 use crate::cluster::{FromWire, Protocol};
 
-/// A NetworkPolicy as it is read.
-#[derive(Clone, Debug, Deserialize)]
-pub struct WirePolicy {
-    #[serde(deserialize_with = "slim_meta")]
-    metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
+fields! {
+    /// A NetworkPolicy as it is read.
+    #[derive(Clone, Debug)]
+    pub struct WirePolicy: v1::NetworkPolicy {
+        metadata: SlimMeta,
+        spec: WireSpec,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireSpec: v1::NetworkPolicySpec {
+        /// Null reads as "cannot be read".
+        pod_selector: Value,
+        policy_types: Vec<String>,
+        ingress: Vec<WireIngress>,
+        egress: Vec<WireEgress>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireIngress: v1::NetworkPolicyIngressRule {
+        from: Vec<WirePeer>,
+        ports: Vec<WirePort>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireEgress: v1::NetworkPolicyEgressRule {
+        to: Vec<WirePeer>,
+        ports: Vec<WirePort>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WirePeer: v1::NetworkPolicyPeer {
+        pod_selector: Option<Value>,
+        namespace_selector: Option<Value>,
+        ip_block: Option<WireBlock>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireBlock: v1::IPBlock {
+        cidr: String,
+        except: Vec<String>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WirePort: v1::NetworkPolicyPort {
+        protocol: Protocol,
+        port: Option<Value>,
+        end_port: Option<u16>,
+    }
 }
 
 crate::wire_kind!(
@@ -27,53 +69,6 @@ crate::wire_kind!(
     "NetworkPolicy",
     "networkpolicies"
 );
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec {
-    /// Null reads as "cannot be read".
-    pod_selector: Value,
-    #[serde(deserialize_with = "or_default")]
-    policy_types: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    ingress: Vec<WireRule>,
-    #[serde(deserialize_with = "or_default")]
-    egress: Vec<WireRule>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireRule {
-    #[serde(alias = "to", deserialize_with = "or_default")]
-    from: Vec<WirePeer>,
-    #[serde(deserialize_with = "or_default")]
-    ports: Vec<WirePort>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WirePeer {
-    pod_selector: Option<Value>,
-    namespace_selector: Option<Value>,
-    ip_block: Option<WireBlock>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireBlock {
-    cidr: String,
-    #[serde(deserialize_with = "or_default")]
-    except: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WirePort {
-    #[serde(deserialize_with = "or_default")]
-    protocol: Protocol,
-    port: Option<Value>,
-    end_port: Option<u16>,
-}
 
 impl FromWire for Policy {
     type Wire = WirePolicy;
@@ -86,21 +81,22 @@ impl FromWire for Policy {
             false => spec.policy_types.iter().any(|of| of == kind),
         };
         let (comes, goes) = (about("Ingress", true), about("Egress", !spec.egress.is_empty()));
-        let rules = |rules: Vec<WireRule>| rules.into_iter().filter_map(rule).collect();
+        let ingress = spec.ingress.into_iter().filter_map(|of| rule(of.from, of.ports));
+        let egress = spec.egress.into_iter().filter_map(|of| rule(of.to, of.ports));
         Some(Policy {
             // A selector that cannot be read selects everything: rather too little traffic than too much.
             pods: Selector::new(&spec.pod_selector).unwrap_or_else(Selector::everything),
-            ingress: comes.then(|| rules(spec.ingress)),
-            egress: goes.then(|| rules(spec.egress)),
+            ingress: comes.then(|| ingress.collect()),
+            egress: goes.then(|| egress.collect()),
         })
     }
 }
 
 /// A rule; `None` when it has peers or ports and none of them can be read: it must not come to mean everybody.
-fn rule(wire: WireRule) -> Option<Rule> {
-    let (all_peers, all_ports) = (wire.from.is_empty(), wire.ports.is_empty());
-    let peers: Box<[Peer]> = wire.from.into_iter().filter_map(peer).collect();
-    let ports: Box<[PortRule]> = wire.ports.into_iter().filter_map(port).collect();
+fn rule(peers: Vec<WirePeer>, ports: Vec<WirePort>) -> Option<Rule> {
+    let (all_peers, all_ports) = (peers.is_empty(), ports.is_empty());
+    let peers: Box<[Peer]> = peers.into_iter().filter_map(peer).collect();
+    let ports: Box<[PortRule]> = ports.into_iter().filter_map(port).collect();
     let lost = (peers.is_empty() && !all_peers) || (ports.is_empty() && !all_ports);
     (!lost).then_some(Rule { peers, ports })
 }
@@ -130,64 +126,49 @@ fn port(wire: WirePort) -> Option<PortRule> {
     Some(PortRule { protocol: wire.protocol, port })
 }
 
-/// A Pod as it is read.
-#[derive(Clone, Debug, Deserialize)]
-pub struct WirePod {
-    #[serde(deserialize_with = "slim_meta")]
-    metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WirePodSpec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: WireStatus,
+fields! {
+    /// A Pod as it is read.
+    #[derive(Clone, Debug)]
+    pub struct WirePod: core_v1::Pod {
+        metadata: SlimMeta,
+        spec: WirePodSpec,
+        status: WireStatus,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WirePodSpec: core_v1::PodSpec {
+        host_network: bool,
+        node_name: Box<str>,
+        containers: Vec<WireContainer>,
+        init_containers: Vec<WireContainer>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireContainer: core_v1::Container {
+        ports: Vec<WireContainerPort>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireContainerPort: core_v1::ContainerPort {
+        name: Box<str>,
+        protocol: Protocol,
+        container_port: u16,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireStatus: core_v1::PodStatus {
+        phase: String,
+        pod_ip: String,
+        pod_ips: Vec<WireIp>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireIp: core_v1::PodIP {
+        ip: String,
+    }
 }
 
 crate::wire_kind!(WirePod, NamespaceResourceScope, "", "v1", "Pod", "pods");
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WirePodSpec {
-    #[serde(deserialize_with = "or_default")]
-    host_network: bool,
-    #[serde(deserialize_with = "or_default")]
-    node_name: Box<str>,
-    #[serde(deserialize_with = "or_default")]
-    containers: Vec<WireContainer>,
-    #[serde(deserialize_with = "or_default")]
-    init_containers: Vec<WireContainer>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireContainer {
-    #[serde(deserialize_with = "or_default")]
-    ports: Vec<WireContainerPort>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireContainerPort {
-    #[serde(deserialize_with = "or_default")]
-    name: Box<str>,
-    #[serde(deserialize_with = "or_default")]
-    protocol: Protocol,
-    container_port: u16,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus {
-    phase: String,
-    #[serde(rename = "podIP")]
-    pod_ip: String,
-    #[serde(rename = "podIPs", deserialize_with = "or_default")]
-    pod_ips: Vec<WireIp>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireIp {
-    ip: String,
-}
 
 impl FromWire for Pod {
     type Wire = WirePod;
@@ -204,7 +185,7 @@ impl FromWire for Pod {
         let containers = wire.spec.containers.into_iter().chain(wire.spec.init_containers);
         let ports = containers.flat_map(|container| container.ports).filter(|port| !port.name.is_empty());
         Some(Pod {
-            labels: wire.metadata.labels.unwrap_or_default(),
+            labels: wire.metadata.0.labels.unwrap_or_default(),
             node: wire.spec.node_name,
             ips: ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
             ports: ports

@@ -1,5 +1,6 @@
 //! `healthCheckNodePort`: tells load balancers by HTTP whether this node has endpoints of a service.
 
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -65,7 +66,7 @@ async fn serve(port: u16, answer: Answer) {
         match bound {
             Ok(listener) => break listener,
             Err(error) => {
-                tracing::warn!(port, %error, "health check port not bound, will retry");
+                tracing::warn!(port, error = %causes::chain(&error), "health check port not bound, will retry");
                 tokio::time::sleep(REQUEST_TIMEOUT).await;
             }
         }
@@ -80,7 +81,7 @@ async fn serve(port: u16, answer: Answer) {
                 });
             }
             Err(error) => {
-                tracing::warn!(port, %error, "health check not answered");
+                tracing::warn!(port, error = %causes::chain(&error), "health check not answered");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

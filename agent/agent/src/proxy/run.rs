@@ -1,5 +1,6 @@
 //! The task: follows services and endpoints, and changes the table in one transaction at a time.
 
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use coracle_cni::conntrack::Conntrack;
 use coracle_cni::netlink;
@@ -92,7 +93,7 @@ impl Proxy {
             match tokio::task::block_in_place(|| self.apply(names, whole)) {
                 Ok(()) => whole = false,
                 Err(error) => {
-                    tracing::warn!(%error, "service rules not changed, will build them anew");
+                    tracing::warn!(error = %causes::chain(&error), "service rules not changed, will build them anew");
                     whole = true;
                     tokio::time::sleep(RETRY).await;
                 }
@@ -162,7 +163,7 @@ impl Proxy {
             false => forgotten,
         };
         if let Err(error) = forgotten {
-            tracing::warn!(%error, "stale conntrack entries not removed");
+            tracing::warn!(error = %causes::chain(&error), "stale conntrack entries not removed");
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Kernel settings that the proxy needs.
 
+use coracle_cli::causes;
 use std::fs;
 use std::path::Path;
 
@@ -25,6 +26,8 @@ fn switch_on(path: &str) -> bool {
         return true;
     }
     fs::write(&path, "1")
-        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "sysctl not set"))
+        .inspect_err(
+            |error| tracing::warn!(path = %path.display(), error = %causes::chain(error), "sysctl not set"),
+        )
         .is_ok()
 }

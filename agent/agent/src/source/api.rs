@@ -1,5 +1,6 @@
 //! Pods that are bound to this node.
 
+use coracle_cli::causes;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -45,7 +46,7 @@ pub async fn follow(workers: Workers, mirrors: Mirrors, listed: Arc<Listed>) {
                 workers.pods().send(&uid, Message::Gone(Some(Arc::new(pod))));
             }
             Err(error) => {
-                tracing::warn!(node = mirrors.node, %error, "Pod watch failed, will retry")
+                tracing::warn!(node = mirrors.node, error = %causes::chain(&error), "Pod watch failed, will retry")
             }
         }
     }

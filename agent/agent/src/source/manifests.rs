@@ -1,5 +1,8 @@
 //! Static pods from manifests in a directory.
 
+use coracle_cli::causes;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
@@ -95,7 +98,7 @@ impl Manifests {
                     {}
                 }
                 Err(error) => {
-                    tracing::warn!(dir = %self.dir.display(), %error, "manifest directory watch failed, will retry");
+                    tracing::warn!(dir = %self.dir.display(), error = %causes::chain(&error), "manifest directory watch failed, will retry");
                     tokio::time::sleep(Duration::from_secs(10)).await;
                 }
             }
@@ -166,7 +169,9 @@ fn read(dir: &Path, node: &str) -> BTreeMap<String, Arc<Pod>> {
             Ok(pod) => {
                 pods.insert(spec::uid(&pod).to_owned(), Arc::new(pod));
             }
-            Err(error) => tracing::error!(%error, "invalid static pod manifest skipped"),
+            Err(error) => {
+                tracing::error!(error = %causes::chain(&error), "invalid static pod manifest skipped")
+            }
         }
     }
     pods
@@ -179,8 +184,9 @@ pub fn parse(path: &Path, node: &str) -> Result<Pod, ManifestError> {
         std::fs::read_to_string(path).map_err(|source| ManifestError::Read { path: file(), source })?;
     let value: serde_json::Value = serde_saphyr::from_str(&text)
         .map_err(|error| ManifestError::Syntax { path: file(), source: Box::new(error) })?;
-    if value["kind"] != "Pod" {
-        return Err(ManifestError::Kind { path: file(), kind: value["kind"].to_string() });
+    let kind = PartialObjectMetadata::of(&value).kind();
+    if kind != "Pod" {
+        return Err(ManifestError::Kind { path: file(), kind: kind.to_value().to_string() });
     }
     let mut pod: Pod =
         serde_json::from_value(value).map_err(|source| ManifestError::Field { path: file(), source })?;

@@ -1,5 +1,6 @@
 //! Mirror pods: API objects of static pods. Deleting a mirror pod does not affect the static pod.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
@@ -57,7 +58,7 @@ impl Mirrors {
         let (mirrors, mirror) = (self.clone(), mirror.clone());
         tokio::spawn(async move {
             if let Err(error) = mirrors.delete(&mirror).await {
-                tracing::warn!(pod = spec::name(&mirror), %error, "mirror pod not deleted");
+                tracing::warn!(pod = spec::name(&mirror), error = %causes::chain(&error), "mirror pod not deleted");
             }
         });
     }
@@ -77,7 +78,7 @@ impl Mirrors {
             match self.try_ensure(&pod).await {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::debug!(pod = spec::name(&pod), %error, "mirror pod not created, will retry");
+                    tracing::debug!(pod = spec::name(&pod), error = %causes::chain(&error), "mirror pod not created, will retry");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
@@ -123,7 +124,7 @@ impl Mirrors {
             if let Ok(Some(mirror)) = api.get_opt(spec::name(&pod)).await
                 && let Err(error) = mirrors.delete(&mirror).await
             {
-                tracing::warn!(pod = spec::name(&pod), %error, "mirror pod not deleted");
+                tracing::warn!(pod = spec::name(&pod), error = %causes::chain(&error), "mirror pod not deleted");
             }
         });
     }

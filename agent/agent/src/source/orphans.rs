@@ -1,6 +1,7 @@
 //! Orphaned pods: sandboxes, directories and logs of pods that were deleted while the agent was not running. A worker
 //! terminates each of them.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,7 +20,7 @@ use coracle_host_dir::HostDir;
 pub async fn terminate(workers: &Workers, runtime: &dyn Runtime, config: &NodeConfig) {
     match runtime.list_pod_sandboxes(None).await {
         Ok(sandboxes) => end_sandboxes(workers, runtime, sandboxes).await,
-        Err(error) => tracing::warn!(%error, "orphaned sandboxes not listed"),
+        Err(error) => tracing::warn!(error = %causes::chain(&error), "orphaned sandboxes not listed"),
     }
     for uid in config.uids_on_disk() {
         if workers.pods().get(&uid).is_none() {
@@ -80,7 +81,7 @@ fn remove_logs(pods: &PodTable, config: &NodeConfig) {
         if pods.get(uid).is_none()
             && let Err(error) = teardown::remove_tree(&dir.join(&name))
         {
-            tracing::warn!(%error, "logs of an orphaned pod not removed");
+            tracing::warn!(error = %causes::chain(&error), "logs of an orphaned pod not removed");
         }
     }
 }

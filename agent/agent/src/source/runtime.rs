@@ -1,5 +1,6 @@
 //! Forwards events of the runtime to pod workers.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 use futures::StreamExt;
 use std::collections::HashMap;
@@ -32,7 +33,9 @@ pub async fn follow(runtime: Arc<dyn Runtime>, pods: PodTable) {
                 tracing::info!("runtime has no events: listing containers every second");
                 relist(&*runtime, &pods).await;
             }
-            Err(error) => tracing::warn!(%error, "subscription to runtime events failed, will retry"),
+            Err(error) => {
+                tracing::warn!(error = %causes::chain(&error), "subscription to runtime events failed, will retry")
+            }
         }
         tokio::time::sleep(RETRY).await;
         notify_all(&pods);

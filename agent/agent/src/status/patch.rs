@@ -1,5 +1,7 @@
 //! The difference of two statuses as a strategic merge patch: only what changed, guarded by the uid. Pure.
 
+use coracle_fields::core::v1;
+use coracle_fields::{Schema as _, make};
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 
@@ -28,7 +30,11 @@ pub fn status_patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value
     for field in old.keys().filter(|field| !new.contains_key(*field)) {
         changed.insert(field.clone(), Value::Null);
     }
-    (!changed.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": changed}))
+    (!changed.is_empty()).then(|| {
+        let mut patch = make!(part v1::Pod { metadata: { uid } });
+        patch.edit().status().put(Value::Object(changed));
+        patch.into_value()
+    })
 }
 
 fn object(status: &PodStatus) -> Map<String, Value> {
@@ -44,10 +50,10 @@ fn keyed(before: Option<&Value>, now: &Value) -> Value {
     let before = list(before);
     let mut out = Vec::new();
     for condition in list(Some(now)) {
-        let old = before.iter().find(|old| old["type"] == condition["type"]);
+        let kind = v1::PodCondition::of(&condition).type_().text();
+        let old = before.iter().find(|old| v1::PodCondition::of(old).type_() == kind);
         // Conditions of other owners are shown, never written.
-        let owned = condition["type"].as_str().is_some_and(|kind| OWNED.contains(&kind));
-        if old == Some(&condition) || !owned {
+        if old == Some(&condition) || !OWNED.contains(&kind) {
             continue;
         }
         let mut condition = condition;
@@ -60,7 +66,7 @@ fn keyed(before: Option<&Value>, now: &Value) -> Value {
     }
     let now = list(Some(now));
     for kind in PASSING {
-        let is = |condition: &Value| condition["type"] == kind;
+        let is = |condition: &Value| v1::PodCondition::of(condition).type_() == kind;
         if before.iter().any(is) && !now.iter().any(is) {
             out.push(json!({"type": kind, "$patch": "delete"}));
         }

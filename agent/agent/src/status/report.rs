@@ -1,5 +1,6 @@
 //! Sends pod statuses to the API server: the newest per pod, as a patch, retried until it succeeds.
 
+use coracle_cli::causes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
@@ -159,7 +160,7 @@ impl Reporter {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(uid, pod = name, namespace, %error, "pod status not reported, will retry");
+                    tracing::warn!(uid, pod = name, namespace, error = %causes::chain(&error), "pod status not reported, will retry");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }

@@ -5,6 +5,7 @@
 //!
 //! A container can have put anything in place of any of these: nothing here follows a link.
 
+use coracle_cli::causes;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -140,7 +141,7 @@ fn remove_stale(dir: &HostDir, current: &str) -> io::Result<()> {
             && name != current
             && let Err(error) = dir.remove_tree(&name)
         {
-            tracing::warn!(?name, %error, "old files of a volume stay until its next update");
+            tracing::warn!(?name, error = %causes::chain(&error), "old files of a volume stay until its next update");
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Bound service account tokens: cached, and renewed at 80 % of their lifetime.
 
+use coracle_cli::causes;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
@@ -65,7 +66,7 @@ impl Tokens {
             }
             Err(error) => match known {
                 Some(token) => {
-                    tracing::warn!(uid = spec::uid(pod), %error, "service account token not renewed, will retry");
+                    tracing::warn!(uid = spec::uid(pod), error = %causes::chain(&error), "service account token not renewed, will retry");
                     Ok(Token { renew_at: now + 60, ..token })
                 }
                 None => Err(error),

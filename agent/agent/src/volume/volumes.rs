@@ -1,5 +1,6 @@
 //! The volumes of all pods of the node.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl Volumes {
         let mut clean = true;
         for tree in trees {
             if let Err(error) = tokio::task::block_in_place(|| teardown::remove_tree(&tree)) {
-                tracing::warn!(uid, %error, "volume not removed, will retry");
+                tracing::warn!(uid, error = %causes::chain(&error), "volume not removed, will retry");
                 clean = false;
             }
         }

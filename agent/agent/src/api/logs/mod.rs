@@ -9,6 +9,7 @@ pub mod segments;
 // Sends and follows log files.
 pub mod follow;
 
+use coracle_cli::causes;
 use http::{Request, StatusCode};
 use k8s_openapi::api::core::v1::PodStatus;
 use std::borrow::Cow;
@@ -49,7 +50,7 @@ pub async fn handle<B>(
     tokio::spawn(async move {
         let ended = follow::ended(runtime, id.clone());
         if let Err(error) = follow::send(&path, &options, ended, &sender).await {
-            tracing::debug!(container = id, path = %path.display(), %error, "log");
+            tracing::debug!(container = id, path = %path.display(), error = %causes::chain(&error), "log");
         }
     });
     streamed(receiver)

@@ -10,6 +10,7 @@ mod sandbox;
 // A container's configuration.
 mod configure;
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::Container;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ impl Job {
         let mut outcome = Outcome::default();
         for id in &self.stop_sandboxes {
             if let Err(error) = self.executor.runtime.stop_pod_sandbox(id).await {
-                tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, %error, "sandbox not stopped, will retry");
+                tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, error = %causes::chain(&error), "sandbox not stopped, will retry");
             }
         }
         // 1 to 3.

@@ -1,5 +1,6 @@
 //! Step 3: the pod's sandbox.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -60,7 +61,7 @@ impl Job {
             Err(error) => Err(error),
         };
         if let Err(error) = gone {
-            tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, %error, "sandbox not removed, will be reused");
+            tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, error = %causes::chain(&error), "sandbox not removed, will be reused");
         }
     }
 

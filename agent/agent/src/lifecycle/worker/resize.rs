@@ -1,5 +1,6 @@
 //! In-place resize: a running container follows the resources of its spec.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Container;
 use std::collections::HashSet;
@@ -208,13 +209,13 @@ impl Worker {
     async fn resized(&self) {
         let pod = self.pod();
         if let Err(error) = self.executor.resources.ensure_cgroup(pod) {
-            tracing::warn!(uid = self.uid(), %error, "pod's own limits not changed");
+            tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "pod's own limits not changed");
         }
         if let Some(sandbox) = self.observed.get().ready_sandbox() {
             let all = resources::pod(&spec::spec(pod));
             let told = self.executor.runtime.update_pod_sandbox_resources(&sandbox.id, None, Some(all)).await;
             if let Err(error) = told {
-                tracing::debug!(uid = self.uid(), %error, "runtime was not told the pod's own limits");
+                tracing::debug!(uid = self.uid(), error = %causes::chain(&error), "runtime was not told the pod's own limits");
             }
         }
         let generation = pod.metadata.generation.unwrap_or(0);

@@ -1,5 +1,6 @@
 //! Reconciles a running pod with its spec: admit, plan, apply, report.
 
+use coracle_cli::causes;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -151,7 +152,7 @@ impl Worker {
             match removed {
                 Ok(()) => self.observed.get_mut().sandboxes.retain(|sandbox| sandbox.id != *id),
                 Err(error) => {
-                    tracing::warn!(uid = self.uid(), sandbox = id, %error, "sandbox not removed, will retry");
+                    tracing::warn!(uid = self.uid(), sandbox = id, error = %causes::chain(&error), "sandbox not removed, will retry");
                     self.wake_in(RETRY);
                 }
             }
@@ -163,7 +164,7 @@ impl Worker {
         match self.executor.runtime.remove_container(id).await {
             Ok(()) => self.observed.get_mut().instances.retain(|instance| instance.id != id),
             Err(error) => {
-                tracing::warn!(uid = self.uid(), id, %error, "container not removed, will retry");
+                tracing::warn!(uid = self.uid(), id, error = %causes::chain(&error), "container not removed, will retry");
                 self.wake_in(RETRY);
             }
         }

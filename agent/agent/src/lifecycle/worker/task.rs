@@ -1,5 +1,6 @@
 //! The worker of one pod: takes messages and makes passes.
 
+use coracle_cli::causes;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -146,7 +147,7 @@ impl Worker {
                 true
             }
             Err(error) => {
-                tracing::warn!(uid = self.uid(), %error, "runtime status not read, will retry");
+                tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "runtime status not read, will retry");
                 self.wake_in(RETRY);
                 false
             }

@@ -1,5 +1,6 @@
 //! Terminates a pod in order and cleans up.
 
+use coracle_cli::causes;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ impl Worker {
         }
         for sandbox in self.observed.get().sandboxes.clone().iter().filter(|sandbox| sandbox.ready) {
             if let Err(error) = self.executor.runtime.stop_pod_sandbox(&sandbox.id).await {
-                tracing::warn!(uid = self.uid(), sandbox = sandbox.id, %error, "sandbox not stopped, will retry");
+                tracing::warn!(uid = self.uid(), sandbox = sandbox.id, error = %causes::chain(&error), "sandbox not stopped, will retry");
                 self.wake_in(RETRY);
                 return;
             }
@@ -125,7 +126,7 @@ impl Worker {
         let (runtime, observed) = (&self.executor.runtime, self.observed.get());
         for sandbox in &observed.sandboxes {
             if let Err(error) = runtime.remove_pod_sandbox(&sandbox.id).await {
-                tracing::warn!(uid = self.uid(), sandbox = sandbox.id, %error, "sandbox not removed, will retry");
+                tracing::warn!(uid = self.uid(), sandbox = sandbox.id, error = %causes::chain(&error), "sandbox not removed, will retry");
                 clean = false;
             }
         }
@@ -133,7 +134,7 @@ impl Worker {
             observed.instances.iter().filter(|i| observed.sandboxes.iter().all(|s| s.id != i.sandbox));
         for instance in orphans {
             if let Err(error) = runtime.remove_container(&instance.id).await {
-                tracing::warn!(uid = self.uid(), id = instance.id, %error, "container not removed, will retry");
+                tracing::warn!(uid = self.uid(), id = instance.id, error = %causes::chain(&error), "container not removed, will retry");
                 clean = false;
             }
         }
@@ -142,7 +143,7 @@ impl Worker {
             return false;
         }
         if let Err(error) = self.executor.resources.remove_cgroup(self.uid()).await {
-            tracing::warn!(uid = self.uid(), %error, "pod's cgroup not removed, will retry");
+            tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "pod's cgroup not removed, will retry");
             return false;
         }
         self.executor.resources.update_qos_weights();
@@ -150,7 +151,7 @@ impl Worker {
         let logs = config.pod_log_dir(spec::namespace(self.pod()), spec::name(self.pod()), self.uid());
         for tree in [config.pod_dir(self.uid()), logs] {
             if let Err(error) = tokio::task::block_in_place(|| teardown::remove_tree(&tree)) {
-                tracing::warn!(uid = self.uid(), %error, "directory not removed, will retry");
+                tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "directory not removed, will retry");
                 clean = false;
             }
         }
