@@ -22,3 +22,5 @@ pub mod print;
 pub mod supervise;
 // Health checks.
 pub mod health;
+// Errors with their sources, for logs.
+pub mod causes;

@@ -4,8 +4,6 @@
 
 // API errors as metav1.Status.
 pub mod status;
-// Error chains.
-pub mod causes;
 // Schemas of API types.
 pub mod schema;
 // Resource quantities.

@@ -4,6 +4,7 @@
 use super::{Change, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, Event, EventType, GetOptions, KvClient, Txn, TxnOp,
@@ -193,7 +194,7 @@ async fn forget(client: Client) {
         if let Some(old) = known.filter(|old| *old > 0) {
             // Another server may have done it already.
             if let Err(error) = wait(kv(&client).compact(old as i64, None)).await {
-                tracing::debug!(error = %error.at(old), "cannot compact");
+                tracing::debug!(error = %causes::chain(&error.at(old)), "cannot compact");
             }
         }
         known = now;

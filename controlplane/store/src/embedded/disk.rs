@@ -10,6 +10,7 @@ use super::{
     tables, torn_writes,
 };
 use crate::{Change, KeyValue, Revision, StoreError, Unhealthy};
+use coracle_cli::causes;
 use fjall::{
     Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Snapshot,
 };
@@ -295,10 +296,10 @@ impl Disk {
                 }
             }
             Err(damage @ Damage::Bytes { .. }) => {
-                tracing::error!(error = %damage, "the store is damaged");
+                tracing::error!(error = %causes::chain(&damage), "the store is damaged");
                 self.health.set_reader(Unhealthy::Damaged { detail: damage.to_string() });
             }
-            Err(error) => tracing::warn!(%error, "the store still cannot be read"),
+            Err(error) => tracing::warn!(error = %causes::chain(&error), "the store still cannot be read"),
         }
     }
 

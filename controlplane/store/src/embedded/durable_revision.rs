@@ -4,6 +4,7 @@
 
 use super::damage::Damage;
 use crate::Revision;
+use coracle_cli::causes;
 use std::{
     fs::{File, OpenOptions},
     os::unix::fs::FileExt,
@@ -61,7 +62,7 @@ impl DurableRevision {
     /// Records that every revision up to this one is on disk.
     pub fn set(&self, revision: Revision) {
         if let Err(error) = self.write(revision) {
-            tracing::warn!(%error, file = %self.path.display(), "cannot write the durable revision");
+            tracing::warn!(error = %causes::chain(&error), file = %self.path.display(), "cannot write the durable revision");
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::{damage::Damage, disk::message, health, writer::Writer};
 use crate::{Revision, StoreError, Unhealthy};
+use coracle_cli::causes;
 use std::{
     fs::File,
     io::{self, Write},
@@ -58,7 +59,7 @@ impl Writer {
             },
             other => Unhealthy::Io { detail: other.to_string() },
         };
-        tracing::error!(%error, %why, "store is not writable, will retry");
+        tracing::error!(error = %causes::chain(error), %why, "store is not writable, will retry");
         let now = Instant::now();
         self.disk.health.set_writer(Some(why.clone()));
         self.recovery =
@@ -125,7 +126,7 @@ impl Writer {
             (Err(damage), Ok(())) => Err(transient_or_exit(damage)),
             // Opening may need space, too, so that its failure says nothing about the files.
             (Err(damage), Err(why)) => {
-                tracing::warn!(error = %damage, "store cannot be opened until there is disk space");
+                tracing::warn!(error = %causes::chain(&damage), "store cannot be opened until there is disk space");
                 Err(why)
             }
         }

@@ -11,6 +11,7 @@ use super::{
     recovery::probe,
 };
 use crate::Revision;
+use coracle_cli::causes;
 use std::{
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
@@ -163,7 +164,7 @@ impl Journal {
         let copy = self.path.with_extension("torn");
         let store = self.path.parent().unwrap_or(&self.path);
         if let Err(error) = fs::write(&copy, torn).and_then(|()| probe(store)) {
-            tracing::warn!(%error, "cannot keep a copy of the bytes that were cut off");
+            tracing::warn!(error = %causes::chain(&error), "cannot keep a copy of the bytes that were cut off");
             let _ = fs::remove_file(&copy);
         }
     }

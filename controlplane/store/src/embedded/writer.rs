@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{Change, Durability, KeyValue, Revision, StoreError, Unhealthy, Write};
 use bytes::Bytes;
+use coracle_cli::causes;
 use std::{
     collections::HashMap,
     sync::{
@@ -115,7 +116,7 @@ impl Writer {
             }
         }
         if let Err(error) = self.flush() {
-            tracing::error!(%error, "cannot flush the store");
+            tracing::error!(error = %causes::chain(&error), "cannot flush the store");
         }
         self.watchers.close();
     }

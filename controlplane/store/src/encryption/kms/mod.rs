@@ -5,6 +5,7 @@
 use super::provider::random;
 use super::{CallError, EncryptionError, KmsError, ServiceError};
 use bytes::Bytes;
+use coracle_cli::causes;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
@@ -116,7 +117,7 @@ impl Kms {
         let seed = match (renewed, current.as_ref()) {
             (Ok(seed), _) => seed,
             (Err(error), Some(known)) => {
-                tracing::warn!(%error, "cannot check the KMS, the last seed is still used");
+                tracing::warn!(error = %causes::chain(&error), "cannot check the KMS, the last seed is still used");
                 known.seed.clone()
             }
             (Err(error), None) => return Err(error),
