@@ -44,6 +44,10 @@ fn addresses_and_ports_have_one_owner() {
                 "spec.ports[0].nodePort: Invalid value: 30333: provided port is already allocated",
             ),
             (
+                json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 95536}]}),
+                "spec.ports[0].nodePort: Invalid value: 95536: provided port is not in the valid range",
+            ),
+            (
                 json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 80}]}),
                 "provided port is not in the valid range. The range of valid ports is 30000-32767",
             ),

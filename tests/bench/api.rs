@@ -5,6 +5,7 @@ use bytes::Bytes;
 use coracle_tests::client::{Connection, Target};
 use coracle_tests::server::Server;
 use http_body_util::BodyExt;
+use nix::unistd::Pid;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -168,11 +169,10 @@ fn threads(pid: u32) -> f64 {
     std::fs::read_dir(format!("/proc/{pid}/task")).map_or(f64::NAN, |tasks| tasks.count() as f64)
 }
 
-/// Seconds of CPU that the process has used.
+/// Seconds of CPU that the process has used, those of threads that have ended included.
 fn cpu(pid: u32) -> f64 {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let texts = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok());
-    texts.filter_map(|text| text.split(' ').next().and_then(|n| n.parse::<f64>().ok())).sum::<f64>() / 1e9
+    let used = || nix::time::clock_getcpuclockid(Pid::from_raw(pid.try_into().ok()?)).ok()?.now().ok();
+    used().map_or(f64::NAN, |used| std::time::Duration::from(used).as_secs_f64())
 }
 
 fn disk(pid: u32) -> f64 {
