@@ -2,22 +2,17 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, ParseableParametrized};
+use netlink_packet_core::{NLM_F_DUMP, ParseableParametrized};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    neighbour::{
-        NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourHeader, NeighbourMessage,
-        NeighbourState,
-    },
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourHeader, NeighbourMessage},
 };
-use nix::errno::Errno;
 
 use super::{Route, address::from_octets, attributes};
-use crate::netlink::{Message, Result, Tolerate};
+use crate::netlink::{Message, Result};
 
 /// Length of `struct ndmsg`.
 const HEADER: usize = 12;
-const NUD_NOARP: u16 = 0x40;
 const NUD_PERMANENT: u16 = 0x80;
 
 /// An address and a hardware address that belong together on a link.
@@ -42,20 +37,6 @@ pub enum NeighbourTable {
 }
 
 impl Route {
-    /// Adds an entry that stays, in place of one with the same key.
-    pub fn replace_neighbour(&mut self, table: NeighbourTable, link: u32, entry: Neighbour) -> Result<()> {
-        let body = RouteNetlinkMessage::NewNeighbour(message(table, link, entry));
-        let action = format!("changing neighbour {}", entry.ip);
-        self.socket.run(Message::route(body, NLM_F_CREATE | NLM_F_REPLACE, action))
-    }
-
-    /// Removes an entry; one that is not there is fine.
-    pub fn remove_neighbour(&mut self, table: NeighbourTable, link: u32, entry: Neighbour) -> Result<()> {
-        let body = RouteNetlinkMessage::DelNeighbour(message(table, link, entry));
-        let action = format!("changing neighbour {}", entry.ip);
-        self.socket.run(Message::route(body, 0, action)).tolerate(&[Errno::ENOENT])
-    }
-
     /// The entries of a link that stay.
     pub fn neighbours(&mut self, table: NeighbourTable, link: u32) -> Result<Vec<Neighbour>> {
         let mut body = NeighbourMessage::default();
@@ -66,24 +47,6 @@ impl Route {
             Message::route(RouteNetlinkMessage::GetNeighbour(body), NLM_F_DUMP, "listing neighbours");
         self.socket.list(request, |payload| parse(payload, link))
     }
-}
-
-fn message(table: NeighbourTable, link: u32, entry: Neighbour) -> NeighbourMessage {
-    let (family, state, flags) = match table {
-        NeighbourTable::Neighbours => {
-            (AddressFamily::from(entry.ip), NeighbourState::Permanent, NeighbourFlags::empty())
-        }
-        NeighbourTable::Forwarding => {
-            (AddressFamily::Bridge, NeighbourState::Other(NUD_PERMANENT | NUD_NOARP), NeighbourFlags::Own)
-        }
-    };
-    let mut message = NeighbourMessage::default();
-    message.header = NeighbourHeader { family, ifindex: link, state, flags, ..NeighbourHeader::default() };
-    message.attributes = vec![
-        NeighbourAttribute::Destination(entry.ip.into()),
-        NeighbourAttribute::LinkLayerAddress(entry.mac.to_vec()),
-    ];
-    message
 }
 
 /// An entry of a link, if it stays.
@@ -119,30 +82,31 @@ mod tests {
     use super::*;
     use crate::route::octets;
 
-    #[test]
-    fn entries_on_the_wire() {
-        use NeighbourTable::{Forwarding, Neighbours};
+    const NUD_NOARP: u16 = 0x40;
 
-        // Family, state and flags of `struct ndmsg`.
-        for (table, ip, family, state, flags) in [
-            (Neighbours, "10.0.0.1", libc::AF_INET, NUD_PERMANENT, 0),
-            (Neighbours, "fd00::1", libc::AF_INET6, NUD_PERMANENT, 0),
-            (Forwarding, "192.0.2.1", libc::AF_BRIDGE, NUD_PERMANENT | NUD_NOARP, 2),
-            (Forwarding, "fd00::2", libc::AF_BRIDGE, NUD_PERMANENT | NUD_NOARP, 2),
+    #[test]
+    fn entries_are_read() {
+        // Family and state of `struct ndmsg`.
+        for (ip, family, state) in [
+            ("10.0.0.1", libc::AF_INET, NUD_PERMANENT),
+            ("fd00::1", libc::AF_INET6, NUD_PERMANENT),
+            ("192.0.2.1", libc::AF_BRIDGE, NUD_PERMANENT | NUD_NOARP),
+            ("fd00::2", libc::AF_BRIDGE, NUD_PERMANENT | NUD_NOARP),
         ] {
             let entry = Neighbour { ip: ip.parse().unwrap(), mac: [2, 0, 0, 0, 0, 1] };
-            let [low, high] = state.to_ne_bytes();
-            let expected = Message::new(libc::RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, "")
-                .raw(&[family as u8, 0, 0, 0])
-                .raw(&7_u32.to_ne_bytes())
-                .raw(&[low, high, flags, 0])
-                .attr(1, &octets(entry.ip))
-                .attr(2, &entry.mac);
-            let body = RouteNetlinkMessage::NewNeighbour(message(table, 7, entry));
-            let built = Message::route(body, NLM_F_CREATE | NLM_F_REPLACE, "");
-            assert_eq!(built.bytes()[4..], expected.bytes()[4..], "{entry:?}");
-            let payload = &built.bytes()[16..];
+            let wire = |state: u16| {
+                let [low, high] = state.to_ne_bytes();
+                Message::new(libc::RTM_NEWNEIGH, 0, "")
+                    .raw(&[family as u8, 0, 0, 0])
+                    .raw(&7_u32.to_ne_bytes())
+                    .raw(&[low, high, 0, 0])
+                    .attr(1, &octets(entry.ip))
+                    .attr(2, &entry.mac)
+            };
+            let wire_of_entry = wire(state);
+            let payload = &wire_of_entry.bytes()[16..];
             assert_eq!((parse(payload, 7), parse(payload, 8)), (Some(entry), None));
+            assert_eq!(parse(&wire(NUD_NOARP).bytes()[16..], 7), None, "it does not stay");
         }
     }
 }

@@ -6,7 +6,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, P
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     route::{
-        RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage, RouteMetric,
+        RouteAddress, RouteAttribute, RouteHeader, RouteLwEnCapType, RouteMessage, RouteMetric,
         RouteProtocol, RouteScope, RouteType,
     },
 };
@@ -48,22 +48,6 @@ pub struct OwnRoute {
     pub gateway: IpAddr,
     /// On which link.
     pub link: u32,
-}
-
-impl OwnRoute {
-    fn message(&self, owner: u8) -> RouteMessage {
-        let header = RouteHeader {
-            protocol: owner.into(),
-            flags: RouteFlags::Onlink,
-            ..header(self.destination, RouteType::Unicast)
-        };
-        let attributes = vec![
-            RouteAttribute::Destination(self.destination.network().ip.into()),
-            RouteAttribute::Gateway(self.gateway.into()),
-            RouteAttribute::Oif(self.link),
-        ];
-        message(header, attributes)
-    }
 }
 
 impl RouteSpec {
@@ -162,20 +146,6 @@ fn of(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 impl Route {
-    /// Adds a route whose router is on the link whatever its address, in place of another to the same destination.
-    /// `owner` is the routing protocol's number that marks it.
-    pub fn replace_own_route(&mut self, route: OwnRoute, owner: u8) -> Result<()> {
-        let action = format!("adding route to {}", route.destination);
-        self.replace(route.message(owner), action)
-    }
-
-    /// Removes a route; one that is not there is fine.
-    pub fn remove_own_route(&mut self, route: OwnRoute, owner: u8) -> Result<()> {
-        let body = RouteNetlinkMessage::DelRoute(route.message(owner));
-        let action = format!("removing route to {}", route.destination);
-        self.socket.run(Message::route(body, 0, action)).tolerate(&[Errno::ESRCH])
-    }
-
     /// All routes of an owner.
     pub fn own_routes(&mut self, owner: u8, v6: bool) -> Result<Vec<OwnRoute>> {
         self.socket.list(listing(v6), |payload| ParsedRoute::parse(payload)?.own(owner))
@@ -282,10 +252,14 @@ mod tests {
             gateway: "192.0.2.2".parse().unwrap(),
             link: 7,
         };
+        let marked = Message::new(libc::RTM_NEWROUTE, 0, "")
+            .raw(&[2, 24, 0, 0, 254, 67, 0, 1, 0, 0, 0, 0])
+            .attr(1, &[10, 244, 1, 0])
+            .attr(5, &[192, 0, 2, 2])
+            .u32(4, 7);
+        let marked = || ParsedRoute::parse(&marked.bytes()[16..]).unwrap();
+        assert_eq!((marked().own(67), marked().own(68)), (Some(own), None));
         let seen = |body: RouteMessage| ParsedRoute::parse(&built(body).bytes()[16..]).unwrap();
-        assert_eq!(seen(own.message(67)).own(67), Some(own));
-        assert_eq!(seen(own.message(67)).own(68), None);
-        assert_eq!(seen(own.message(67)).header.flags, RouteFlags::Onlink);
         let default = spec("::/0", Some("fd00::1"));
         let expected = (default.destination, default.gateway);
         assert_eq!(seen(default.message()).over(7, true), Some(expected));

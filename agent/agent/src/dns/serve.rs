@@ -1,7 +1,7 @@
 //! Sockets of the cluster's DNS: datagrams and streams on every server address, in bounded numbers.
 
 use coracle_cli::causes;
-use coracle_cni::route::{Cidr, Route};
+use coracle_cni::route::Cidr;
 use hickory_proto::op::Message;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, sockopt};
 use std::io;
@@ -20,6 +20,7 @@ use super::lookup::ServiceLookup;
 use super::upstream::{Upstream, key_of};
 use super::wire::{self, Packet};
 use super::zone::Zone;
+use crate::network::Links;
 
 const PORT: u16 = 53;
 /// Idle timeout of TCP connections.
@@ -66,8 +67,8 @@ impl Dns {
     pub async fn serve(self: Arc<Self>, address: IpAddr) {
         loop {
             let at = SocketAddr::new(address, PORT);
-            let listening = ensure_address(address).and_then(|()| Ok((datagrams(at)?, streams(at)?)));
-            match listening {
+            let listening = ensure_address(address).await;
+            match listening.and_then(|()| Ok((datagrams(at)?, streams(at)?))) {
                 Ok((socket, listener)) => {
                     tracing::info!(%address, "cluster DNS is served");
                     tokio::select! {
@@ -209,15 +210,14 @@ fn send(socket: &UdpSocket, reply: &mut Message, limit: usize, to: SocketAddr) {
 }
 
 /// Puts the address on the node's loopback, where packets from its pods end.
-fn ensure_address(address: IpAddr) -> io::Result<()> {
+async fn ensure_address(address: IpAddr) -> io::Result<()> {
     const LOOPBACK: u32 = 1;
     if address.is_loopback() {
         return Ok(());
     }
     let cidr = Cidr { ip: address, prefix: if address.is_ipv4() { 32 } else { 128 } };
-    let mut route = Route::here().map_err(io::Error::other)?;
-    route.add_new_address(LOOPBACK, cidr).map_err(io::Error::other)?;
-    Ok(())
+    let links = Links::open().map_err(io::Error::other)?;
+    links.add_address(LOOPBACK, cidr).await.map_err(io::Error::other)
 }
 
 /// A socket with SO_REUSEPORT, so that a new agent can bind while the old one still serves.

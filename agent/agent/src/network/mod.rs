@@ -4,6 +4,10 @@
 mod underlay;
 // Desired state of the kernel. Pure.
 mod plan;
+// Changes of links, addresses, routes and neighbours.
+mod links;
+// Notifications about changes by others.
+mod notifications;
 // Applies the plan.
 mod apply;
 // Masquerades traffic that leaves the cluster.
@@ -12,6 +16,7 @@ mod masquerade;
 mod run;
 
 pub use apply::NetworkError;
+pub use links::Links;
 pub use plan::mtu_inside;
 pub use run::follow;
 pub use underlay::{Underlay, underlay};

@@ -2,13 +2,15 @@
 
 use coracle_cli::causes;
 use coracle_cni::nft::Nft;
-use coracle_cni::route::{Cidr, Route};
+use coracle_cni::route::Cidr;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::apply::{NetworkError, apply, ensure_tunnel};
+use super::apply::{NetworkError, OWNER, apply, ensure_tunnel};
+use super::links::Links;
 use super::masquerade;
+use super::notifications::{Notifications, Watched};
 use super::plan::{Plan, plan};
 use super::underlay::underlay;
 use crate::cluster::{Name, Node, Reflector};
@@ -27,83 +29,125 @@ pub async fn follow(nodes: Reflector<Node>, config: NodeConfig) {
     nodes.synced().await;
     let mut changes = nodes.changes();
     let mut written = None;
-    let mut tables = loop {
-        match Tables::open() {
-            Ok(tables) => break tables,
-            Err(error) => {
-                tracing::warn!(error = %causes::chain(&error), "node network not updated, will retry")
-            }
-        }
-        tokio::time::sleep(RETRY).await;
-    };
+    let mut watched = Watched { owner: OWNER, ..Watched::default() };
+    let mut kernel = Kernel::open_with_retries().await;
     loop {
-        let synced = tokio::task::block_in_place(|| sync(&nodes, &config, &mut tables.nft, &mut written));
-        let pause = match synced {
-            Ok(()) => RESYNC,
+        if kernel.links.is_closed() {
+            kernel = Kernel::open_with_retries().await;
+        }
+        let pause = match sync(&nodes, &config, &mut kernel, &mut written).await {
+            Ok(links) => {
+                watched.links = links;
+                RESYNC
+            }
             Err(error) => {
                 tracing::warn!(error = %causes::chain(&error), "node network not updated, will retry");
                 RETRY
             }
         };
-        let own = [tables.port];
+        let own = [kernel.port];
         // Changes made meanwhile are returned at once.
         tokio::select! {
             _ = changes.next() => {}
             () = tokio::time::sleep(pause) => {}
-            event = tables.monitor.changed(&own) => {
+            event = kernel.monitor.changed(&own) => {
                 if event == TableEvent::Changed {
                     tracing::warn!(table = masquerade::TABLE.name, "another program changed the table, rebuilding it");
                     written = None;
+                }
+            }
+            works = kernel.notifications.changed(&watched) => {
+                if works {
+                    tracing::debug!("the node network was changed, checking it");
+                } else {
+                    tracing::warn!("notifications about links and routes failed, will start them anew");
+                }
+                // Changes come in groups.
+                tokio::time::sleep(RETRY).await;
+                if !works {
+                    kernel = Kernel::open_with_retries().await;
                 }
             }
         }
     }
 }
 
-/// The network's nftables table, and the monitor for changes by other programs.
-struct Tables {
+/// Connections to the kernel: for the network's nftables table and its changes by other programs, and for links and routes.
+struct Kernel {
     nft: Nft,
     port: u32,
     monitor: NftMonitor,
+    links: Links,
+    notifications: Notifications,
 }
 
-impl Tables {
+impl Kernel {
     fn open() -> Result<Self, NetworkError> {
         let nft = Nft::open()?;
-        Ok(Tables { port: nft.port()?, nft, monitor: NftMonitor::open(masquerade::TABLE)? })
+        Ok(Self {
+            port: nft.port()?,
+            nft,
+            monitor: NftMonitor::open(masquerade::TABLE)?,
+            links: Links::open()?,
+            notifications: Notifications::open()?,
+        })
+    }
+
+    async fn open_with_retries() -> Self {
+        loop {
+            match Self::open() {
+                Ok(kernel) => return kernel,
+                Err(error) => {
+                    tracing::warn!(error = %causes::chain(&error), "node network not updated, will retry")
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+        }
     }
 }
 
 type Ranges = (Vec<Cidr>, BTreeSet<Cidr>);
 
-fn sync(
+/// Brings the node network up to date; the indexes of the links that it uses.
+async fn sync(
     nodes: &Reflector<Node>,
     config: &NodeConfig,
-    nft: &mut Nft,
+    kernel: &mut Kernel,
     written: &mut Option<Ranges>,
-) -> Result<(), NetworkError> {
+) -> Result<Vec<u32>, NetworkError> {
     let all = nodes.all();
     let own_name = Name::new("", &config.name);
-    let Some(own) = nodes.get(&own_name).filter(|own| !own.pod_ranges.is_empty()) else { return Ok(()) };
+    let Some(own) = nodes.get(&own_name).filter(|own| !own.pod_ranges.is_empty()) else {
+        return Ok(Vec::new());
+    };
     let others: Vec<&Arc<Node>> = all.iter().filter(|(name, _)| *name != own_name).map(|(_, n)| n).collect();
     let others: Vec<&Node> = others.iter().map(|node| &***node).collect();
-    let Some(ip) = config.ips.first().and_then(|ip| ip.parse().ok()) else { return Ok(()) };
-    let below = underlay(ip)?.ok_or(NetworkError::NoLink(ip))?;
-    let mut route = Route::here()?;
-    let tunnel = match config.network {
-        Mode::Vxlan => Some(ensure_tunnel(&mut route, &below)?),
-        _ => None,
+    let Some(ip) = config.ips.first().and_then(|ip| ip.parse().ok()) else { return Ok(Vec::new()) };
+    let below = tokio::task::block_in_place(|| underlay(ip))?.ok_or(NetworkError::NoLink(ip))?;
+    let (tunnel, created) = match config.network {
+        Mode::Vxlan => {
+            let (index, created) = ensure_tunnel(&kernel.links, &below).await?;
+            (Some(index), created)
+        }
+        _ => (None, false),
     };
     let plan: Plan = plan(config.network, &own, &others, &below, tunnel.unwrap_or(below.link));
-    let changes = apply(&mut route, &plan, tunnel)?;
+    let changes = apply(&kernel.links, &plan, tunnel).await?;
+    if created || changes > 0 {
+        kernel.notifications.ignore_own_changes();
+    }
     if changes > 0 {
         tracing::info!(nodes = others.len(), changes, "node network updated");
     }
     let ranges: BTreeSet<Cidr> = all.iter().flat_map(|(_, node)| node.pod_ranges.iter().copied()).collect();
     let wanted = (own.pod_ranges.to_vec(), ranges);
-    if written.as_ref() != Some(&wanted) || !masquerade::is_there(nft, &wanted.0) {
-        masquerade::write(nft, &wanted.0, &wanted.1)?;
-        *written = Some(wanted);
-    }
-    Ok(())
+    let nft = &mut kernel.nft;
+    tokio::task::block_in_place(|| {
+        if written.as_ref() != Some(&wanted) || !masquerade::is_there(nft, &wanted.0) {
+            masquerade::write(nft, &wanted.0, &wanted.1)?;
+            *written = Some(wanted);
+        }
+        Ok::<_, NetworkError>(())
+    })?;
+    Ok(tunnel.into_iter().chain([below.link]).collect())
 }
