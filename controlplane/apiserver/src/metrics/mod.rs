@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub struct Metrics {
     /// Metrics of API requests.
     pub requests: Requests,
-    /// Metrics of controllers and scheduler.
-    pub loops: Vec<Arc<dyn MetricsSource>>,
+    /// Metrics of other parts: flow control, controllers, scheduler.
+    pub sources: Vec<Arc<dyn MetricsSource>>,
 }
 
 impl Metrics {
@@ -38,7 +38,7 @@ impl Metrics {
             "Number of stored objects that cannot be read and are left out of lists and watches.",
         );
         page.value("coracle_unreadable_objects", &[], objects.reflector.unreadable().len());
-        self.loops.iter().for_each(|counted| counted.render(&mut page));
+        self.sources.iter().for_each(|source| source.render(&mut page));
         tasks(supervisor, &mut page);
         let version = version();
         let text = |key: &str| version[key].as_str().unwrap_or_default().to_owned();

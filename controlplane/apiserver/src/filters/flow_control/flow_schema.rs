@@ -1,5 +1,6 @@
 //! FlowSchemas: classify requests into flows and priority levels.
 
+use super::metrics::Labels;
 use crate::request_info::RequestInfo;
 use coracle_client::user::User;
 use coracle_fields::flowcontrol::v1::{PriorityLevelConfigurationSpec, Subject};
@@ -7,6 +8,7 @@ use coracle_fields::{Int32, Schema as _, View};
 use serde::Deserialize;
 use serde_json::Value;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -67,7 +69,8 @@ struct PathRule {
 pub(super) struct FlowSchema {
     pub(super) name: String,
     pub(super) uid: String,
-    pub(super) level: String,
+    /// Its name and that of its level.
+    pub(super) labels: Arc<Labels>,
     pub(super) precedence: i64,
     by: String,
     rules: Vec<Rule>,
@@ -130,7 +133,7 @@ impl FlowSchema {
         Self {
             name: name.into(),
             uid: uid.into(),
-            level: spec.priority_level_configuration.name,
+            labels: Arc::new(Labels { schema: name.into(), level: spec.priority_level_configuration.name }),
             precedence: if spec.matching_precedence == 0 { 1000 } else { spec.matching_precedence },
             by: spec.distinguisher_method.unwrap_or_default().kind,
             rules: spec.rules,

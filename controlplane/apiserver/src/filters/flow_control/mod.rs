@@ -6,14 +6,17 @@
 mod flow_schema;
 // Priority levels: seats and queues.
 mod priority_level;
+// Metrics of requests by schema and level.
+mod metrics;
 
 use crate::objects::Objects;
 use crate::request_info::RequestInfo;
 use coracle_client::user::User;
 use coracle_proto::status::ApiError;
 use flow_schema::{FlowSchema, FlowSchemaWire, PriorityLevelWire};
+use metrics::{FlowMetrics, Labels, Rejection};
 use parking_lot::Mutex;
-use priority_level::{PriorityLevel, SeatOutcome};
+use priority_level::{PriorityLevel, QueuedRequest, SeatOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +43,7 @@ struct State {
     levels: HashMap<String, PriorityLevel>,
     reading: usize,
     writing: usize,
+    metrics: FlowMetrics,
 }
 
 /// The filter.
@@ -54,6 +58,7 @@ pub struct FlowControl {
 pub struct Permit {
     state: Arc<Mutex<State>>,
     what: PermitKind,
+    flow: Option<Arc<Labels>>,
     /// Uids of schema and level, for the headers of the answer.
     pub uids: Option<(String, String)>,
 }
@@ -62,13 +67,13 @@ pub struct Permit {
 impl Permit {
     /// A permit that holds no seat.
     pub fn exempt() -> Self {
-        Self { state: Arc::default(), what: PermitKind::Exempt, uids: None }
+        Self { state: Arc::default(), what: PermitKind::Exempt, flow: None, uids: None }
     }
 }
 
 enum PermitKind {
     Exempt,
-    Seat(String),
+    Seat,
     Reading,
     Writing,
 }
@@ -76,21 +81,27 @@ enum PermitKind {
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.state.lock();
-        match &self.what {
-            PermitKind::Exempt => {}
-            PermitKind::Reading => state.reading -= 1,
-            PermitKind::Writing => state.writing -= 1,
-            PermitKind::Seat(level) => {
-                if let Some(level) = state.levels.get_mut(level) {
-                    level.release_seat();
-                }
-                state.dispatch();
-            }
+        if let Some(flow) = &self.flow {
+            state.metrics.ended(flow);
+        }
+        match (&self.what, &self.flow) {
+            (PermitKind::Reading, _) => state.reading -= 1,
+            (PermitKind::Writing, _) => state.writing -= 1,
+            (PermitKind::Seat, Some(flow)) => state.release_seat(flow),
+            (PermitKind::Exempt, _) | (PermitKind::Seat, None) => {}
         }
     }
 }
 
 impl State {
+    /// Ends a request of a flow that had a seat.
+    fn release_seat(&mut self, flow: &Labels) {
+        if let Some(level) = self.levels.get_mut(&flow.level) {
+            level.release_seat();
+        }
+        self.dispatch();
+    }
+
     /// Starts queued requests: first on every level's own seats, then on seats that other levels lend.
     fn dispatch(&mut self) {
         for level in self.levels.values_mut() {
@@ -141,34 +152,63 @@ impl FlowControl {
         if !self.limits.fair {
             return self.count(info);
         }
-        let (schema, waiter) = {
-            let mut state = self.state.lock();
-            self.refresh(&mut state);
+        let (flow, uids, waiter) = {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            self.refresh(state);
             let Some(schema) = state.schemas.iter().find(|schema| schema.matches(user, info)).cloned() else {
                 // No schema at all: the cluster is still being made.
-                return Ok(self.permit(PermitKind::Exempt, None));
+                return Ok(self.uncounted(PermitKind::Exempt));
             };
             let spare = state.spare();
-            let uid = state.levels.get(&schema.level).map(|level| level.uid.clone()).unwrap_or_default();
-            let Some(level) = state.levels.get_mut(&schema.level) else {
-                return Ok(self.permit(PermitKind::Exempt, None));
+            let flow = schema.labels.clone();
+            let Some(level) = state.levels.get_mut(&flow.level) else {
+                return Ok(self.uncounted(PermitKind::Exempt));
             };
-            let uids = Some((schema.uid.clone(), uid));
+            let uids = (schema.uid.clone(), level.uid.clone());
             match level.request_seat(schema.flow(user, info), spare) {
-                SeatOutcome::Exempt => return Ok(self.permit(PermitKind::Exempt, uids)),
-                SeatOutcome::Seat => return Ok(self.permit(PermitKind::Seat(schema.level), uids)),
-                SeatOutcome::Full => return Err(too_many()),
-                SeatOutcome::Wait(waiter) => ((schema, uids), waiter),
+                SeatOutcome::Exempt => return Ok(self.permit(state, PermitKind::Exempt, flow, uids)),
+                SeatOutcome::Seat => return Ok(self.permit(state, PermitKind::Seat, flow, uids)),
+                SeatOutcome::Full => {
+                    let queues = level.has_queues();
+                    let why = if queues { Rejection::QueueFull } else { Rejection::ConcurrencyLimit };
+                    state.metrics.rejected(&flow, why);
+                    return Err(too_many());
+                }
+                SeatOutcome::Wait(QueuedRequest { seat, length }) => {
+                    state.metrics.queued(&flow, length);
+                    (flow, uids, seat)
+                }
             }
         };
-        let (schema, uids) = schema;
         // Dropped while waiting: whoever lets it in later gives the seat back at once.
-        let place = Waiting { flow: self, level: &schema.level, waiter: Some(waiter) };
-        place.wait().await.map(|()| self.permit(PermitKind::Seat(schema.level.clone()), uids))
+        let place = Waiting { control: self, flow: &flow, waiter: Some(waiter) };
+        let outcome = place.wait().await;
+        let mut state = self.state.lock();
+        match outcome {
+            Ok(()) => Ok(self.permit(&mut state, PermitKind::Seat, flow, uids)),
+            Err(error) => {
+                state.metrics.rejected(&flow, Rejection::TimeOut);
+                Err(error)
+            }
+        }
     }
 
-    fn permit(&self, what: PermitKind, uids: Option<(String, String)>) -> Permit {
-        Permit { state: self.state.clone(), what, uids }
+    /// A permit of a request of a flow.
+    fn permit(
+        &self,
+        state: &mut State,
+        what: PermitKind,
+        flow: Arc<Labels>,
+        uids: (String, String),
+    ) -> Permit {
+        state.metrics.begun(&flow);
+        Permit { state: self.state.clone(), what, flow: Some(flow), uids: Some(uids) }
+    }
+
+    /// A permit of a request that belongs to no flow.
+    fn uncounted(&self, what: PermitKind) -> Permit {
+        Permit { state: self.state.clone(), what, flow: None, uids: None }
     }
 
     fn count(&self, info: &RequestInfo) -> Result<Permit, ApiError> {
@@ -184,7 +224,7 @@ impl FlowControl {
         }
         *now += 1;
         drop(state);
-        Ok(self.permit(if reads { PermitKind::Reading } else { PermitKind::Writing }, None))
+        Ok(self.uncounted(if reads { PermitKind::Reading } else { PermitKind::Writing }))
     }
 
     /// Reads schemas and levels again when one changed.
@@ -231,8 +271,8 @@ impl FlowControl {
 
 /// A queued request.
 struct Waiting<'a> {
-    flow: &'a FlowControl,
-    level: &'a str,
+    control: &'a FlowControl,
+    flow: &'a Arc<Labels>,
     waiter: Option<tokio::sync::oneshot::Receiver<()>>,
 }
 
@@ -251,15 +291,13 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        let mut state = self.control.state.lock();
+        state.metrics.left_queue(self.flow);
         let Some(mut waiter) = self.waiter.take() else { return };
-        let mut state = self.flow.state.lock();
         // Let in between the last look and now: the seat is given back.
         waiter.close();
         if waiter.try_recv().is_ok() {
-            if let Some(level) = state.levels.get_mut(self.level) {
-                level.release_seat();
-            }
-            state.dispatch();
+            state.release_seat(self.flow);
         }
     }
 }

@@ -10,10 +10,18 @@ pub(super) enum SeatOutcome {
     Exempt,
     /// The request has a seat.
     Seat,
-    /// The request is queued; the channel signals its seat.
-    Wait(oneshot::Receiver<()>),
+    /// The request is queued.
+    Wait(QueuedRequest),
     /// The queue is full.
     Full,
+}
+
+/// A request in a queue.
+pub(super) struct QueuedRequest {
+    /// Signals its seat.
+    pub(super) seat: oneshot::Receiver<()>,
+    /// Length of the queue, with this request.
+    pub(super) length: usize,
 }
 
 #[derive(Default)]
@@ -58,6 +66,11 @@ impl PriorityLevel {
                 self.queues.pop();
             }
         }
+    }
+
+    /// Whether requests may wait.
+    pub(super) fn has_queues(&self) -> bool {
+        !self.queues.is_empty()
     }
 
     pub(super) fn busy(&self) -> bool {
@@ -116,7 +129,7 @@ impl PriorityLevel {
         let (sender, receiver) = oneshot::channel();
         queue.waiting.push_back(sender);
         self.queued += 1;
-        SeatOutcome::Wait(receiver)
+        SeatOutcome::Wait(QueuedRequest { seat: receiver, length: queue.waiting.len() })
     }
 
     /// Shuffle sharding: the shortest queue of the flow's hand. Two flows rarely share all queues of their hands.
@@ -189,10 +202,11 @@ mod tests {
         let SeatOutcome::Wait(mut other) = level.request_seat(5000, 0) else {
             panic!("room for another flow")
         };
+        assert_eq!(other.length, 1, "it is alone in its queue");
         for turn in 0..4 {
             level.release_seat();
             assert!(level.admit_next());
-            if other.try_recv().is_ok() {
+            if other.seat.try_recv().is_ok() {
                 return;
             }
             assert!(turn < 3, "the other flow waits behind the flood");
