@@ -1,7 +1,9 @@
 //! Typed access to the fields of Kubernetes objects in JSON.
 //!
 //! `At<C, T>` is a place in an object: `C` says how it is reached (read or write), `T` which type of the schema table it has.
-//! Its methods are the fields of `T`, generated from `proto/schema`:
+//! Its methods are the fields of `T`, generated from `proto/schema`. A method is the JSON name in snake case: `bootID` is
+//! `boot_id()`, `clusterIPs` is `cluster_ips()`. What would be a word of Rust or a method of every place ends in an underscore:
+//! `type` is `type_()`.
 //!
 //! ```
 //! use coracle_fields::{Schema, core::v1::Pod, make};

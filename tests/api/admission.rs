@@ -1,4 +1,4 @@
-//! What the cluster accepts: one server with everything on, and for quotas two servers on one etcd.
+//! Admission through the API: one server with the default plugins, and for quotas two servers on one etcd.
 
 use coracle_apiserver::admission::pod_security::checks::RULES;
 use coracle_tests::etcd::Etcd;

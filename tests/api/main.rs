@@ -31,6 +31,8 @@ mod custom;
 mod conversion;
 // Others have a say.
 mod webhooks;
+// Values have the types of their fields.
+mod field_types;
 // On deletes, connections and actions, too.
 mod webhook_operations;
 // API servers of others.

@@ -51,7 +51,7 @@ fn answer(asked: &https::Asked, counts: &Asked) -> (u16, Value) {
 }
 
 /// A configuration with one webhook; without an authority it has no `caBundle`.
-fn configuration(kind: &str, name: &str, url: &str, ca: Option<&str>, more: Value) -> String {
+pub fn configuration(kind: &str, name: &str, url: &str, ca: Option<&str>, more: Value) -> String {
     let mut hook = json!({"name": format!("{name}.example.com"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
         "timeoutSeconds": 5, "clientConfig": {"url": url},
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},

@@ -2,18 +2,22 @@
 
 // Why a body is not accepted.
 mod error;
+// Objects that were changed since.
+mod reread;
 
 use coracle_client::options::FieldValidation;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
-use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::decode::{self, DecodeError, JsonError, Meta, Tree, Yaml};
 use coracle_proto::protobuf;
-use coracle_proto::schema::{self, Type};
-use coracle_proto::status::{ApiError, FieldError};
+use coracle_proto::schema;
+use coracle_proto::status::ApiError;
 use error::{KindMismatch, StrictErrors};
+use reread::bad_patch;
 use serde_json::Value;
+
+pub use reread::{changed, conform, normalize, patched, prune, same_kind};
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
@@ -214,7 +218,24 @@ pub fn applied(_kind: &Kind, bytes: &[u8], validation: FieldValidation) -> Resul
         (FieldValidation::Warn, Some(_)) => yaml.duplicates,
         _ => Vec::new(),
     };
-    Ok(Decoded { object: decode::plain(yaml.tree), warnings })
+    let mut object = decode::plain(yaml.tree);
+    whole_numbers(&mut object);
+    Ok(Decoded { object, warnings })
+}
+
+/// Writes floats without a fraction as integers, as upstream's conversion of YAML to JSON does: `2.0` fits an integer field.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e18);
+            if let Some(whole) = whole {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
 }
 
 /// Reads the options of a delete; they come in the kind's own group and version, in that of `meta.k8s.io`, or without.
@@ -284,69 +305,6 @@ pub fn patch(bytes: &[u8], validation: FieldValidation) -> Result<Decoded, ApiEr
     Ok(Decoded { object: read.value, warnings })
 }
 
-/// Reads a patched object by its type again: drops fields that the kind does not have, refuses values of a wrong type.
-/// Returns sentences for the `Warning` header.
-pub fn prune(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Result<Vec<String>, ApiError> {
-    if kind.custom.is_some() {
-        let dropped = unknown(kind, object, validation);
-        if validation == FieldValidation::Strict && !dropped.is_empty() {
-            return Err(bad_patch(object, &strict_error(&dropped)));
-        }
-        return Ok(dropped);
-    }
-    let Some(of) = type_of(kind) else { return Ok(Vec::new()) };
-    let tree = Tree::from(object.clone());
-    let read = decode::read(of, tree).map_err(|e| bad_patch(object, &e.to_string()))?;
-    if validation == FieldValidation::Strict && !read.strict.is_empty() {
-        return Err(bad_patch(object, &strict_error(&read.strict)));
-    }
-    *object = read.value;
-    Ok(if validation == FieldValidation::Warn { read.strict } else { Vec::new() })
-}
-
-/// Reads what a webhook made of the object that a subresource takes by its type again: whoever acts on it relies on that.
-/// 500 when it does not fit, since what the client sent did.
-pub fn changed(taken: &Named, object: Value) -> Result<Value, ApiError> {
-    let Some(of) = schema::kind_type(&taken.group, &taken.version, &taken.kind) else { return Ok(object) };
-    let unfit = |why: DecodeError| ApiError::internal(format!("{} changed by a webhook: {why}", taken.kind));
-    let mut read = decode::read(of, Tree::from(object)).map_err(unfit)?.value;
-    set_kind(&mut read, taken.kind.clone(), taken.api_version());
-    Ok(read)
-}
-
-/// Refuses a patched object that is no longer of its kind; without kind or version it still is.
-pub fn same_kind(kind: &Kind, object: &Value) -> Result<(), ApiError> {
-    let (view, version) = (PartialObjectMetadata::of(object), kind.api_version());
-    let meta = Meta {
-        kind: view.kind().filled().unwrap_or(&kind.kind).to_owned(),
-        api_version: view.api_version().filled().unwrap_or(&version).to_owned(),
-    };
-    if kind.custom.is_some() {
-        let wrong = [("kind", &meta.kind, &kind.kind), ("apiVersion", &meta.api_version, &version)];
-        let Some((field, is, must)) = wrong.into_iter().find(|(_, is, must)| is != must) else {
-            return Ok(());
-        };
-        let cause = FieldError::invalid(field, &Value::from(is.as_str()), &format!("must be {must}"));
-        let name = view.metadata().name().text();
-        return Err(ApiError::invalid(&kind.group, &kind.kind, name, vec![cause]));
-    }
-    // Another version of the same kind is converted upstream; here nothing of it would be different.
-    match Expected::of(kind).mismatch(&meta) {
-        Some(why) if meta.kind != kind.kind || matches!(why, KindMismatch::Unknown { .. }) => {
-            Err(bad_patch(object, &why.to_string()))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Brings an object into the form that clients compare, whatever way it came: applied, by a controller, mutated by
-/// admission.
-pub fn normalize(kind: &Kind, object: &mut Value) {
-    if let Some(of) = type_of(kind) {
-        decode::normalize(of, object);
-    }
-}
-
 /// Drops what the schema of a custom resource does not know; what a strict reader has to say about it.
 pub fn unknown(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Vec<String> {
     let Some(custom) = &kind.custom else { return Vec::new() };
@@ -361,15 +319,6 @@ fn set_kind(object: &mut Value, kind: String, api_version: String) {
     let mut object = PartialObjectMetadata::edit(object);
     object.kind().set(kind);
     object.api_version().set(api_version);
-}
-
-fn type_of(kind: &Kind) -> Option<&'static Type> {
-    schema::type_of(&kind.schema).or_else(|| schema::kind_type(&kind.group, &kind.version, &kind.kind))
-}
-
-fn bad_patch(object: &Value, why: &str) -> ApiError {
-    let cause = FieldError::invalid("patch", &Value::from(object.to_string()), why);
-    ApiError::invalid("", "", "", vec![cause])
 }
 
 /// What a strict reader refuses.

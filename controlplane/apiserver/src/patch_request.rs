@@ -94,15 +94,15 @@ pub fn raw(format: PatchKind, body: &[u8]) -> Result<Value, ApiError> {
     Ok(decode::patch(body, FieldValidation::Ignore)?.object)
 }
 
-/// Applies a patch to a value without a schema, such as a Scale.
-pub fn apply_untyped(format: PatchKind, current: &Value, patch: &Value) -> Result<Value, ApiError> {
-    match format {
-        PatchKind::Json => json::apply(current, patch),
-        PatchKind::Strategic => {
-            strategic::apply(current, patch, types::named("io.k8s.api.autoscaling.v1.Scale"))
-        }
-        PatchKind::Merge | PatchKind::Apply => Ok(merge::apply(current, patch)),
-    }
+/// Applies a patch to a Scale; the result is a Scale again.
+pub fn apply_to_scale(format: PatchKind, current: &Value, patch: &Value) -> Result<Value, ApiError> {
+    const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+    let patched = match format {
+        PatchKind::Json => json::apply(current, patch)?,
+        PatchKind::Strategic => strategic::apply(current, patch, types::named(SCALE))?,
+        PatchKind::Merge | PatchKind::Apply => merge::apply(current, patch),
+    };
+    decode::patched(SCALE, patched)
 }
 
 impl Api {

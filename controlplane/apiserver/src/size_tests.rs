@@ -43,7 +43,7 @@ fn write(kind: &Kind, object: &Value) {
     metadata::begin(kind, "default", &mut object);
     kind.fill(&mut object);
     (kind.strategy.prepare_create)(&mut object);
-    decode::normalize(kind, &mut object);
+    decode::conform(kind, &mut object, None).unwrap();
     let (version, now) = (kind.api_version(), metadata::now());
     let writer = apply::Writer {
         custom: None,

@@ -167,7 +167,10 @@ pub async fn serve(listener: &TcpListener, tls: Tls, handler: Arc<impl Handler>,
         connections.spawn(connection(stream, address, tls.clone(), handler.clone(), stop.clone()));
     }
     connections.close();
-    let _ = tokio::time::timeout(DRAIN, connections.wait()).await;
+    if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
+        let open = connections.len();
+        tracing::warn!(open, "requests did not end within the shutdown time, closing their connections");
+    }
 }
 
 /// Enables TCP keepalive, so that dead peers of quiet connections are detected within minutes.
@@ -238,7 +241,9 @@ async fn connection(
     }
     connection.as_mut().graceful_shutdown();
     let rest = if idle { FLUSH } else { DRAIN };
-    let _ = tokio::time::timeout(rest, connection).await;
+    if tokio::time::timeout(rest, connection).await.is_err() && !idle {
+        tracing::warn!(%address, "requests did not end within the shutdown time, closing their connection");
+    }
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl Api {
         if let Some(sign) = kind.strategy.sign {
             sign(&mut object, &target.user.info());
         }
-        decode::normalize(kind, &mut object);
+        decode::conform(kind, &mut object, None)?;
         if kind.generation {
             PartialObjectMetadata::edit(&mut object).metadata().generation().set(1);
         }
@@ -207,7 +207,7 @@ impl Api {
                 (begin_change(target, current, &old, &mut new)?, AdmissionProgress::Admitted(admitted))
             }
         };
-        decode::normalize(kind, &mut new);
+        decode::conform(kind, &mut new, Some(&old))?;
         // To be given a node is no change of what was asked for.
         if target.subresource != "binding" {
             metadata::count_generation(kind, &mut new, &old);

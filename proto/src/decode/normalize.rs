@@ -1,45 +1,84 @@
 //! Normalizes an object to the form that Go serializes: non-pointer structs are always present, empty values of
-//! `omitempty` fields are omitted. Clients compare and print this form, so the server stores it.
+//! `omitempty` fields are omitted, there are no fields that the type does not have. Clients compare and print this form, so
+//! the server stores it.
 
 use serde_json::{Map, Value};
 
 use crate::schema::{Field, Scalar, Shape, Type};
 
 /// Normalizes an object of a built-in type in place. Custom resources are unchanged, except for their metadata.
-pub fn normalize(kind: &Type, object: &mut Value) {
-    if let Value::Object(fields) = object {
-        normalize_tree(kind, fields);
+///
+/// Returns whether every value has the JSON type of its field. If not, the object is no object of this type as it is:
+/// [`read`](super::read) makes one of it, or says what is wrong. Strings are not parsed: quantities, times and the like are
+/// checked when a tree is read.
+pub fn normalize(kind: &Type, object: &mut Value) -> bool {
+    match object {
+        Value::Object(fields) => normalize_tree(kind, fields),
+        _ => false,
     }
 }
 
-fn normalize_tree(kind: &Type, object: &mut Map<String, Value>) {
+/// Normalizes every value, also after one that does not fit.
+fn normalize_all<'a>(shape: &Shape, values: impl Iterator<Item = &'a mut Value>) -> bool {
+    let mut fits = true;
+    for value in values {
+        fits &= normalize_value(shape, value);
+    }
+    fits
+}
+
+fn normalize_tree(kind: &Type, object: &mut Map<String, Value>) -> bool {
     if kind.package.is_none() {
         let metadata = kind.field("metadata").and_then(|field| field.shape.object());
-        if let Some((inner_kind, Value::Object(inner))) = metadata.zip(object.get_mut("metadata")) {
-            normalize_tree(inner_kind, inner);
-        }
-        return;
+        return match metadata.zip(object.get_mut("metadata")) {
+            Some((inner_kind, Value::Object(inner))) => normalize_tree(inner_kind, inner),
+            _ => true,
+        };
     }
+    let mut fits = true;
     object.retain(|name, value| match kind.field(name) {
         Some(field) => {
-            normalize_value(&field.shape, value);
+            // Go reads `null` as a missing field.
+            fits &= value.is_null() || normalize_value(&field.shape, value);
             keeps(field, value)
         }
-        None => true,
+        None => kind.open,
     });
     add_zero_values(kind, object);
+    fits
 }
 
-fn normalize_value(shape: &Shape, value: &mut Value) {
+fn normalize_value(shape: &Shape, value: &mut Value) -> bool {
     match (shape, value) {
+        (Shape::Scalar { of, .. }, value) => fits(*of, value),
         (Shape::Object(inner), Value::Object(fields)) => normalize_tree(inner.get(), fields),
-        (Shape::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| normalize_value(&list.item, item));
-        }
-        (Shape::Map(of), Value::Object(fields)) => {
-            fields.values_mut().for_each(|value| normalize_value(of, value));
-        }
-        _ => {}
+        (Shape::List(list), Value::Array(items)) => normalize_all(&list.item, items.iter_mut()),
+        (Shape::Map(of), Value::Object(fields)) => normalize_all(of, fields.values_mut()),
+        _ => false,
+    }
+}
+
+/// Whether a value has the JSON type that Go writes for a scalar.
+fn fits(of: Scalar, value: &Value) -> bool {
+    let int32 = || value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
+    match of {
+        Scalar::String
+        | Scalar::Bytes
+        | Scalar::Quantity
+        | Scalar::Time
+        | Scalar::MicroTime
+        | Scalar::Duration => value.is_string(),
+        Scalar::Int32 => int32(),
+        Scalar::Int64 => value.is_i64(),
+        Scalar::Bool => value.is_boolean(),
+        Scalar::Float | Scalar::Double => value.is_number(),
+        Scalar::IntOrString => value.is_string() || int32(),
+        Scalar::Raw
+        | Scalar::Fields
+        | Scalar::Json
+        | Scalar::SchemaOrArray
+        | Scalar::SchemaOrBool
+        | Scalar::SchemaOrStrings => true,
     }
 }
 
@@ -97,13 +136,38 @@ mod tests {
         let mut object = json!({"metadata": {"name": "a", "labels": {}, "creationTimestamp": null}, "spec": {
             "replicas": 0, "paused": false, "selector": {"matchLabels": {"a": "b"}},
             "template": {"spec": {"containers": [{"name": "c", "image": "", "ports": []}]}}}});
-        normalize(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
+        assert!(normalize(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object));
         let expected = json!({"metadata": {"name": "a"}, "spec": {
             "replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "strategy": {},
             "template": {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {}}]}}}, "status": {}});
         assert_eq!(object, expected);
         let again = object.clone();
-        normalize(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object);
+        assert!(normalize(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object));
         assert_eq!(object, again);
+    }
+
+    #[test]
+    fn values_of_another_type_are_noticed_and_unknown_fields_dropped() {
+        let pod = type_of("io.k8s.api.core.v1.Pod").unwrap();
+        let with = |container: Value| json!({"metadata": {"name": "a"}, "spec": {"containers": [container]}});
+        for (container, fits) in [
+            (json!({"name": "c", "ports": [{"containerPort": 80}]}), true),
+            (json!({"name": "c", "stdin": null, "nope": {"a": 1}}), true),
+            (json!({"name": "c", "livenessProbe": {"httpGet": {"port": "web"}, "periodSeconds": 3}}), true),
+            (json!({"name": 1}), false),
+            (json!({"name": "c", "stdin": "yes"}), false),
+            (json!({"name": "c", "ports": {}}), false),
+            (json!({"name": "c", "ports": [null, {"containerPort": 80}]}), false),
+            (json!({"name": "c", "ports": [{"containerPort": 80.5}]}), false),
+            (json!({"name": "c", "ports": [{"containerPort": 5_000_000_000_i64}]}), false),
+            (json!({"name": "c", "livenessProbe": {"httpGet": {"port": 1.5}}}), false),
+            (json!({"name": "c", "resources": {"limits": {"cpu": 1}}}), false),
+            (json!({"name": "c", "resources": []}), false),
+        ] {
+            let mut object = with(container);
+            assert_eq!(normalize(pod, &mut object), fits, "{object}");
+            assert_eq!(object["spec"]["containers"][0].get("nope"), None);
+        }
+        assert!(!normalize(pod, &mut json!([])));
     }
 }

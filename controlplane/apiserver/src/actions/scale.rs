@@ -34,7 +34,7 @@ impl Action for Scale {
             Verb::Patch => {
                 let kind = PatchKind::of(call.content_type)?;
                 let body = call.body.clone();
-                Box::new(move |scale| patch_request::apply_untyped(kind, scale, &body))
+                Box::new(move |scale| patch_request::apply_to_scale(kind, scale, &body))
             }
             _ => return Err(ApiError::method_not_allowed()),
         };

@@ -1,5 +1,5 @@
 //! Admission. Mutating plugins run first, then the validating ones; the first rejection ends the request. A plugin is
-//! one file and one line in the chain.
+//! one file and one line in `chain()` of `plugins.rs`.
 
 // The plugin chain.
 pub mod plugins;
@@ -212,7 +212,7 @@ impl Attributes<'_> {
 /// One admission plugin. Both phases are called for every request; a plugin ignores requests it does not handle.
 #[async_trait]
 pub trait Plugin: Send + Sync {
-    /// Upstream's plugin name, for `--disable-admission-plugins`.
+    /// Name for `--enable-admission-plugins` and `--disable-admission-plugins`: that of Kubernetes, if Kubernetes has the plugin.
     fn name(&self) -> &'static str;
 
     /// An error if the plugin cannot run with its configuration.

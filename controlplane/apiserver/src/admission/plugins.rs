@@ -7,7 +7,7 @@ use crate::authz::Authorizer;
 use crate::authz::rbac::RoleRules;
 use crate::nodes::dial::ClusterDialer;
 
-/// What is on without being asked for.
+/// Plugins that are enabled by default, in the order of the chain. All others are enabled with `--enable-admission-plugins`.
 const DEFAULT_ON: &[&str] = &[
     "NamespaceLifecycle",
     "LimitRanger",

@@ -67,10 +67,14 @@ async fn converted(own: &Named, name: &Named, at: &Attributes<'_>, object: &Valu
     Ok((new, old))
 }
 
-/// Converts an object that a webhook changed back to the requested version.
+/// Converts an object that a webhook changed back to the requested version. Objects of built-in kinds are read by their type
+/// again; custom resources are held to their schema afterwards.
 pub async fn convert_back(name: &Named, at: &Attributes<'_>, mut object: Value) -> Result<Value, ApiError> {
     if let Some(taken) = at.kind.taken_by(at.subresource) {
         return decode::changed(&taken, object);
+    }
+    if at.kind.custom.is_none() {
+        object = decode::changed(name, object)?;
     }
     let own = Named::of(at.kind);
     if *name == own {

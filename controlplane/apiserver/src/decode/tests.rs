@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use coracle_kinds::registry::equivalent::Named;
 use serde_json::json;
 
 fn pod() -> Expected {
@@ -186,4 +187,83 @@ fn patched_objects_are_read_again() {
         patch(b"{", FieldValidation::Warn).unwrap_err().message,
         "error decoding patch: unexpected end of JSON input"
     );
+}
+
+#[test]
+fn what_a_webhook_changed_is_read_again() {
+    let name = Named {
+        group: String::new(),
+        version: "v1".into(),
+        plural: "configmaps".into(),
+        kind: "ConfigMap".into(),
+    };
+    let read = changed(&name, json!({"metadata": {"name": "a", "nope": 1}, "data": {"a": "b"}, "more": {}}));
+    assert_eq!(
+        read.unwrap(),
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"a": "b"}})
+    );
+    for (object, why) in [
+        (
+            json!({"data": {"a": 1}}),
+            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+        ),
+        (
+            json!({"kind": "Secret", "apiVersion": "v1"}),
+            "converting (v1.Secret) to (core.ConfigMap): unknown conversion",
+        ),
+        (json!([]), "json: cannot unmarshal array into Go value of type"),
+    ] {
+        let error = changed(&name, object).unwrap_err();
+        let said = format!("Internal error occurred: ConfigMap changed by a webhook: {why}");
+        assert!(error.code == 500 && error.message.starts_with(&said), "{}", error.message);
+    }
+}
+
+#[test]
+fn whatever_is_stored_has_the_types_of_its_kind() {
+    let kind = Kind::new("", "v1", "Pod", "pods");
+    let pod =
+        |spec: Value| json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": spec});
+    let mut object = pod(json!({"containers": [{"name": "c", "nope": 1}], "nope": 1, "nodeName": null}));
+    conform(&kind, &mut object, None).unwrap();
+    assert_eq!(object["spec"], json!({"containers": [{"name": "c", "resources": {}}]}));
+    // What only has to be written differently is.
+    let mut object = pod(json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": 0.5}}}]}));
+    conform(&kind, &mut object, None).unwrap();
+    assert_eq!(object["spec"]["containers"][0]["resources"]["limits"], json!({"cpu": "500m"}));
+    let wrong = pod(json!({"containers": [{"name": "c"}], "activeDeadlineSeconds": 1.5}));
+    let good = pod(json!({"containers": [{"name": "c"}]}));
+    for old in [None, Some(&good)] {
+        let error = conform(&kind, &mut wrong.clone(), old).unwrap_err();
+        assert_eq!(
+            (error.code, error.message.as_str()),
+            (
+                500,
+                "Internal error occurred: Pod cannot be stored: json: cannot unmarshal number 1.5 into Go struct \
+                 field PodSpec.spec.activeDeadlineSeconds of type int64"
+            )
+        );
+    }
+    // One that was stored so can still lose its finalizers.
+    assert!(conform(&kind, &mut wrong.clone(), Some(&wrong)).is_ok());
+}
+
+#[test]
+fn scales_stay_scales() {
+    let name = "io.k8s.api.autoscaling.v1.Scale";
+    let scale =
+        |replicas: Value| json!({"kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": replicas}});
+    assert_eq!(patched(name, scale(json!(3))).unwrap()["spec"]["replicas"], 3);
+    for replicas in [json!(1.5), json!("3"), json!(5_000_000_000_i64)] {
+        assert_eq!(patched(name, scale(replicas)).unwrap_err().code, 422);
+    }
+}
+
+#[test]
+fn applied_floats_without_a_fraction_are_integers() {
+    let kind = Kind::new("apps", "v1", "Deployment", "deployments");
+    for text in ["spec: {a: 2.0, b: 2.5, c: [1e3]}", r#"{"spec":{"a":2.0,"b":2.5,"c":[1e3]}}"#] {
+        let applied = applied(&kind, text.as_bytes(), FieldValidation::Strict).unwrap();
+        assert_eq!(applied.object, json!({"spec": {"a": 2, "b": 2.5, "c": [1000]}}), "{text}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Whether an applied object fits its type: declared fields, scalar kinds, list keys, no duplicates.
+//! Whether an applied object fits its type: declared fields, scalar kinds, list keys, no duplicates. As upstream this knows no
+//! more of a scalar than a schema says: the result of an apply is read by its type as well.
 
 use super::super::types::{Scalar, Shape, Type};
 use super::fields::item_element;

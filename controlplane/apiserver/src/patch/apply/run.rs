@@ -8,6 +8,8 @@ use super::prune::{remove, with_named_fields};
 use super::set::Set;
 use super::track::{after_change, ownable};
 use super::{Writer, check, fields};
+use crate::patch::types::Type;
+use coracle_proto::decode::{self, DecodeError, Tree};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Map, Value};
 
@@ -20,11 +22,20 @@ struct Conflict {
     path: String,
 }
 
+/// Why there is no new object.
+enum Failure {
+    /// Others own what would change.
+    Conflicts(Vec<Conflict>),
+    /// The result is no object of the type.
+    Unfit(DecodeError),
+}
+
 /// Applies `config` to the live object (`None` creates it) and returns the object to default, validate and store,
 /// with its new `managedFields`.
 ///
 /// 400 for a config of another version or with `managedFields`, 409 with one `FieldManagerConflict` per field when
-/// others own what would change and `force` is not set, 500 (as upstream) for a config that does not fit the type.
+/// others own what would change and `force` is not set, 500 (as upstream) for a config, or a result, that does not fit the
+/// type.
 pub fn apply(live: Option<&Value>, config: &Value, writer: &Writer, force: bool) -> Result<Value, ApiError> {
     check_config(config, writer)?;
     let mut base = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
@@ -35,16 +46,21 @@ pub fn apply(live: Option<&Value>, config: &Value, writer: &Writer, force: bool)
         let before = Writer { manager: "before-first-apply", subresource: "", ..*writer };
         entries = after_change(None, &base, entries, &before);
     }
+    let failed = |failure: Failure| match failure {
+        Failure::Conflicts(conflicts) => conflict_error(conflicts),
+        Failure::Unfit(why) => unfit(config, &why),
+    };
     match attempt(&base, config, &entries, writer, force) {
         Ok(object) => Ok(object),
-        Err(conflicts) => {
+        Err(Failure::Conflicts(conflicts)) => {
             let forgiven = forgiven(&base, config, writer).unwrap_or_default().paths();
             let left: Vec<Conflict> = conflicts.into_iter().filter(|c| !forgiven.contains(&c.path)).collect();
             if left.is_empty() {
-                return attempt(&base, config, &entries, writer, true).map_err(conflict_error);
+                return attempt(&base, config, &entries, writer, true).map_err(failed);
             }
             Err(conflict_error(left))
         }
+        Err(other) => Err(failed(other)),
     }
 }
 
@@ -64,16 +80,34 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), ApiError> {
     if misfits.is_empty() {
         return Ok(());
     }
-    let text = |path: &Value| path.as_str().unwrap_or_default().to_owned();
-    let about = format!(
-        "{}/{}; {version}, Kind={}",
-        text(&config["metadata"]["namespace"]),
-        text(&config["metadata"]["name"]),
-        text(&config["kind"])
-    );
     let list =
         if misfits.len() == 1 { misfits[0].clone() } else { format!("errors:\n  {}", misfits.join("\n  ")) };
-    Err(ApiError::new(500, "", format!("failed to create typed patch object ({about}): {list}")))
+    Err(ApiError::new(500, "", format!("failed to create typed patch object ({}): {list}", about(config))))
+}
+
+/// `default/web; apps/v1, Kind=Deployment`.
+fn about(config: &Value) -> String {
+    let metadata = &config["metadata"];
+    format!("{}/{}; {}", text(&metadata["namespace"]), text(&metadata["name"]), kind(config))
+}
+
+/// `apps/v1, Kind=Deployment`.
+fn kind(config: &Value) -> String {
+    format!("{}, Kind={}", text(&config["apiVersion"]), text(&config["kind"]))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// 500, as upstream, for an object with a value that fits the coarse schema of apply and not the type.
+fn unfit(config: &Value, why: &DecodeError) -> ApiError {
+    let why = format!(
+        "failed to convert new object ({}) to proper version: unable to convert unstructured object to {}: {why}",
+        about(config),
+        kind(config)
+    );
+    ApiError::new(500, "", why)
 }
 
 fn attempt(
@@ -82,7 +116,7 @@ fn attempt(
     entries: &[Entry],
     writer: &Writer,
     force: bool,
-) -> Result<Value, Vec<Conflict>> {
+) -> Result<Value, Failure> {
     let mut mine =
         Entry::of(writer, Operation::Apply, fields::of(config, writer.ty).without_top(writer.reset));
     let (last, others): (Vec<Entry>, Vec<Entry>) =
@@ -102,8 +136,9 @@ fn attempt(
         })
         .collect();
     if !force && !conflicts.is_empty() {
-        return Err(conflicts);
+        return Err(Failure::Conflicts(conflicts));
     }
+    let mut merged = typed(merged, writer).map_err(Failure::Unfit)?;
     let gone = taken.union(&change.removed);
     let mut entries = others;
     for entry in &mut entries {
@@ -114,10 +149,18 @@ fn attempt(
     }
     mine.fields = ownable(mine.fields);
     entries.push(mine);
-    let mut merged = merged;
     refresh_last_applied(&mut merged, config, writer);
     entry::encode(&mut merged, entries);
     Ok(merged)
+}
+
+/// The object as its type reads it: numbers and quantities in the form that is stored, no nulls. Custom resources have no type
+/// but their schema, which they are held to later.
+fn typed(object: Value, writer: &Writer) -> Result<Value, DecodeError> {
+    match (writer.ty, writer.custom) {
+        (Type::Struct(of, _), None) => Ok(decode::read(of, Tree::from(object))?.value),
+        _ => Ok(object),
+    }
 }
 
 /// Takes out what the manager applied last time, does not apply now, and nobody else owns.

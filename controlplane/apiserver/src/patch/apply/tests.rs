@@ -301,6 +301,56 @@ fn configs_that_do_not_fit_are_refused_in_upstreams_words() {
     }
 }
 
+/// What fits the schema of apply may still be no value of the type.
+#[test]
+fn results_that_are_no_objects_of_the_type_are_refused() {
+    let container = |more: Value| {
+        let mut container = json!({"name": "web", "image": "nginx"});
+        container.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        json!({"template": {"spec": {"containers": [container]}}})
+    };
+    let why = "failed to convert new object (d/w; apps/v1, Kind=Deployment) to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: ";
+    let live = stored(base());
+    for (spec, text) in [
+        (
+            json!({"replicas": 1.5}),
+            "json: cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32",
+        ),
+        (
+            json!({"replicas": 5_000_000_000_i64}),
+            "json: cannot unmarshal number 5000000000 into Go struct field DeploymentSpec.spec.replicas of type int32",
+        ),
+        (
+            container(json!({"resources": {"limits": {"cpu": "x"}}})),
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        (
+            container(json!({"livenessProbe": {"httpGet": {"port": true}}})),
+            "json: cannot unmarshal bool into Go value of type int32",
+        ),
+    ] {
+        let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w", "namespace": "d"}, "spec": spec});
+        for live in [None, Some(&live)] {
+            let error = apply(live, &config, &writer("a", T0), true).unwrap_err();
+            assert_eq!((error.code, error.message), (500, format!("{why}{text}")));
+        }
+    }
+}
+
+#[test]
+fn results_have_the_form_that_is_stored() {
+    let limits = json!({"cpu": 0.5, "memory": "1024Mi"});
+    let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w", "labels": null}, "spec": {
+        "template": {"spec": {"containers": [{"name": "web", "image": "nginx", "resources": {"limits": limits}}]}}}});
+    let made = apply(None, &config, &writer("a", T0), false).unwrap();
+    let container = &made["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["resources"], json!({"limits": {"cpu": "500m", "memory": "1Gi"}}));
+    assert_eq!(made["metadata"].get("labels"), None);
+    // To apply the same again is no change, not even of the time.
+    let live = stored(made);
+    assert_eq!(apply(Some(&live), &config, &writer("a", T1), false).unwrap(), live);
+}
+
 #[test]
 fn moving_from_client_side_apply_is_no_conflict() {
     let mut live = base();
