@@ -1,4 +1,8 @@
 //! Errors of a field, and the rules that many fields have.
+//!
+//! Methods named like an error (`required`, `invalid`, `forbidden`, `duplicate`, `not_found`, `unsupported`, `too_long`,
+//! `too_many`) always report it: the caller has checked. Methods named like a rule (`non_negative`, `in_range`, `one_of`,
+//! `follows`, `immutable`) check, and report only what breaks the rule.
 
 use crate::field_ref::{Field, FieldRef};
 use crate::tree::same;
@@ -83,49 +87,49 @@ impl FieldRef<'_> {
         self.sink.0.borrow().len()
     }
 
-    /// `Required value`.
+    /// Reports `Required value`, with the detail unless it is empty.
     pub fn required(&self, detail: &str) {
         self.report(FieldError::required(self.path(), detail));
     }
 
-    /// `Invalid value: …`. A missing text or number prints as its zero value does.
+    /// Reports `Invalid value: VALUE: DETAIL`. A missing value prints as `null`; [`FieldRef::invalid_as`] prints another one.
     pub fn invalid(&self, detail: impl AsRef<str>) {
         self.report(FieldError::invalid(self.path(), self.value, detail.as_ref()));
     }
 
-    /// `Invalid value` with a value that is not the one here.
+    /// Reports `Invalid value` with a value that is not the one here.
     pub fn invalid_as(&self, value: impl Into<Value>, detail: impl AsRef<str>) {
         self.report(FieldError::invalid(self.path(), &value.into(), detail.as_ref()));
     }
 
-    /// `Forbidden`.
+    /// Reports `Forbidden: DETAIL`.
     pub fn forbidden(&self, detail: impl AsRef<str>) {
         self.report(FieldError::forbidden(self.path(), detail.as_ref()));
     }
 
-    /// `Duplicate value`.
+    /// Reports `Duplicate value: VALUE`; [`unique`] checks a list of texts.
     pub fn duplicate(&self) {
         self.report(FieldError::duplicate(self.path(), self.value));
     }
 
-    /// `Not found`.
+    /// Reports `Not found: VALUE`.
     pub fn not_found(&self) {
         self.report(FieldError::not_found(self.path(), self.value));
     }
 
-    /// `Unsupported value`; a missing text prints as empty.
+    /// Reports `Unsupported value: VALUE: supported values: …`; a missing text prints as empty. [`FieldRef::one_of`] checks first.
     pub fn unsupported(&self, supported: &[&str]) {
         let empty = json!("");
         let value = if self.value.is_null() { &empty } else { self.value };
         self.report(FieldError::unsupported(self.path(), value, supported));
     }
 
-    /// `Too long`.
+    /// Reports `Too long: may not be more than MAX bytes`, whatever the length is: compare `text().len()` first.
     pub fn too_long(&self, max: usize) {
         self.report(FieldError::too_long(self.path(), max));
     }
 
-    /// `Too many: N: must have at most MAX items`.
+    /// Reports `Too many: N: must have at most MAX items`, whatever `N` is: compare `len()` first.
     pub fn too_many(&self, max: usize) {
         let items = if max == 1 { "item" } else { "items" };
         let text = format!("Too many: {}: must have at most {max} {items}", self.len());
@@ -160,14 +164,15 @@ impl FieldRef<'_> {
         }
     }
 
-    /// The text, when there is one, is among some.
+    /// The text is among some. A missing text counts as empty and is reported as unsupported: if the field is optional, check
+    /// `is_set()` first.
     pub fn one_of(&self, supported: &[&str]) {
         if !supported.contains(&self.text()) {
             self.unsupported(supported);
         }
     }
 
-    /// The text is there and among some.
+    /// The text is among some; a missing or empty one is reported as required.
     pub fn required_one_of(&self, supported: &[&str]) {
         if self.has_text("") {
             self.one_of(supported);
@@ -188,7 +193,7 @@ impl FieldRef<'_> {
         }
     }
 
-    /// The number is in a range.
+    /// The number, when there is one, is in a range, both ends included.
     pub fn in_range(&self, lo: i64, hi: i64) {
         if let Some(number) = self.int() {
             self.all_good(coracle_proto::names::in_range(number, lo, hi));

@@ -45,8 +45,8 @@ pub mod extensions;
 pub mod conversion;
 // Schemas of custom resources.
 pub mod schemas;
-// CEL rules in those schemas.
-mod rules;
+// CEL rules in those schemas (`x-kubernetes-validations`).
+mod schema_rules;
 // Flow schemas and priority levels.
 pub mod flow;
 // Device classes, claims and slices.

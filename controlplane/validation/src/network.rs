@@ -59,7 +59,7 @@ pub fn new_ingress(object: &Value, errors: &mut Vec<FieldError>) {
     let ingress = Ingress::of(object);
     let annotated = ingress.metadata().annotations().key(CLASS_ANNOTATION);
     let class = ingress.spec().ingress_class_name();
-    if annotated.is_set() && class.is_set() && annotated.get() != class.get() {
+    if annotated.is_set() && class.is_set() && !annotated.same_as(class) {
         errors.push(FieldError::invalid(
             format!("annotations.{CLASS_ANNOTATION}"),
             &annotated.as_value(),
@@ -374,6 +374,16 @@ mod tests {
             errors(ingress, &json!({"spec": {}})),
             ["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"]
         );
+    }
+
+    #[test]
+    fn a_new_ingress_names_one_class() {
+        let with = |annotation: Value, class: Value| json!({"metadata": {"annotations": {CLASS_ANNOTATION: annotation}}, "spec": {"ingressClassName": class}});
+        assert_eq!(errors(new_ingress, &with(json!("a"), json!("a"))), [""; 0]);
+        for (annotation, class) in [(json!("a"), json!("b")), (json!(1), json!(2))] {
+            let said = errors(new_ingress, &with(annotation, class));
+            assert!(said[0].ends_with("must match `ingressClassName` when both are specified"), "{said:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Schemas of custom resources: structural, so that every value's type is known.
 
 use super::field_ref::{FieldRef, walk_as};
-use super::rules::{self, Costs, Place};
+use super::schema_rules::{self, Costs, Place};
 use crate::tree::Tree;
 use coracle_expressions::{estimate, patterns};
 use coracle_fields::apiextensions::v1::CustomResourceDefinition;
@@ -51,7 +51,7 @@ pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 
 /// The rules of a schema and of all below it.
 fn ruled<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
-    rules::expressed(schema, place, costs);
+    schema_rules::expressed(schema, place, costs);
     let below = Place { root: false, ..place };
     let fields = schema.at("properties");
     for (name, field) in fields.entries() {
@@ -122,7 +122,7 @@ impl<'a> Patterns<'a> {
 }
 
 fn node(schema: &FieldRef<'_>, place: &str) {
-    rules::written(schema);
+    schema_rules::written(schema);
     let kind = schema.at("type");
     let free = schema.value.flag("x-kubernetes-int-or-string")
         || schema.value.flag("x-kubernetes-preserve-unknown-fields");

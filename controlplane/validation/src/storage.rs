@@ -90,9 +90,9 @@ pub(super) fn claim_spec(spec: &Field<'_, PersistentVolumeClaimSpec>) {
         }
     } else if old.is_set()
         && new.is_set()
-        && (old.api_group().get() != new.api_group().get()
-            || old.kind().get() != new.kind().get()
-            || old.name().get() != new.name().get())
+        && !(old.api_group().same_as(new.api_group())
+            && old.kind().same_as(new.kind())
+            && old.name().same_as(new.name()))
     {
         spec.invalid_as("spec.dataSource", "must match dataSourceRef");
     }
@@ -130,11 +130,11 @@ pub fn claim_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     if before.volume_name().text().is_empty() {
         now.edit().volume_name().set(before.volume_name());
     }
-    let annotated = old.metadata().annotations().key(BETA_CLASS).get();
+    let annotated = old.metadata().annotations().key(BETA_CLASS);
     let class = claim.spec().storage_class_name();
     if !before.storage_class_name().is_set()
         && class.is_set()
-        && annotated.is_none_or(|name| class.get() == Some(name))
+        && (!annotated.is_set() || class.same_as(annotated))
     {
         now.edit().storage_class_name().clear();
     }
@@ -550,6 +550,29 @@ mod tests {
             changes(claim_update, &with("3Gi", "Pending"), &with("2Gi", "Pending"))[0]
                 .starts_with("spec: Forbidden: spec is immutable after creation")
         );
+    }
+
+    #[test]
+    fn references_of_another_type_do_not_match() {
+        let with = |name: Value, other: Value| {
+            let source = |name: Value| json!({"kind": "PersistentVolumeClaim", "name": name});
+            json!({"spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+                "resources": {"requests": {"storage": "1Gi"}},
+                "dataSource": source(name), "dataSourceRef": source(other)}})
+        };
+        assert_eq!(errors(claim, &with(json!("a"), json!("a"))), [""; 0]);
+        let said = errors(claim, &with(json!(1), json!(2)));
+        assert!(said.iter().any(|error| error.ends_with("must match dataSourceRef")), "{said:?}");
+        let classed = |annotation: Value, class: Value| {
+            let mut claim = with(json!("a"), json!("a"));
+            claim["metadata"] = json!({"annotations": {BETA_CLASS: annotation}});
+            claim["spec"]["storageClassName"] = class;
+            claim
+        };
+        let before = |annotation: Value| classed(annotation, Value::Null);
+        let now = classed(json!("fast"), json!("fast"));
+        assert_eq!(changes(claim_update, &now, &before(json!("fast"))), [""; 0]);
+        assert!(!changes(claim_update, &now, &before(json!(1))).is_empty());
     }
 
     #[test]

@@ -67,13 +67,13 @@ pub struct Strategy {
     pub begin_delete: fn(&mut Value),
     /// Whether it may be removed once it is being deleted and has no finalizers.
     pub removable: fn(&Value) -> bool,
-    /// Field rules of a new object.
+    /// Field rules of the object, on create and on update of the main resource; not on updates of subresources.
     pub validate: fn(&Value, &mut Vec<FieldError>),
-    /// Field rules that only a new object is held to; called besides `validate`.
+    /// Field rules that only a new object has to follow; called after `validate`.
     pub validate_create: fn(&Value, &mut Vec<FieldError>),
-    /// Field rules of a change, `new` then `old`; called besides `validate`.
+    /// Field rules of an update of the main resource, `new` then `old`; called after `validate`.
     pub validate_update: fn(&Value, &Value, &mut Vec<FieldError>),
-    /// Field rules of a change of `/status`, `new` then `old`.
+    /// Field rules of an update of `/status`, `new` then `old`; `validate` is not called then.
     pub validate_status: fn(&Value, &Value, &mut Vec<FieldError>),
     /// Sentences for the `Warning` header.
     pub warnings: fn(&Value, Option<&Value>) -> Vec<String>,
@@ -451,7 +451,7 @@ impl Kind {
         self
     }
 
-    /// With field rules for objects and for changes.
+    /// With field rules: `object` on create and update, `change` (new object, then old) on update only.
     pub fn validate(
         mut self,
         object: fn(&Value, &mut Vec<FieldError>),

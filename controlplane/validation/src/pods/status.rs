@@ -25,7 +25,7 @@ pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         }
         negative_generation(&status.observed_generation());
         let nominated = status.nominated_node_name();
-        if !nominated.is_empty() && nominated.text() != before.nominated_node_name().text() {
+        if !nominated.is_empty() && !nominated.view().same_as(before.nominated_node_name()) {
             nominated.follows(dns1123_subdomain);
         }
         if before.qos_class().is_set() {

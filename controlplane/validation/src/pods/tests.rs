@@ -311,6 +311,29 @@ fn ended_containers_stay_ended() {
     );
 }
 
+/// Two values that are no texts are not the same text.
+#[test]
+fn values_of_another_type_are_compared_as_they_are() {
+    let nominated = |node: Value| {
+        let mut object = pod_with(json!({}));
+        object["status"] = json!({"nominatedNodeName": node});
+        object
+    };
+    assert_eq!(changes(status_update, &nominated(json!("n")), &nominated(json!("n"))), [""; 0]);
+    assert!(!changes(status_update, &nominated(json!(5)), &pod_with(json!({}))).is_empty());
+    let mirror = |value: Value| {
+        let mut object = pod_with(json!({}));
+        object["metadata"]["annotations"] = json!({MIRROR: value});
+        object
+    };
+    assert_eq!(changes(update, &mirror(json!(1)), &mirror(json!(1))), [""; 0]);
+    assert!(!changes(update, &mirror(json!(2)), &mirror(json!(1))).is_empty());
+    let gated = |zone: Value| {
+        pod_with(json!({"schedulingGates": [{"name": "example.com/g"}], "nodeSelector": {"zone": zone}}))
+    };
+    assert!(!changes(update, &gated(json!(2)), &gated(json!(1))).is_empty());
+}
+
 #[test]
 fn only_sizes_are_resized() {
     let sized = |cpu: &str| container_with(json!({"resources": {"requests": {"cpu": cpu}}}));

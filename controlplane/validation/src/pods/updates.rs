@@ -57,7 +57,7 @@ fn fixed(key: &str) -> Option<&'static str> {
 pub(super) fn fixed_annotations(new: &Field<'_, Map<Text>>, old: View<'_, Map<Text>>) {
     for (key, was) in old.entries() {
         if let Some(what) = fixed(key)
-            && new.view().key(key).get() != was.get()
+            && !new.view().key(key).same_as(was)
         {
             new.key(key).forbidden(format!("may not remove or update {what}"));
         }
@@ -147,7 +147,7 @@ fn images(mut containers: Edit<'_, List<Container>>, old: View<'_, List<Containe
 
 fn node_selector_may_narrow(new: &Field<'_, Map<Text>>, old: View<'_, Map<Text>>) {
     for (key, value) in old.entries() {
-        if new.view().key(key).get() != value.get() {
+        if !new.view().key(key).same_as(value) {
             return new
                 .invalid("only additions to spec.nodeSelector are allowed (no mutations or deletions)");
         }

@@ -1,4 +1,4 @@
-//! Columns of Namespaces, Nodes, Secrets, quotas, Leases and classes.
+//! Columns of Namespaces, Nodes, Secrets, ConfigMaps, quotas, Leases, ComponentStatuses, and of priority and runtime classes.
 
 use super::{age, column, count, format, name, number, text, text_or, wide};
 use crate::registry::kinds::Column;

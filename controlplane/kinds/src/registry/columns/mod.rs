@@ -9,18 +9,29 @@ use serde_json::{Value, json};
 mod ages;
 // Lists, labels and selectors as text.
 mod format;
-// Pods and what carries pod templates.
+// Pods and PodTemplates.
 mod pods;
+// Deployments, ReplicaSets, StatefulSets, DaemonSets, ControllerRevisions, Scales, disruption budgets.
 mod workloads;
+// Jobs and CronJobs.
 mod jobs;
+// Services, endpoints, ingresses, network policies, service addresses.
 mod network;
+// Namespaces, Nodes, Secrets, ConfigMaps, quotas, Leases, ComponentStatuses, priority and runtime classes.
 mod cluster;
+// Events.
 mod events;
+// Volumes, claims, classes, drivers, attachments.
 mod storage;
+// Role bindings and certificate signing requests.
 mod access;
+// HorizontalPodAutoscalers.
 mod autoscalers;
+// Webhooks, admission policies, aggregated servers.
 mod extensions;
+// Flow schemas and priority levels.
 mod flow;
+// Device claims and slices.
 mod devices;
 
 pub use access::{certificate_request, role_binding};
@@ -46,7 +57,8 @@ pub use workloads::{
     stateful_set,
 };
 
-/// A column that is always shown, of a kind of type `T`. `cell` must capture nothing.
+/// A column that is always shown, of a kind of type `T`. `kind` is the OpenAPI type. `cell` must capture nothing: the closure is
+/// leaked, which costs no memory only if it has no size.
 pub fn column<T: Schema + 'static>(
     name: &str,
     kind: &'static str,
@@ -74,7 +86,7 @@ fn number<T: Schema + 'static>(
     column::<T>(name, "integer", cell)
 }
 
-/// A text column that `-o wide` adds.
+/// A text column that `-o wide` adds. For another type, write `Column { priority: 1, ..number::<T>(…) }`.
 pub fn wide<T: Schema + 'static>(
     name: &str,
     cell: impl Fn(View<'_, T>) -> Value + Send + Sync + 'static,
@@ -93,14 +105,14 @@ pub fn age() -> Column {
     text::<PartialObjectMetadata>("Age", |object| json!(age_of(object)))
 }
 
-/// When the object was created, for kinds without own columns.
+/// When the object was created, as a timestamp; [`age`] shows how long ago that is.
 pub fn created_at() -> Column {
     column::<PartialObjectMetadata>("Created At", "date", |object| {
         object.metadata().creation_timestamp().to_value()
     })
 }
 
-/// The columns of a kind without columns of its own.
+/// Name and Created At, for kinds of which Kubernetes shows these two. A row without `.columns(…)` has Name and Age.
 pub fn plain() -> Vec<Column> {
     vec![name(), created_at()]
 }

@@ -4,7 +4,7 @@
 use crate::registry::kinds::StoredAs;
 use coracle_fields::autoscaling_v2::{HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget};
 use coracle_fields::meta::PartialObjectMetadata;
-use coracle_fields::{Json, Made, Schema, View, autoscaling_v1, make};
+use coracle_fields::{Json, Schema, View, autoscaling_v1, make};
 use serde_json::{Value, json};
 
 /// The view.
@@ -27,11 +27,21 @@ fn cpu_percent(metric: &Value) -> Option<i64> {
     metric.resource().target().average_utilization().int()
 }
 
-fn cpu_share(percent: i64) -> Made<MetricSpec> {
-    make!(part MetricSpec {
+/// A metric that aims at a CPU share. The share is kept as it is, even if it is no number, so that validation sees it.
+fn cpu_share(percent: Value) -> Value {
+    let mut metric = make!(part MetricSpec {
         type_: "Resource",
-        resource: { name: "cpu", target: { type_: "Utilization", average_utilization: percent } },
-    })
+        resource: { name: "cpu", target: { type_: "Utilization" } },
+    });
+    metric.edit().resource().target().average_utilization().put(percent);
+    metric.into_value()
+}
+
+/// The same for the status.
+fn current_cpu_share(percent: Value) -> Value {
+    let mut metric = make!(part MetricStatus { type_: "Resource", resource: { name: "cpu" } });
+    metric.edit().resource().current().average_utilization().put(percent);
+    metric.into_value()
 }
 
 fn take_annotation(object: &mut Value, key: &str) -> Option<Value> {
@@ -61,26 +71,24 @@ fn encode(object: &mut Value) {
     let current = take_annotation(object, CURRENT);
     let conditions = take_annotation(object, CONDITIONS);
     let v1 = autoscaling_v1::HorizontalPodAutoscaler::of(object);
-    let wanted = v1.spec().target_cpu_utilization_percentage().int();
-    let now = v1.status().current_cpu_utilization_percentage().int();
+    let wanted = v1.spec().target_cpu_utilization_percentage().to_value();
+    let now = v1.status().current_cpu_utilization_percentage().to_value();
     let mut v1 = autoscaling_v1::HorizontalPodAutoscaler::edit(object);
     v1.spec().target_cpu_utilization_percentage().clear();
     v1.status().current_cpu_utilization_percentage().clear();
     let mut v2 = HorizontalPodAutoscaler::edit(object);
-    metrics.extend(wanted.map(|percent| cpu_share(percent).into_value()));
+    if !wanted.is_null() {
+        metrics.push(cpu_share(wanted));
+    }
     if metrics.is_empty() {
-        metrics.push(cpu_share(DEFAULT_CPU).into_value());
+        metrics.push(cpu_share(DEFAULT_CPU.into()));
     }
     v2.spec().metrics().put(Value::Array(metrics));
     if let Some(behavior) = behavior {
         v2.spec().behavior().put(behavior);
     }
-    if let Some(percent) = now {
-        let one = make!(part MetricStatus {
-            type_: "Resource",
-            resource: { name: "cpu", current: { average_utilization: percent } },
-        });
-        v2.status().current_metrics().set([one]);
+    if !now.is_null() {
+        v2.status().current_metrics().put(json!([current_cpu_share(now)]));
     }
     if let Some(current) = current {
         v2.status().current_metrics().put(current);
@@ -240,6 +248,17 @@ mod tests {
         decode(&mut hpa);
         assert_eq!(hpa["spec"], json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}));
         assert!(hpa["metadata"].get("annotations").is_none());
+    }
+
+    #[test]
+    fn a_share_of_another_type_is_not_replaced() {
+        let mut hpa = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "a"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50.5}});
+        encode(&mut hpa);
+        assert_eq!(hpa["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 50.5);
+        let mut unset = json!({"apiVersion": "autoscaling/v1", "spec": {"maxReplicas": 3}});
+        encode(&mut unset);
+        assert_eq!(unset["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], DEFAULT_CPU);
     }
 
     #[test]

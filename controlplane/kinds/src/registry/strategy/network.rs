@@ -13,9 +13,11 @@ pub fn create_service(object: &mut Value) {
     service.status().put(json!({}));
     service.status().load_balancer().put(json!({}));
     let mut spec = service.spec().section();
-    let address = spec.view().cluster_ip().text().to_owned();
-    if !address.is_empty() && spec.view().cluster_ips().is_empty() {
-        spec.cluster_ips().set([address]);
+    // Whatever it is: what is no address is refused by validation.
+    let address = spec.view().cluster_ip().to_value();
+    let given = !address.is_null() && address != "";
+    if given && spec.view().cluster_ips().is_empty() {
+        spec.cluster_ips().put(json!([address]));
     }
 }
 
@@ -185,6 +187,20 @@ mod tests {
             json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.10", "clusterIPs": ["10.0.0.9"]}});
         update_service(&mut moved, &old);
         assert_eq!(moved["spec"]["clusterIPs"], json!(["10.0.0.10"]));
+    }
+
+    #[test]
+    fn the_address_of_a_new_service_is_its_list() {
+        for (address, list) in [
+            (json!("10.0.0.9"), json!(["10.0.0.9"])),
+            (json!(9), json!([9])),
+            (json!(""), Value::Null),
+            (Value::Null, Value::Null),
+        ] {
+            let mut new = json!({"spec": {"clusterIP": address}});
+            create_service(&mut new);
+            assert_eq!(new["spec"]["clusterIPs"], list);
+        }
     }
 
     #[test]

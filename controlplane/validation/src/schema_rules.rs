@@ -1,5 +1,5 @@
-//! Rules that a schema carries (`x-kubernetes-validations`): they are there, they compile, and they speak of what the
-//! schema knows.
+//! CEL rules in schemas of custom resources (`x-kubernetes-validations`): they are complete, they compile, and they use only what
+//! the schema has. Field rules of built-in kinds are in the file of their family.
 
 use super::field_ref::{Field, FieldRef};
 use coracle_expressions::{self as expressions, CompileError, Program, estimate, names};
