@@ -1,5 +1,6 @@
-//! Two servers on one etcd: exactly one of them acts, and when it dies the other does.
+//! Two servers on one etcd: exactly one of them acts, and when it dies the other does, 15 seconds later at most.
 
+use coracle_informer::election::{LEASE_SECONDS, TAKEOVER_SECONDS};
 use coracle_tests::etcd::Etcd;
 use coracle_tests::eventually;
 use coracle_tests::kubectl::newest;
@@ -24,6 +25,12 @@ fn the_other_server_takes_over() {
     assert_eq!(servers.iter().filter(|server| leads(server)).count(), 1, "exactly one acts");
     let holder =
         kubectl.run("get lease kube-controller-manager -n kube-system -o jsonpath={.spec.holderIdentity}");
+
+    // A candidate waits for the time in the Lease and for one look at most, both of which are whole seconds on any machine.
+    let held = kubectl
+        .run("get lease kube-controller-manager -n kube-system -o jsonpath={.spec.leaseDurationSeconds}");
+    let held: i64 = held.trim().parse().unwrap();
+    assert!(held + (TAKEOVER_SECONDS - LEASE_SECONDS) <= 15, "a lease of {held} s");
 
     let leader = servers.iter().position(leads).unwrap();
     let mut dead = servers.remove(leader);

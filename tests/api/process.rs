@@ -9,6 +9,7 @@ use http_body_util::BodyExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -53,7 +54,29 @@ fn an_open_watch_does_not_keep_the_server_from_ending() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
+        // Nothing had to be waited for until the time for it was over.
+        assert!(!server.log().contains("within the shutdown time"), "{}", server.log());
     });
+}
+
+/// What does not end by itself is cut off, and the log says so.
+#[test]
+fn a_request_that_does_not_end_is_given_up_at_the_end_of_the_server() {
+    let mut server = Server::with(&["--api-only"]);
+    wait(async {
+        let target = Target::new(server.data_dir(), &server.url()).unwrap();
+        let mut stream = target.raw().await.unwrap();
+        let head =
+            format!("POST {CONFIG_MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
+        // The server asks for the body once it serves the request.
+        let head = format!("{head}Content-Length: 10\r\nExpect: 100-continue\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 100");
+        server.stop();
+    });
+    assert!(server.log().contains("requests did not end within the shutdown time"), "{}", server.log());
 }
 
 /// What `systemctl reload coracle-server` does, as when the program was replaced.

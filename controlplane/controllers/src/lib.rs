@@ -98,11 +98,15 @@ pub struct Options {
     pub shared_store: bool,
     /// Restarts the tasks.
     pub supervisor: coracle_cli::supervise::Supervisor,
+    /// Requeues after at least this delay are ignored, other than retries after failures; none are by default. Tests set it,
+    /// because a periodic requeue would hide that an event was lost.
+    pub ignored_delays: Option<std::time::Duration>,
 }
 
 /// Starts all controllers. They end when the returned set is dropped.
 pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
-    let mut setup = Setup::new(factory, options.queue_metrics.clone(), options.supervisor.clone());
+    let setup = Setup::new(factory, options.queue_metrics.clone(), options.supervisor.clone());
+    let mut setup = setup.ignoring_delays_from(options.ignored_delays);
     service_accounts::start(&mut setup, options.ca.clone());
     if let Some(keys) = &options.keys {
         service_account_tokens::start(&mut setup, keys.clone(), options.ca.clone());
@@ -132,7 +136,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     let client = setup.client(gc::NAME);
     let watched = (setup.recorder(gc::NAME), setup.supervisor());
     let collector = gc::Collector::new(client.clone(), options.extensions.clone(), watched);
-    setup.add_metrics(gc::NAME, collector.queue());
+    setup.add_queue(gc::NAME, &collector.queue());
     for _ in 0..4 {
         let collector = collector.clone();
         setup.spawn(gc::NAME, move || collector.clone().work());

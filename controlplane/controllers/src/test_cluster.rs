@@ -38,6 +38,7 @@ impl Cluster {
                 keys: Some(parts.keys.clone()),
                 pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
                 charges: Some(parts.quota_charges.clone()),
+                ignored_delays: Some(testing::FALLBACK),
                 ..options
             };
             let client = parts.client.clone();
@@ -46,7 +47,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until something holds; panics with what there is when it does not for ten seconds.
+    /// Waits until something holds; panics with what there is when it does not for a minute.
     pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         self.0.until(what, |_| holds(self)).await;
     }

@@ -37,10 +37,10 @@ pub struct ServerArgs {
     /// Address range of pods; every node gets a part of it.
     #[arg(long, default_value = "10.244.0.0/16")]
     cluster_cidr: String,
-    /// Admission plugins to enable besides the default ones, by their Kubernetes names.
+    /// Admission plugins to enable besides the default ones, by name.
     #[arg(long, value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
-    /// Admission plugins to disable, by their Kubernetes names.
+    /// Admission plugins to disable, by name.
     #[arg(long, value_delimiter = ',')]
     disable_admission_plugins: Vec<String>,
     /// File of kind AdmissionConfiguration with settings of admission plugins.

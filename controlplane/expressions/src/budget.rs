@@ -95,3 +95,30 @@ pub fn evaluate_blocking<T>(budget: u64, work: impl Fn(&mut Budget) -> T) -> T {
         _ => again(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    /// With one worker thread, an evaluation blocks other tasks unless it leaves the thread to them.
+    #[test]
+    fn an_expensive_evaluation_leaves_the_thread_to_others() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let work = runtime.spawn(async {
+            let (said, heard) = std::sync::mpsc::channel();
+            tokio::spawn(async move { said.send(()).unwrap() });
+            evaluate_blocking(VALIDATION, |budget| {
+                if budget.left <= INLINE_BUDGET {
+                    budget.stop();
+                    return None;
+                }
+                // The other task runs only if this thread is not the only one for tasks.
+                Some(heard.recv_timeout(Duration::from_secs(60)))
+            })
+        });
+        assert_eq!(runtime.block_on(work).unwrap(), Some(Ok(())));
+    }
+}

@@ -15,9 +15,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// How long a lease holds without being renewed, in seconds.
-const LEASE_SECONDS: i64 = 12;
-/// How often the leader renews it.
+pub const LEASE_SECONDS: i64 = 12;
+/// How often the leader renews it, and the others look at it.
 const RENEW: Duration = Duration::from_secs(3);
+/// How long after a crash of the leader another candidate takes the lease at the latest, in seconds: it sees the last renewal
+/// within `RENEW`, and the lease holds from then on.
+pub const TAKEOVER_SECONDS: i64 = LEASE_SECONDS + RENEW.as_secs() as i64;
+// What users are promised.
+const _: () = assert!(TAKEOVER_SECONDS <= 15);
 /// A leader that cannot renew stops after this time, before another candidate may start.
 const GIVE_UP_SECONDS: i64 = 7;
 // The old leader stops before a new one may start.
@@ -85,6 +90,11 @@ fn step(
     Step::Write(body.into_value())
 }
 
+/// How long a candidate waits until it looks at a Lease again that another one holds until `due`.
+fn next_look(due: Timestamp, now: Timestamp) -> Duration {
+    time::until(due, now).min(RENEW)
+}
+
 /// Leader election for the Lease `name` with the identity `me`, until `stop`. `run` is called when the Lease is acquired; the
 /// tasks that it returns are aborted when the Lease is lost. On `stop` the Lease is released, so that the next leader does not
 /// wait for its expiry.
@@ -113,7 +123,7 @@ pub async fn lead(
                 }
             }
             Ok(Ok(LeaseState::Waiting(due))) => {
-                wait = time::until(due, now).min(RENEW);
+                wait = next_look(due, now);
                 if running.take().is_some() {
                     tracing::warn!(lease = name, identity = me, "lost leadership, another server leads");
                 }
@@ -219,5 +229,22 @@ mod tests {
             Step::Wait(at(42)),
             "it moved since"
         );
+    }
+
+    /// The leader renews and crashes at once; the candidate looks at any time after that.
+    #[test]
+    fn a_candidate_takes_over_within_the_promised_time() {
+        let lease = object(json!({"metadata": {"name": "l"}, "spec": spec("a", at(0), at(0), 4)}));
+        for first in 0..=RENEW.as_secs() {
+            let mut now = at(first as i64);
+            let observed = ObservedLease { revision: lease.revision, since: now };
+            let mut looks = 0;
+            while let Step::Wait(due) = step(Some(&lease), Some(&observed), ("l", "b"), now) {
+                now += next_look(due, now);
+                looks += 1;
+                assert!(looks < 100, "it never takes over");
+            }
+            assert!(now <= at(TAKEOVER_SECONDS), "first look after {first} s, taken at {now}");
+        }
     }
 }

@@ -40,6 +40,8 @@ struct State<K> {
     delayed: BinaryHeap<Reverse<(Instant, K)>>,
     /// The earliest due time of each delayed key; entries of `delayed` that differ are stale.
     due: HashMap<K, Instant>,
+    /// Delays of at least this length are not scheduled.
+    ignored: Option<Duration>,
     adds: u64,
     retries: u64,
     waited: Histogram,
@@ -63,6 +65,17 @@ impl<K: Item> State<K> {
         }
         self.ready.push_back(key);
         true
+    }
+
+    /// Adds a key after a delay, unless delays of this length are ignored.
+    fn add_after(&mut self, key: K, delay: Duration, now: Instant) {
+        if self.ignored.is_some_and(|limit| delay >= limit) {
+            return;
+        }
+        // A delay that ends after the clock does is none that anybody waits for.
+        if let Some(at) = now.checked_add(delay) {
+            self.add_at(key, at);
+        }
     }
 
     fn add_at(&mut self, key: K, at: Instant) {
@@ -116,8 +129,11 @@ impl<K: Item> State<K> {
         let (earliest, delay) = (now + rest(FIRST_REST_OF_CHANGED), rest(FIRST_REST));
         self.resting.insert(key.clone(), (count.saturating_add(1), earliest));
         // What changed meanwhile may have helped.
-        let at = if self.dirty.remove(key).is_some() { earliest } else { now + delay };
-        self.add_at(key.clone(), at);
+        if self.dirty.remove(key).is_some() {
+            self.add_at(key.clone(), earliest);
+        } else {
+            self.add_after(key.clone(), delay, now);
+        }
         delay
     }
 
@@ -157,6 +173,7 @@ impl<K: Item> Queue<K> {
             resting: HashMap::new(),
             delayed: BinaryHeap::new(),
             due: HashMap::new(),
+            ignored: None,
             adds: 0,
             retries: 0,
             waited: Histogram::new(&BUCKETS),
@@ -177,12 +194,14 @@ impl<K: Item> Queue<K> {
         if delay.is_zero() {
             return self.add(key);
         }
-        let now = Instant::now();
-        // A delay that ends after the clock does is none that anybody waits for.
-        if let Some(at) = now.checked_add(delay) {
-            self.state.lock().add_at(key, at);
-            self.wake.notify_one();
-        }
+        self.state.lock().add_after(key, delay, Instant::now());
+        self.wake.notify_one();
+    }
+
+    /// Ignores delays of at least this length, other than retries after failures: such keys come back only by
+    /// [`Queue::add`]. Tests use it, because a requeue after a long time would hide that an event was lost.
+    pub fn ignore_delays_from(&self, limit: Duration) {
+        self.state.lock().ignored = Some(limit);
     }
 
     /// Takes the next key, waiting for one. Give it back with [`Queue::done`].
@@ -351,6 +370,25 @@ mod tests {
         s.done(&"a", at(3000));
         assert_eq!(s.take(now + LONGEST_REST), None);
         assert_eq!(s.take(at(3000) + LONGEST_REST), Some("a"), "it never rests longer");
+    }
+
+    #[test]
+    fn ignored_delays_leave_keys_to_events() {
+        let queue: Queue<&'static str> = Queue::new();
+        queue.ignore_delays_from(FIRST_REST);
+        queue.add_after("late", FIRST_REST);
+        queue.add_after("soon", FIRST_REST / 2);
+        let mut s = queue.state.into_inner();
+        let now = Instant::now();
+        assert_eq!(s.take(now + LONGEST_REST), Some("soon"));
+        assert_eq!(s.panicked(&"soon", now), FIRST_REST);
+        s.done(&"soon", now);
+        assert_eq!(s.take(now + LONGEST_REST), None, "nothing changed");
+        s.add("soon", now);
+        assert_eq!(s.take(now + LONGEST_REST), Some("soon"), "a change shortens the rest");
+        s.failed(&"soon", now);
+        s.done(&"soon", now);
+        assert_eq!(s.take(now + LONGEST_REST), Some("soon"), "failures are retried");
     }
 
     #[tokio::test]

@@ -2,16 +2,17 @@
 
 use super::index::Pods;
 use super::informer::{EnqueueHandlers, Informers, Name};
-use super::queue::Queue;
+use super::queue::{Item, Queue};
 use super::recorder::{Recorder, Writer};
 use super::resource::Resource;
 use super::runner::{Controller, Runner};
-use crate::queue_metrics::{MeasuredQueue, QueueMetrics};
+use crate::queue_metrics::QueueMetrics;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_kinds::object::Object;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Creates the client of a controller, by its name.
@@ -26,6 +27,7 @@ pub struct Setup<'a> {
     recorders: HashMap<&'static str, (Client, Recorder)>,
     queue_metrics: Arc<QueueMetrics>,
     supervisor: Supervisor,
+    ignored_delays: Option<Duration>,
     /// Queues, and the kinds that their names are of.
     primaries: Vec<(Arc<Queue<Name>>, Resource)>,
 }
@@ -41,8 +43,15 @@ impl<'a> Setup<'a> {
             recorders: HashMap::new(),
             queue_metrics,
             supervisor,
+            ignored_delays: None,
             primaries: Vec::new(),
         }
+    }
+
+    /// Makes all queues ignore delays of at least this length: [`Queue::ignore_delays_from`].
+    #[must_use]
+    pub fn ignoring_delays_from(self, limit: Option<Duration>) -> Self {
+        Self { ignored_delays: limit, ..self }
     }
 
     /// A kind for a controller; `name` is also its service account: `<name>-controller` unless it is complete.
@@ -110,7 +119,7 @@ impl<'a> Setup<'a> {
 
     /// Starts workers for a controller once all is set up.
     pub fn run(&mut self, controller: impl Controller, queue: &Arc<Queue<Name>>, workers: usize) {
-        self.add_metrics(controller.name(), queue.clone());
+        self.add_queue(controller.name(), queue);
         let primary = self.primaries.iter().find(|(of, _)| Arc::ptr_eq(of, queue));
         let runner = Runner {
             controller: Arc::new(controller),
@@ -136,9 +145,12 @@ impl<'a> Setup<'a> {
         self.supervisor.clone()
     }
 
-    /// Adds a queue to the metrics.
-    pub fn add_metrics(&self, name: &'static str, queue: Arc<dyn MeasuredQueue>) {
-        self.queue_metrics.add(name, queue);
+    /// Adds a queue to the metrics; for controllers that are not started by [`Setup::run`].
+    pub fn add_queue<K: Item>(&self, name: &'static str, queue: &Arc<Queue<K>>) {
+        if let Some(limit) = self.ignored_delays {
+            queue.ignore_delays_from(limit);
+        }
+        self.queue_metrics.add(name, queue.clone());
     }
 
     /// Runs a task that is not meant to end; it is created again after a failure.

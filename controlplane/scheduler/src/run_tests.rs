@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used)]
+use crate::PendingReasons;
 use crate::config::Profiles;
-use crate::tests::cluster;
-use crate::{PendingReasons, start};
+use crate::run::start_with;
+use crate::tests::{NO_TIMERS, cluster};
 use coracle_client::options::DeleteOptions;
 use coracle_client::patch::Patch;
 use coracle_kinds::object::Name;
@@ -22,7 +23,8 @@ async fn fixture() -> Fixture {
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
     let pending = PendingReasons::default();
-    let tasks = start(&cluster.client, Profiles::default(), Arc::default(), &pending, &Default::default());
+    let supervised = (&Default::default(), NO_TIMERS);
+    let tasks = start_with(&cluster.client, Profiles::default(), Arc::default(), &pending, supervised);
     Fixture { cluster, pending, _tasks: tasks }
 }
 
@@ -111,7 +113,7 @@ async fn a_pod_that_waits_says_why_and_goes_when_the_cause_is_gone() {
         .await;
     let (why, _) = f.pending.of("default", "big").unwrap();
     assert_eq!(why.rejections[0].0, "small");
-    // `bound` waits for less than the five minutes after which the queue tries such a pod again without a cause.
+    // The new node wakes the scheduler, and no timer: it has none that `bound` would see the end of.
     f.node("large", "4").await;
     assert_eq!(f.bound("big").await, "large");
 }

@@ -36,6 +36,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
+/// Timers of at least this length are off in tests: [`Cluster::until`] waits for longer, so that slow machines pass, and a
+/// lost event must not be made up for meanwhile.
+pub const FALLBACK: Duration = Duration::from_secs(10);
+
 /// What controllers are started with.
 pub struct Parts {
     /// The server's own client; controllers take identities from it.

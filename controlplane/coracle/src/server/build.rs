@@ -21,6 +21,7 @@ use coracle_apiserver::chain::Server;
 use coracle_apiserver::connect;
 use coracle_apiserver::conversion::Converter;
 use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::filters::flow_control::FlowControl;
 use coracle_apiserver::in_process::InProcess;
 use coracle_apiserver::metrics::Metrics;
 use coracle_apiserver::nodes::agent::Nodes;
@@ -110,13 +111,14 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
 
     let diagnostics = LoopDiagnostics { supervisor: supervisor.clone(), ..LoopDiagnostics::default() };
     let discovery = Arc::new(Discovery::new(registry.clone(), routes.clone()));
+    let filters = access_control::filters(&config.security, objects, supervisor)?;
     let server = Arc::new(Server {
         registry: registry.clone(),
-        filters: access_control::filters(&config.security, objects, supervisor)?,
         openapi: OpenApi::new(registry.clone(), routes),
         extensions: extensions.clone(),
         tunnels: nodes.tunnels.clone(),
-        wellknown: well_known(config, opened, &discovery, &diagnostics, stop),
+        wellknown: well_known(config, opened, &discovery, (&filters.flow, &diagnostics), stop),
+        filters,
         discovery,
         resources: Resources {
             api: api.clone(),
@@ -153,7 +155,7 @@ fn well_known(
     config: &Config,
     opened: &Opened,
     discovery: &Arc<Discovery>,
-    diagnostics: &LoopDiagnostics,
+    (flow, diagnostics): (&FlowControl, &LoopDiagnostics),
     stop: &CancellationToken,
 ) -> WellKnown {
     // Pods ask for the keys, too, and they know nothing of a socket that was handed over.
@@ -165,8 +167,9 @@ fn well_known(
         ready: AtomicBool::new(false),
         stop: stop.clone(),
         metrics: Metrics {
-            loops: vec![
-                diagnostics.queue_metrics.clone() as Arc<dyn MetricsSource>,
+            sources: vec![
+                Arc::new(flow.clone()) as Arc<dyn MetricsSource>,
+                diagnostics.queue_metrics.clone(),
                 diagnostics.scheduler_metrics.clone(),
             ],
             ..Metrics::default()

@@ -119,7 +119,9 @@ async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::
         // Those who lead give their leases away, and the server withdraws its own; the others never end by themselves.
         if shared {
             let ended = async { while tasks.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(std::time::Duration::from_secs(5), ended).await;
+            if tokio::time::timeout(std::time::Duration::from_secs(5), ended).await.is_err() {
+                tracing::warn!("control loops did not end within the shutdown time");
+            }
         }
         tasks.abort_all();
     }

@@ -4,6 +4,8 @@
 mod outcome;
 // Quarantine of objects that made the scheduler panic.
 mod quarantine;
+// Timers that start work which no event asks for.
+mod timers;
 #[cfg(test)]
 mod panic_tests;
 
@@ -29,6 +31,7 @@ use quarantine::{Quarantine, TASK};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub(crate) use timers::Timers;
 use tokio::task::JoinSet;
 
 /// How long to wait for pending writes before the state is rebuilt.
@@ -41,9 +44,6 @@ const BATCHES: usize = 4;
 const IN_FLIGHT: usize = 256;
 /// How long a claim may take to get its volume.
 const VOLUME_PATIENCE: Millis = 600_000;
-/// Interval of the check for pods that are unschedulable for long.
-const FLUSH_EVERY: Duration = Duration::from_secs(30);
-
 /// The diagnosis of a pod and its summary.
 pub type PendingReason = (Arc<Diagnosis>, String);
 
@@ -82,6 +82,17 @@ pub fn start(
     pending: &PendingReasons,
     supervisor: &Supervisor,
 ) -> JoinSet<()> {
+    start_with(client, profiles, metrics, pending, (supervisor, Timers::default()))
+}
+
+/// [`start`] with other timers. Tests turn them off, because they would hide that an event was lost.
+pub(crate) fn start_with(
+    client: &Client,
+    profiles: Profiles,
+    metrics: Arc<SchedulerMetrics>,
+    pending: &PendingReasons,
+    (supervisor, timers): (&Supervisor, Timers),
+) -> JoinSet<()> {
     let client = client.acting_as(User::new("system:kube-scheduler", []));
     let (writes, events) = Writes::new(&client);
     let mut tasks = JoinSet::new();
@@ -93,7 +104,8 @@ pub fn start(
         pending: pending.clone(),
         metrics,
         supervisor: supervisor.clone(),
-        quarantine: Arc::default(),
+        quarantine: Arc::new(Mutex::new(Quarantine::new(timers.rest))),
+        flush_every: timers.flush,
     };
     tasks.spawn(supervisor.clone().keep(TASK, move || run(parts.clone())));
     tasks
@@ -109,6 +121,7 @@ struct Parts {
     metrics: Arc<SchedulerMetrics>,
     supervisor: Supervisor,
     quarantine: Arc<Mutex<Quarantine>>,
+    flush_every: Duration,
 }
 
 /// Schedules forever. After a panic the state is rebuilt without the object that caused it.
@@ -160,6 +173,7 @@ struct Runner {
     metrics: Arc<SchedulerMetrics>,
     begin: Instant,
     flushed: Instant,
+    flush_every: Duration,
     supervisor: Supervisor,
     quarantine: Arc<Mutex<Quarantine>>,
     /// A panic may have left the state half changed.
@@ -175,7 +189,7 @@ impl Drop for Runner {
 
 impl Runner {
     fn new(parts: Parts) -> Self {
-        let Parts { client, profiles, writes, pending, metrics, supervisor, quarantine } = parts;
+        let Parts { client, profiles, writes, pending, metrics, supervisor, quarantine, flush_every } = parts;
         let mut runner = Self {
             writes,
             pending,
@@ -190,6 +204,7 @@ impl Runner {
             metrics,
             begin: Instant::now(),
             flushed: Instant::now(),
+            flush_every,
             supervisor,
             quarantine,
             broken: false,
@@ -260,7 +275,7 @@ impl Runner {
             self.bound(bound);
         }
         self.settle_claims();
-        if self.flushed.elapsed() > FLUSH_EVERY {
+        if self.flushed.elapsed() > self.flush_every {
             self.flushed = Instant::now();
             let now = self.now();
             self.state.queue.flush(now);
@@ -293,7 +308,7 @@ impl Runner {
         let due = self.state.queue.next_due().map(|due| Duration::from_millis(due.saturating_sub(now)));
         let rested =
             self.quarantine.lock().next_due().map(|due| due.saturating_duration_since(Instant::now()));
-        let pause = due.into_iter().chain(rested).fold(FLUSH_EVERY, Duration::min);
+        let pause = due.into_iter().chain(rested).fold(self.flush_every, Duration::min);
         let news = select_all(self.followers.iter_mut().map(|f| Box::pin(f.cursor.changed())));
         let (done, bound) = tokio::select! {
             _ = news => (None, None),

@@ -1,7 +1,7 @@
 //! The scheduler with objects that make it panic.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::tests::cluster;
+use crate::tests::{NO_TIMERS, cluster};
 use coracle_client::patch::Patch;
 use coracle_kinds::object::Name;
 use coracle_kinds::watch::cache::Event;
@@ -40,8 +40,8 @@ async fn objects_that_make_the_scheduler_panic_hold_up_no_pod() {
     let cluster = cluster().await;
     let supervisor = Supervisor::default();
     node(&cluster).await;
-    let _tasks =
-        start(&cluster.client, Profiles::default(), Arc::default(), &PendingReasons::default(), &supervisor);
+    let (pending, supervised) = (PendingReasons::default(), (&supervisor, NO_TIMERS));
+    let _tasks = start_with(&cluster.client, Profiles::default(), Arc::default(), &pending, supervised);
     pod(&cluster, "before", json!({})).await;
     cluster.until("bound", |c| is_bound(c, "before")).await;
     // One that cannot be decided on, and a claim whose bytes are no JSON.

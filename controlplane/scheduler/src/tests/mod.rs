@@ -17,10 +17,12 @@ mod model;
 use super::node::NodeInfo;
 use super::place::Placer;
 use super::pod::PodInfo;
+use super::run::Timers;
 use coracle_controllers as controllers;
 use coracle_testing::Cluster;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn node_with(name: &str, change: impl FnOnce(&mut Value)) -> NodeInfo {
     let mut node = json!({
@@ -94,6 +96,10 @@ fn ranked(name: &str, amount: &str, priority: i32) -> Arc<PodInfo> {
     })
 }
 
+/// A scheduler that acts on events only: its timers are longer than any test.
+pub(super) const NO_TIMERS: Timers =
+    Timers { flush: Duration::from_secs(3600), rest: Duration::from_secs(3600) };
+
 /// A cluster with controllers: they take the taints from nodes that are ready.
 pub(super) async fn cluster() -> Cluster {
     Cluster::with(|parts| {
@@ -101,6 +107,7 @@ pub(super) async fn cluster() -> Cluster {
             keys: Some(parts.keys.clone()),
             pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
             charges: Some(parts.quota_charges.clone()),
+            ignored_delays: Some(coracle_testing::FALLBACK),
             ..controllers::Options::default()
         };
         let client = parts.client.clone();

@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 
 /// Name of the scheduler task in metrics and on health pages.
 pub(super) const TASK: &str = "scheduler";
-/// The rests after the first panic, of an object that stays as it is and of one that changes; they double with each further
-/// panic.
-const FIRST_REST: Duration = Duration::from_secs(10);
+/// How long an object that changed rests after its first panic; doubles with each further panic.
 const FIRST_REST_OF_CHANGED: Duration = Duration::from_secs(1);
-/// The longest of them.
+/// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// How long the panics of an object count that was handled since: it may be changed back, and rest for as long again.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -50,8 +48,11 @@ impl Entry {
 }
 
 /// The quarantined objects. They are kept when the state is rebuilt.
-#[derive(Default)]
-pub(super) struct Quarantine(HashMap<Key, Entry>);
+pub(super) struct Quarantine {
+    entries: HashMap<Key, Entry>,
+    /// How long an object that stays as it is rests after its first panic.
+    first_rest: Duration,
+}
 
 fn key(source: Source, object: &Object) -> Key {
     (source, object.meta.namespace.clone(), object.meta.name.clone())
@@ -76,18 +77,23 @@ fn content(object: &Object) -> Option<Value> {
 }
 
 impl Quarantine {
+    /// An empty one; `first_rest` doubles with each further panic of an object.
+    pub(super) fn new(first_rest: Duration) -> Self {
+        Self { entries: HashMap::new(), first_rest }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries.is_empty()
     }
 
     /// Whether an object made the scheduler panic lately.
     pub(super) fn knows(&self, source: Source, object: &Object) -> bool {
-        self.0.get(&key(source, object)).is_some_and(|entry| entry.object.meta.uid == object.meta.uid)
+        self.entries.get(&key(source, object)).is_some_and(|entry| entry.object.meta.uid == object.meta.uid)
     }
 
     /// Whether an object is to be left out for now. One that changed rests for less.
     pub(super) fn holds(&mut self, source: Source, object: &Object, now: Instant) -> bool {
-        let Some(entry) = self.0.get_mut(&key(source, object)) else { return false };
+        let Some(entry) = self.entries.get_mut(&key(source, object)) else { return false };
         let Stage::Resting(mut until) = entry.stage else { return false };
         if entry.object.meta.uid != object.meta.uid {
             return false;
@@ -101,12 +107,12 @@ impl Quarantine {
 
     fn put(&mut self, source: Source, object: &Arc<Object>, now: Instant) -> Duration {
         let key = key(source, object);
-        let before = self.0.get(&key).filter(|entry| entry.object.meta.uid == object.meta.uid);
+        let before = self.entries.get(&key).filter(|entry| entry.object.meta.uid == object.meta.uid);
         let panics = before.map_or(0, |entry| entry.panics).saturating_add(1);
         let mut entry = Entry { object: object.clone(), panics, since: now, stage: Stage::Tried };
-        let rest = entry.rest(FIRST_REST);
+        let rest = entry.rest(self.first_rest);
         entry.stage = Stage::Resting(now + rest);
-        self.0.insert(key, entry);
+        self.entries.insert(key, entry);
         rest
     }
 
@@ -117,20 +123,20 @@ impl Quarantine {
             // Another one of its name may have been.
             return self.remove(&key);
         }
-        let entry = self.0.get_mut(&key);
+        let entry = self.entries.get_mut(&key);
         entry.is_some_and(|entry| std::mem::replace(&mut entry.stage, Stage::Recovered) != Stage::Recovered)
     }
 
     /// An object is gone. Whether it was quarantined until now.
     fn remove(&mut self, key: &Key) -> bool {
-        self.0.remove(key).is_some_and(|entry| entry.stage != Stage::Recovered)
+        self.entries.remove(key).is_some_and(|entry| entry.stage != Stage::Recovered)
     }
 
     /// What has rested long enough. Forgets what has been well for long.
     fn due(&mut self, now: Instant) -> Vec<Key> {
-        self.0.retain(|_, entry| entry.stage != Stage::Recovered || now < entry.since + REMEMBERED);
+        self.entries.retain(|_, entry| entry.stage != Stage::Recovered || now < entry.since + REMEMBERED);
         let due = self
-            .0
+            .entries
             .iter_mut()
             .filter(|(_, entry)| matches!(entry.stage, Stage::Resting(until) if until <= now));
         due.map(|(key, entry)| {
@@ -142,7 +148,7 @@ impl Quarantine {
 
     /// When the next object has rested long enough.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let due = self.0.values().filter_map(|entry| match entry.stage {
+        let due = self.entries.values().filter_map(|entry| match entry.stage {
             Stage::Resting(until) => Some(until),
             Stage::Tried | Stage::Recovered => None,
         });

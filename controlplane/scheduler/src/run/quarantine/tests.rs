@@ -4,6 +4,8 @@ use super::*;
 use coracle_kinds::object::testing;
 use serde_json::json;
 
+const FIRST_REST: Duration = Duration::from_secs(10);
+
 /// A pod at a revision. Its labels are read by the scheduler, its annotations are not.
 fn pod(uid: &str, revision: u64, label: &str, annotation: &str) -> Arc<Object> {
     let object =
@@ -19,7 +21,7 @@ fn seconds(count: u64) -> Duration {
 #[test]
 fn a_change_that_the_scheduler_does_not_read_lifts_nothing() {
     for source in [Source::Pods, Source::Claims] {
-        let (mut quarantine, now) = (Quarantine::default(), Instant::now());
+        let (mut quarantine, now) = (Quarantine::new(FIRST_REST), Instant::now());
         assert!(!quarantine.holds(source, &pod("u", 1, "", ""), now));
         assert_eq!(quarantine.put(source, &pod("u", 1, "", ""), now), FIRST_REST);
         // To a claim the annotations say which node it is for.
@@ -37,7 +39,7 @@ fn a_change_that_the_scheduler_does_not_read_lifts_nothing() {
 
 #[test]
 fn a_change_lifts_earlier_but_not_at_once() {
-    let (mut quarantine, now) = (Quarantine::default(), Instant::now());
+    let (mut quarantine, now) = (Quarantine::new(FIRST_REST), Instant::now());
     quarantine.put(Source::Pods, &pod("u", 1, "", ""), now);
     assert!(quarantine.holds(Source::Pods, &pod("u", 2, "fixed", ""), now));
     assert_eq!(
@@ -54,7 +56,7 @@ fn a_change_lifts_earlier_but_not_at_once() {
 
 #[test]
 fn who_changes_an_object_time_and_again_causes_few_panics() {
-    let (mut quarantine, begun) = (Quarantine::default(), Instant::now());
+    let (mut quarantine, begun) = (Quarantine::new(FIRST_REST), Instant::now());
     let (mut now, mut panics) = (begun, 0);
     while now < begun + seconds(24 * 3600) {
         let bad = pod("u", 2 * panics + 1, "bad", "");
@@ -75,7 +77,7 @@ fn who_changes_an_object_time_and_again_causes_few_panics() {
 
 #[test]
 fn panics_are_forgotten_after_a_while_or_with_the_object() {
-    let (mut quarantine, now) = (Quarantine::default(), Instant::now());
+    let (mut quarantine, now) = (Quarantine::new(FIRST_REST), Instant::now());
     let object = pod("u", 1, "", "");
     assert_eq!(quarantine.put(Source::Pods, &object, now), FIRST_REST);
     assert_eq!(quarantine.put(Source::Pods, &object, now), FIRST_REST * 2);
