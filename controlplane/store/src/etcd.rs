@@ -1,6 +1,11 @@
 //! The store in etcd v3, for more than one server. Revisions are etcd's, so the etcd is for this cluster alone: keys of
 //! others would count revisions that no watch here ever sees.
 
+// Errors.
+mod error;
+
+pub use error::EtcdError;
+
 use super::{Change, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +16,7 @@ use etcd_client::{
     TxnOpResponse, WatchOptions, WatchResponse, WatchStream,
 };
 use futures::{StreamExt, stream};
-use std::{future::Future, string::FromUtf8Error, time::Duration};
+use std::{future::Future, time::Duration};
 use tokio::task::JoinHandle;
 
 /// How long etcd may take for one answer.
@@ -21,26 +26,6 @@ const PAGE: i64 = 500;
 const MAX_MESSAGE: usize = 1 << 30;
 /// History is kept for at least this long.
 const KEEP: Duration = Duration::from_secs(300);
-
-/// Why etcd did not do it.
-#[derive(Debug, thiserror::Error)]
-pub enum EtcdError {
-    /// It refused, or was not reached.
-    #[error("etcd: {0}")]
-    Client(Error),
-    /// A write has no revision.
-    #[error("etcd: an answer without a revision")]
-    NoRevision,
-    /// A key is not UTF-8.
-    #[error("etcd: a key is no text: {0}")]
-    Key(FromUtf8Error),
-    /// A watch ended without a reason.
-    #[error("etcd: the watch ended")]
-    Ended,
-    /// A watch was canceled for this reason.
-    #[error("etcd: the watch was canceled: {0}")]
-    Canceled(String),
-}
 
 /// A client of etcd. It compacts history periodically; with several servers the first one does.
 pub struct Etcd {

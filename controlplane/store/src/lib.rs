@@ -8,24 +8,29 @@
 // A test makes a descriptor of the journal fail.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
+// Failures that make a store unavailable.
+mod unhealthy;
 // The embedded engine: one process, one disk.
 pub mod embedded;
 // etcd v3, shared by several servers.
 pub mod etcd;
 // Encryption at rest around either engine.
 pub mod encryption;
+// Opens the store that `--datastore` names.
+mod datastore;
 // Tests that both engines pass.
 #[cfg(test)]
 mod conformance_tests;
 
+pub use datastore::{open, supervised};
+pub use unhealthy::Unhealthy;
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use coracle_cli::supervise::Supervisor;
 use embedded::EmbeddedError;
 use encryption::EncryptionError;
 use etcd::EtcdError;
 use futures::stream::BoxStream;
-use std::{path::Path, sync::Arc};
 
 /// The position of a write in the store's single history; the first is 1.
 pub type Revision = u64;
@@ -149,50 +154,6 @@ pub enum StoreError {
     Unavailable(Unhealthy),
 }
 
-/// Why a store cannot be written, or not be trusted, at the moment.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unhealthy {
-    /// No space, or no quota, is left.
-    #[error("the disk of the store is full: {detail}")]
-    DiskFull {
-        /// What the operating system says.
-        detail: String,
-    },
-    /// The file system does not take writes.
-    #[error("the file system of the store is read-only: {detail}")]
-    ReadOnly {
-        /// What the operating system says.
-        detail: String,
-    },
-    /// Reading, writing or syncing failed.
-    #[error("the disk of the store fails: {detail}")]
-    Io {
-        /// What the operating system says.
-        detail: String,
-    },
-    /// Files do not hold what was written to them.
-    #[error("the store is damaged: {detail}")]
-    Damaged {
-        /// Which file, where, and what is wrong.
-        detail: String,
-    },
-    /// The writer thread has stopped.
-    #[error("the writer of the store has stopped")]
-    Stopped,
-    /// The writer waits for the disk.
-    #[error("the writer of the store has not answered for {seconds} seconds")]
-    Stuck {
-        /// How long it was asked for.
-        seconds: u64,
-    },
-    /// The store is elsewhere and does not answer.
-    #[error("{detail}")]
-    Unreachable {
-        /// What the client says.
-        detail: String,
-    },
-}
-
 /// An ordered, revisioned key space.
 ///
 /// ```
@@ -249,27 +210,4 @@ pub trait Store: Send + Sync {
             Err(error) => Err(Unhealthy::Unreachable { detail: error.to_string() }),
         }
     }
-}
-
-/// Opens the store that `datastore` names: `embedded`, which lives under `data_dir`, or
-/// `etcd://host:port[,host:port]`. Fails when the directory is in use by another process or no etcd answers.
-pub async fn open(datastore: &str, data_dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    supervised(datastore, data_dir, &Supervisor::default()).await
-}
-
-/// The same; the supervisor keeps its tasks running.
-pub async fn supervised(
-    datastore: &str,
-    data_dir: &Path,
-    supervisor: &Supervisor,
-) -> Result<Arc<dyn Store>, StoreError> {
-    if datastore == "embedded" {
-        let path = data_dir.join("store");
-        let store = tokio::task::spawn_blocking(move || embedded::Embedded::open(&path)).await??;
-        return Ok(Arc::new(store));
-    }
-    if let Some(endpoints) = datastore.strip_prefix("etcd://") {
-        return Ok(Arc::new(etcd::Etcd::connect(endpoints, supervisor).await?));
-    }
-    Err(StoreError::Unknown(datastore.to_owned()))
 }

@@ -1,8 +1,9 @@
 //! Whether index and log tell the same: what a single file cannot show, such as one that is older than the others.
 
 use super::{
-    disk::{View, joined},
+    panics::joined,
     record::{Marks, Record, Version, number},
+    view::View,
 };
 use crate::{Revision, StoreError};
 use fjall::{Guard, Keyspace, Readable, Snapshot};

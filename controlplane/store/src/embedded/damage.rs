@@ -1,6 +1,6 @@
 //! What is wrong with a file of the store, and what a person can do about it.
 
-use super::EmbeddedError;
+use super::health;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -59,14 +59,9 @@ impl Damage {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Io { .. } => true,
-            Self::Engine { source, .. } => super::health::io_error(source.as_ref()).is_some(),
+            Self::Engine { source, .. } => health::io_error(source.as_ref()).is_some(),
             Self::Bytes { .. } | Self::Panic { .. } => false,
         }
-    }
-
-    /// The error of a server that does not start because of it.
-    pub(super) fn refusal(self, store: &Path) -> EmbeddedError {
-        EmbeddedError::Open { store: store.to_owned(), damage: self }
     }
 
     /// What a person can do about it, as it follows the error.

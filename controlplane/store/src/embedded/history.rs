@@ -3,6 +3,10 @@
 use crate::Revision;
 use std::collections::VecDeque;
 
+/// History that stays on disk.
+pub(super) const KEEP_CHANGES: u64 = 8192;
+pub(super) const KEEP_BYTES: u64 = 16 << 20;
+
 /// Changes are counted in steps, so that trimming is cheap and seldom.
 const STEP: u64 = 256;
 

@@ -8,10 +8,24 @@
 
 // Records of index and log.
 mod record;
-// Opening, closing and reading the files.
-mod disk;
+// Health of writer and readers.
+mod health;
+// Errors of damaged or unreadable files.
+mod damage;
+// Errors of the store.
+mod error;
+// Panics of the engine and of threads.
+mod panics;
+// The files of the engine.
+mod files;
+// Reads at one moment.
+mod view;
+// Changes that are made as a whole.
+mod batch;
 // Parsing the journal of the engine.
 mod journal;
+// Whether the disk takes writes.
+mod probe;
 // Torn writes at the end of a journal after a crash.
 mod torn_writes;
 // Tables and their checksums.
@@ -20,86 +34,43 @@ mod tables;
 mod check;
 // The newest durable revision.
 mod durable_revision;
-// Errors of damaged or unreadable files.
-mod damage;
-// Health of writer and readers.
-mod health;
+// Making, opening and closing the store on disk.
+mod disk;
 // Retention of history.
 mod history;
 // Watchers.
 mod watchers;
-// The writer thread.
-mod writer;
+// What the writer has committed and published.
+mod writer_state;
 // Recovery after a disk failure.
 mod recovery;
+// The writer thread.
+mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use error::EmbeddedError;
+
 use super::{HistoryStart, KeyValue, Revision, Store, StoreError, Unhealthy, Watch, Write};
 use async_trait::async_trait;
-use damage::Damage;
-use disk::{Disk, View};
+use disk::Disk;
+use history::KEEP_CHANGES;
 use record::Marks;
 use std::{
-    io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
 use tokio::sync::oneshot;
+use view::View;
 use watchers::Watchers;
 use writer::{Answer, Request, Writer};
-
-/// History that stays on disk.
-const KEEP_CHANGES: u64 = 8192;
-const KEEP_BYTES: u64 = 16 << 20;
 
 const MAX_KEY: usize = 4096;
 
 /// How long the writer may take to say that it is well; a sync may be under way.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Why the embedded store is not opened, or does not do what it is asked for.
-#[derive(Debug, thiserror::Error)]
-pub enum EmbeddedError {
-    /// The directory cannot be made.
-    #[error("make {}: {error}", path.display())]
-    Make {
-        /// The directory.
-        path: PathBuf,
-        /// What the operating system says.
-        error: io::Error,
-    },
-    /// The directory cannot be closed to others.
-    #[error("{}: {error}", path.display())]
-    Permissions {
-        /// The directory.
-        path: PathBuf,
-        /// What the operating system says.
-        error: io::Error,
-    },
-    /// The files are damaged, or cannot be read.
-    #[error("open {}: {damage}{}", store.display(), damage.advice(store))]
-    Open {
-        /// The directory.
-        store: PathBuf,
-        /// What is wrong with which file.
-        damage: Damage,
-    },
-    /// The thread that writes cannot be started.
-    #[error("start the writer: {0}")]
-    Start(io::Error),
-    /// The key has more bytes than a key may have.
-    #[error("a key of {0} bytes is too long")]
-    Key(usize),
-    /// A batch failed, and this write may be in what reached the disk of it.
-    #[error("{0}; whether this write happened is not known")]
-    Write(Unhealthy),
-    /// The store was closed under a watch.
-    #[error("the store is closed")]
-    Closed,
-}
 
 /// The embedded store. Dropping it flushes.
 pub struct Embedded {
@@ -116,7 +87,7 @@ impl Embedded {
         let (disk, orphans) = Disk::open(path)?;
         let (marks, revision) = recover(&disk, &orphans)?;
         let writer = Writer::new(disk.clone(), marks, revision);
-        let watchers = writer.watchers.clone();
+        let watchers = writer.state.watchers.clone();
         let (requests, queue) = mpsc::channel();
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())

@@ -87,6 +87,9 @@ impl<'a> Record<'a> {
     }
 }
 
+/// The key of [`Marks`] in the index. Sorts before every key, which begin with `/`.
+pub(super) const MARKS: &str = "!marks";
+
 /// What the store knows about its history; changes rarely.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Marks {

@@ -8,7 +8,7 @@
 use super::{
     damage::Damage,
     journal::{self, Batch, TRAILER},
-    recovery::probe,
+    probe::probe,
 };
 use crate::Revision;
 use coracle_cli::causes;

@@ -2,7 +2,7 @@
 //! changes into its mailbox. A watcher whose mailbox is full reads from disk again, so that a slow watcher neither blocks the
 //! writer nor fills the memory.
 
-use super::{EmbeddedError, disk::Disk};
+use super::{disk::Disk, error::EmbeddedError};
 use crate::{Change, Revision, StoreError, Watch, WatchItem};
 use parking_lot::Mutex;
 use std::{

@@ -2,22 +2,19 @@
 //! then the callers their answers.
 
 use super::{
-    EmbeddedError, KEEP_BYTES, KEEP_CHANGES,
-    disk::{Batch, Disk},
-    history::History,
+    batch::Batch,
+    disk::Disk,
+    error::EmbeddedError,
     record::{Marks, Record, Version},
     recovery::Recovery,
-    watchers::Watchers,
+    writer_state::WriterState,
 };
 use crate::{Change, Durability, KeyValue, Revision, StoreError, Unhealthy, Write};
 use bytes::Bytes;
 use coracle_cli::causes;
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError},
     time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
@@ -55,14 +52,8 @@ impl Request {
 }
 
 pub(super) struct Writer {
-    pub disk: Disk,
-    pub watchers: Arc<Watchers>,
-    pub marks: Marks,
-    pub revision: Revision,
-    pub history: History,
-    /// When the oldest write that is not synced was made.
-    pub unsynced: Option<Instant>,
-    pub last_batch: LastBatch,
+    pub state: WriterState,
+    last_batch: LastBatch,
     /// Set while the files cannot be written.
     pub recovery: Option<Recovery>,
 }
@@ -70,7 +61,7 @@ pub(super) struct Writer {
 /// Size and sync time of the last batch. Its callers are likely to write again at once; without a short wait for them they
 /// would split into two halves that alternate.
 #[derive(Default)]
-pub(super) struct LastBatch {
+struct LastBatch {
     writes: usize,
     sync: Duration,
 }
@@ -91,16 +82,8 @@ struct Pending {
 impl Writer {
     /// Goes on after the revision, the newest in the files.
     pub fn new(disk: Disk, marks: Marks, revision: Revision) -> Self {
-        Self {
-            disk,
-            watchers: Arc::new(Watchers::new(revision)),
-            marks,
-            revision,
-            history: History::new(KEEP_CHANGES, KEEP_BYTES, revision),
-            unsynced: None,
-            last_batch: LastBatch::default(),
-            recovery: None,
-        }
+        let state = WriterState::new(disk, marks, revision);
+        Self { state, last_batch: LastBatch::default(), recovery: None }
     }
 
     /// Serves until the last sender is gone, then flushes and ends all watches.
@@ -118,12 +101,12 @@ impl Writer {
         if let Err(error) = self.flush() {
             tracing::error!(error = %causes::chain(&error), "cannot flush the store");
         }
-        self.watchers.close();
+        self.state.watchers.close();
     }
 
     /// The next request; `Some(None)` when it is time to sync, `None` at the end.
     fn wait(&self, requests: &Receiver<Request>) -> Option<Option<Request>> {
-        let left = match (&self.recovery, self.unsynced) {
+        let left = match (&self.recovery, self.state.unsynced) {
             (Some(recovery), _) => recovery.delay(),
             (None, Some(since)) => LAZY.saturating_sub(since.elapsed()),
             (None, None) => return requests.recv().ok().map(Some),
@@ -166,7 +149,7 @@ impl Writer {
             Some(Request::Compact(upto, answer)) => drop(answer.send(self.compact(upto))),
             Some(Request::Flush(answer)) => drop(answer.send(self.flush())),
             Some(Request::Check(answer)) => {
-                let well = self.disk.check();
+                let well = self.state.disk.check();
                 drop(answer.send(self.record_failure(well)));
             }
             Some(Request::Write(..)) | None => {}
@@ -176,8 +159,8 @@ impl Writer {
     /// Makes one batch of the writes and answers each of them.
     pub fn commit(&mut self, writes: Vec<(Write, Answer<Revision>)>) {
         // Before this batch is counted: only what is on disk can be trimmed.
-        let excess = self.history.excess();
-        let disk = self.disk.clone();
+        let excess = self.state.history.excess();
+        let disk = self.state.disk.clone();
         let mut batch = match disk.batch() {
             Ok(batch) => batch,
             Err(error) => {
@@ -194,7 +177,7 @@ impl Writer {
             let durability = write.durability;
             let staged = self.stage(write, &mut pending);
             // The batch keeps the files open, so that only a read can have failed. Health has to tell of it.
-            match self.disk.note(staged) {
+            match self.state.disk.note(staged) {
                 Ok((change, previous)) => {
                     let (created, key) = (change.created, change.key.as_str());
                     let record = Record { created, previous, key, value: change.value.as_deref() };
@@ -211,8 +194,8 @@ impl Writer {
         self.last_batch =
             LastBatch { writes: changes.len(), sync: if sync { start.elapsed() } else { Duration::ZERO } };
         if result.is_ok() {
-            self.count(&changes);
-            self.watchers.publish(&changes);
+            self.state.count(&changes);
+            self.state.watchers.publish(&changes);
         }
         for (answer, change) in answers.into_iter().zip(&changes) {
             // The caller may be gone; the write stands.
@@ -228,13 +211,6 @@ impl Writer {
         }
     }
 
-    /// Counts changes that are on disk as history. A batch that failed is none: its revisions are given again.
-    pub fn count(&mut self, changes: &[Change]) {
-        for change in changes {
-            self.history.push(change.revision, change.value.as_ref().map_or(0, Bytes::len) as u64);
-        }
-    }
-
     /// Checks one write against the disk and the batch so far, and gives it its revision.
     fn stage(
         &mut self,
@@ -243,14 +219,14 @@ impl Writer {
     ) -> Result<(Change, Revision), StoreError> {
         let now = match pending.get(&write.key) {
             Some(one) => one.version,
-            None => self.disk.version(&write.key)?,
+            None => self.state.disk.version(&write.key)?,
         };
         let previous = now.map_or(0, |version| version.modified);
         if previous != write.expect || (now.is_none() && write.value.is_none()) {
             return Err(StoreError::Conflict(self.current(&write.key, now, pending)?));
         }
-        self.revision += 1;
-        let revision = self.revision;
+        self.state.revision += 1;
+        let revision = self.state.revision;
         let created = now.map_or(revision, |version| version.created);
         let version = write.value.is_some().then_some(Version { created, modified: revision });
         pending.insert(write.key.clone(), Pending { version, value: write.value.clone() });
@@ -263,7 +239,7 @@ impl Writer {
         now: Option<Version>,
         pending: &HashMap<String, Pending>,
     ) -> Result<Option<KeyValue>, StoreError> {
-        let Some(one) = pending.get(key) else { return self.disk.view()?.get(key) };
+        let Some(one) = pending.get(key) else { return self.state.disk.view()?.get(key) };
         let (Some(version), Some(value)) = (now, one.value.clone()) else { return Ok(None) };
         Ok(Some(KeyValue {
             key: key.to_owned(),
@@ -280,18 +256,18 @@ impl Writer {
         mut sync: bool,
         excess: Option<Revision>,
     ) -> Result<(), Unhealthy> {
-        let mut marks = self.marks.clone();
-        if !sync && self.revision > marks.reserved {
+        let mut marks = self.state.marks.clone();
+        if !sync && self.state.revision > marks.reserved {
             // What is shown before it is durable must never be numbered again, so the range is claimed first.
-            marks.reserved = self.revision + RESERVE;
+            marks.reserved = self.state.revision + RESERVE;
             sync = true;
         }
         self.put(batch, &mut marks, sync, excess).map_err(|error| self.fail(&error))?;
-        self.marks = marks;
+        self.state.marks = marks;
         if sync {
             self.synced();
         } else {
-            self.unsynced.get_or_insert_with(Instant::now);
+            self.state.unsynced.get_or_insert_with(Instant::now);
         }
         Ok(())
     }
@@ -305,41 +281,64 @@ impl Writer {
     ) -> Result<(), StoreError> {
         if let Some(upto) = excess {
             // The batch itself is not in the log yet, so nothing of it can be trimmed.
-            marks.compact(&mut batch, upto, self.watchers.published())?;
+            marks.compact(&mut batch, upto, self.state.watchers.published())?;
         }
-        if *marks != self.marks {
+        if *marks != self.state.marks {
             batch.put_marks(marks);
         }
         batch.commit(sync)
     }
 
+    /// Enters recovery if the result is a failure of the files.
+    fn record_failure<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error @ StoreError::Unavailable(_)) = &result {
+            self.fail(error);
+        }
+        result
+    }
+
+    /// Enters recovery: writes are rejected until it succeeds.
+    fn fail(&mut self, error: &StoreError) -> Unhealthy {
+        let recovery = Recovery::begin(&mut self.state, error);
+        let why = recovery.why.clone();
+        self.recovery = Some(recovery);
+        why
+    }
+
+    /// Attempts the recovery when it is due.
+    pub fn recover(&mut self) {
+        if self.recovery.as_mut().is_some_and(|recovery| recovery.attempt(&mut self.state)) {
+            self.recovery = None;
+        }
+    }
+
     /// Everything up to the newest revision is on disk.
     fn synced(&mut self) {
-        self.unsynced = None;
-        self.disk.durable.set(self.revision);
+        self.state.unsynced = None;
+        self.state.disk.durable.set(self.state.revision);
     }
 
     fn compact(&mut self, upto: Revision) -> Result<(), StoreError> {
-        if upto > self.revision {
+        if upto > self.state.revision {
             return Err(StoreError::Future(upto));
         }
-        if upto <= self.marks.compacted {
+        if upto <= self.state.marks.compacted {
             return Ok(());
         }
-        let mut marks = self.marks.clone();
-        let result = self.disk.batch().and_then(|mut batch| {
-            marks.compact(&mut batch, upto, self.revision)?;
+        let mut marks = self.state.marks.clone();
+        let result = self.state.disk.batch().and_then(|mut batch| {
+            marks.compact(&mut batch, upto, self.state.revision)?;
             batch.put_marks(&marks);
             batch.commit(true)
         });
         self.record_failure(result)?;
-        self.marks = marks;
+        self.state.marks = marks;
         self.synced();
         Ok(())
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        let result = self.disk.sync();
+        let result = self.state.disk.sync();
         self.record_failure(result)?;
         self.synced();
         Ok(())
@@ -347,36 +346,17 @@ impl Writer {
 
     /// Everything is on disk afterwards, and the marks say so.
     fn flush(&mut self) -> Result<(), StoreError> {
-        if self.marks.reserved == 0 {
+        if self.state.marks.reserved == 0 {
             return self.sync();
         }
-        let mut marks = self.marks.clone();
+        let mut marks = self.state.marks.clone();
         marks.reserved = 0;
-        let mut batch = self.disk.batch()?;
+        let mut batch = self.state.disk.batch()?;
         batch.put_marks(&marks);
         let result = batch.commit(true);
         self.record_failure(result)?;
-        self.marks = marks;
+        self.state.marks = marks;
         self.synced();
-        Ok(())
-    }
-}
-
-impl Marks {
-    /// Forgets history up to the revision, but nothing after `newest`: what is written at or below `compacted` later
-    /// would never be trimmed. The marks themselves are still to be put.
-    pub fn compact(
-        &mut self,
-        batch: &mut Batch<'_>,
-        upto: Revision,
-        newest: Revision,
-    ) -> Result<(), StoreError> {
-        let upto = upto.min(newest);
-        if upto > self.compacted {
-            batch.trim(self.compacted, upto)?;
-            self.compacted = upto;
-            self.lost.retain(|(_, again)| *again > upto);
-        }
         Ok(())
     }
 }

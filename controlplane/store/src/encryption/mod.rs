@@ -5,6 +5,8 @@
 mod error;
 // The configuration file.
 pub mod config;
+// Random bytes.
+mod random;
 // Ciphers.
 pub mod provider;
 // Key management services.

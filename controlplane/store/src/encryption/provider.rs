@@ -2,6 +2,7 @@
 //! store is authenticated with AES-GCM, so that a value cannot be moved to another place.
 
 use super::kms::Kms;
+use super::random::random;
 use super::{EncryptionError, KeyError};
 use bytes::Bytes;
 use crypto_secretbox::aead::{Aead, KeyInit};
@@ -36,12 +37,6 @@ pub struct Decrypted {
     pub value: Bytes,
     /// Whether another than the first provider encrypted it, or an older key of its service.
     pub stale: bool,
-}
-
-/// Fills with random bytes.
-pub fn random(bytes: &mut [u8]) -> Result<(), EncryptionError> {
-    use ring::rand::SecureRandom;
-    ring::rand::SystemRandom::new().fill(bytes).map_err(|_| EncryptionError::Random)
 }
 
 impl Provider {

@@ -72,16 +72,16 @@ fn a_batch_that_failed_is_no_history() {
         fill(dir.path());
         assert!(commit(&mut writer, 1..301, &big).iter().all(Result::is_err));
         recovers(&mut writer);
-        assert_eq!(writer.revision, first);
+        assert_eq!(writer.state.revision, first);
     }
-    assert_eq!(writer.history.excess(), None);
+    assert_eq!(writer.state.history.excess(), None);
 }
 
 #[test]
 fn nothing_is_compacted_beyond_the_newest_revision() {
     let dir = tempfile::tempdir().unwrap();
     let writer = writer(dir.path());
-    let (mut marks, mut batch) = (Marks::default(), writer.disk.batch().unwrap());
+    let (mut marks, mut batch) = (Marks::default(), writer.state.disk.batch().unwrap());
     marks.compact(&mut batch, 99, 5).unwrap();
     assert_eq!(marks.compacted, 5);
 }
@@ -193,7 +193,7 @@ fn a_full_disk_gets_back_what_a_failed_batch_took() {
     assert!(writer.recovery.is_some());
     assert_eq!(journal::read(&journal).unwrap(), whole, "the end of the journal is still there");
     // Reads go on meanwhile.
-    assert_eq!(writer.disk.view().unwrap().known().unwrap(), first);
+    assert_eq!(writer.state.disk.view().unwrap().known().unwrap(), first);
     std::fs::remove_dir(&probe).unwrap();
     recovers(&mut writer);
     assert_eq!(commit(&mut writer, 1..2, "second").remove(0).unwrap(), first + 1);

@@ -2,7 +2,7 @@
 //! encrypted here with a key derived from the seed and random bytes of its own. What is stored can be read by upstream and the
 //! other way round.
 
-use super::provider::random;
+use super::random::random;
 use super::{CallError, EncryptionError, KmsError, ServiceError};
 use bytes::Bytes;
 use coracle_cli::causes;
