@@ -1,6 +1,5 @@
 //! An object as a flat list of its values, which borrow from the bytes: one pass, one allocation, no tree.
 
-use crate::{At, Reader, Schema, View};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
@@ -37,11 +36,6 @@ impl<'a> Doc<'a> {
         Fill(&mut slots).deserialize(&mut reader)?;
         reader.end()?;
         Ok(Self { slots })
-    }
-
-    /// The object as a type of the table.
-    pub fn view<T: Schema>(&self) -> View<'_, T> {
-        At::new(Reader::Doc(self, 0))
     }
 
     #[inline]

@@ -57,6 +57,8 @@ mod leaf;
 mod read;
 // Lists and maps.
 mod lists;
+// Entries of maps that may be missing.
+mod find;
 // Fields without a schema.
 mod json;
 // Lists and maps for accesses of other crates.

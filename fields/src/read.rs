@@ -2,8 +2,8 @@
 
 use crate::doc::Slot;
 use crate::{
-    Access, Amount, At, Base64, Bool, Doc, Double, Duration, Field, Int32, Int64, IntOrString, Json, Text,
-    Time, View,
+    Access, Amount, At, Base64, Bool, Doc, Double, Duration, Field, Int32, Int64, IntOrString, Json, Schema,
+    Text, Time, View,
 };
 use serde_json::Value;
 
@@ -16,6 +16,13 @@ pub enum Reader<'a> {
     Tree(&'a Value),
     /// Of a document, with its position in it.
     Doc(&'a Doc<'a>, u32),
+}
+
+impl Doc<'_> {
+    /// The object as a type of the table.
+    pub fn view<T: Schema>(&self) -> View<'_, T> {
+        At::new(Reader::Doc(self, 0))
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -220,7 +227,10 @@ impl<C: Access> At<C, IntOrString> {
 impl<C: Access> At<C, Double> {
     /// The number, when there is one.
     pub fn float(&self) -> Option<f64> {
-        self.reader().tree().as_f64()
+        match self.reader() {
+            Reader::Tree(tree) => tree.as_f64(),
+            document => document.tree().as_f64(),
+        }
     }
 }
 
@@ -231,7 +241,7 @@ impl<'a> View<'a, Json> {
     }
 
     /// The value as a type of the table, such as the template in a ControllerRevision.
-    pub fn as_type<T: crate::Schema>(&self) -> View<'a, T> {
+    pub fn as_type<T: Schema>(&self) -> View<'a, T> {
         At::new(self.access)
     }
 }

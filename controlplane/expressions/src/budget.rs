@@ -1,7 +1,7 @@
 //! Cost limits of evaluation, those of Kubernetes. One unit is about 50 ns of CPU time.
 
-use super::meter::Metered;
-use super::{EXCEEDED, explain};
+use super::error::explain;
+use super::meter::{EXCEEDED, Metered};
 use cel::ExecutionError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 

@@ -1,6 +1,10 @@
-//! Errors of compilation.
+//! Errors of compilation, and the messages of failed evaluations.
 
 use super::limits::LimitError;
+use cel::ExecutionError;
+
+/// The longest text that an error carries: some quote the values that they are about.
+const SAID: usize = 1024;
 
 /// Why a text is not an expression that can be evaluated.
 #[derive(Debug, thiserror::Error)]
@@ -25,4 +29,20 @@ pub enum StackError {
     /// The work panicked.
     #[error("evaluation failed")]
     Panicked,
+}
+
+/// What went wrong, as Go's evaluator says it.
+pub(super) fn explain(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::DivisionByZero(_) => "division by zero".into(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(..) => "integer overflow".into(),
+        ExecutionError::IndexOutOfBounds(cel::Value::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        other => {
+            let said = other.to_string();
+            said.chars().take(SAID).collect()
+        }
+    }
 }

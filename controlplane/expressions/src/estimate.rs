@@ -2,9 +2,14 @@
 //! is taken there is taken here. Sizes that nobody can tell count little; evaluation counts what they really are.
 
 use super::Program;
-use super::names::escaped;
+use super::names::{self, escaped};
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_fields::{Json, Schema as _, View};
 use serde_json::Value;
+
+/// A schema or part of one.
+type Props<'s> = View<'s, JSONSchemaProps>;
 
 /// One rule may cost so much for all values that it is about.
 pub const RULE: u64 = 10_000_000;
@@ -25,36 +30,37 @@ pub fn message(what: &str, cost: u64, limit: u64) -> String {
 
 /// The cost of a program, once. `variables` are the names that it may use, each with the schema of its value.
 pub fn cost(program: &Program, variables: &[(&str, &Value)]) -> u64 {
-    let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Guess::of(schema))).collect();
-    Estimator { scope }.read(program.expression()).cost
+    let scope = variables.iter();
+    let scope = scope.map(|(name, schema)| ((*name).to_owned(), Guess::of(JSONSchemaProps::of(schema))));
+    Estimator { scope: scope.collect() }.read(program.expression()).cost
 }
 
 /// How many values of a schema one request can hold: so often is a rule evaluated where no list around it is bounded.
-pub fn most_values(schema: &Value) -> u64 {
+pub fn most_values(schema: View<'_, JSONSchemaProps>) -> u64 {
     REQUEST / (least_bytes(schema) + 1)
 }
 
 /// How many items or entries a value of the schema can have, if it has a bound of its own.
-pub fn bound(schema: &Value) -> Option<u64> {
-    let field = if schema["type"] == "array" { "maxItems" } else { "maxProperties" };
-    schema[field].as_i64().map(|most| most.max(0).unsigned_abs())
+pub fn bound(schema: View<'_, JSONSchemaProps>) -> Option<u64> {
+    let most = if schema.type_() == "array" { schema.max_items() } else { schema.max_properties() };
+    most.int().map(|most| most.max(0).unsigned_abs())
 }
 
 /// The bytes that the smallest value of a schema takes.
-fn least_bytes(schema: &Value) -> u64 {
-    if schema["x-kubernetes-int-or-string"] == true {
+fn least_bytes(schema: Props<'_>) -> u64 {
+    if schema.x_kubernetes_int_or_string().flag() {
         return 1;
     }
-    match (schema["type"].as_str().unwrap_or_default(), schema["format"].as_str().unwrap_or_default()) {
+    match (schema.type_().text(), schema.format().text()) {
         ("string", "duration") => 4,
         ("string", "date") => 12,
         ("string", "date-time") => 22,
         ("boolean", _) => 4,
         ("integer" | "number", _) => 1,
-        ("object", _) if !schema["additionalProperties"].is_object() => {
-            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let fields = required.filter_map(|name| Some((name, schema["properties"].get(name)?)));
-            let sized = fields.filter(|(_, field)| field["default"].is_null());
+        ("object", _) if !schema.additional_properties().is_object() => {
+            let required = schema.required().items().filter_map(|name| name.get());
+            let fields = required.filter_map(|name| Some((name, schema.properties().find(name)?)));
+            let sized = fields.filter(|(_, field)| !field.default_().is_set());
             2 + sized.map(|(name, field)| name.len() as u64 + least_bytes(field) + 4).sum::<u64>()
         }
         _ => 2,
@@ -62,27 +68,26 @@ fn least_bytes(schema: &Value) -> u64 {
 }
 
 /// How long a text can be, how many items or entries a list or map can have; nothing for what has no size.
-fn most_elements(schema: &Value) -> Option<u64> {
-    let inside = |field: &str| least_bytes(&schema[field]);
-    let longest = || schema["maxLength"].as_i64().map(|most| most.max(0).unsigned_abs() * 4);
-    if schema["x-kubernetes-int-or-string"] == true {
+fn most_elements(schema: Props<'_>) -> Option<u64> {
+    let (items, entries) = (schema.items(), schema.additional_properties());
+    let least = |inside: View<'_, Json>| least_bytes(inside.as_type());
+    let longest = || schema.max_length().int().map(|most| most.max(0).unsigned_abs() * 4);
+    if schema.x_kubernetes_int_or_string().flag() {
         return Some(longest().unwrap_or(REQUEST - 2));
     }
-    match schema["type"].as_str()? {
-        "array" if schema["items"].is_object() => {
-            Some(bound(schema).unwrap_or((REQUEST - 2) / (inside("items") + 1)))
+    match schema.type_().get()? {
+        "array" if items.is_object() => Some(bound(schema).unwrap_or((REQUEST - 2) / (least(items) + 1))),
+        "object" if entries.is_object() => {
+            Some(bound(schema).unwrap_or((REQUEST - 2) / (least(entries) + 6)))
         }
-        "object" if schema["additionalProperties"].is_object() => {
-            Some(bound(schema).unwrap_or((REQUEST - 2) / (inside("additionalProperties") + 6)))
-        }
-        "string" => match schema["format"].as_str().unwrap_or_default() {
+        "string" => match schema.format().text() {
             "duration" => Some(32),
             "date" => Some(12),
             "date-time" => Some(38),
             _ => {
-                let words = schema["enum"].as_array().filter(|words| !words.is_empty());
-                let word = words
-                    .map(|words| words.iter().filter_map(Value::as_str).map(str::len).max().unwrap_or(0));
+                let words = schema.enum_();
+                let lengths = words.items().filter_map(|word| word.as_value().as_str().map(str::len));
+                let word = (!words.is_empty()).then(|| lengths.max().unwrap_or(0));
                 Some(longest().or(word.map(|length| length as u64)).unwrap_or(REQUEST - 2))
             }
         },
@@ -94,14 +99,14 @@ fn most_elements(schema: &Value) -> Option<u64> {
 #[derive(Clone, Copy, Default)]
 struct Guess<'s> {
     cost: u64,
-    schema: Option<&'s Value>,
+    schema: Option<Props<'s>>,
     size: Option<u64>,
     /// The size of items, where no schema tells.
     item: Option<u64>,
 }
 
 impl<'s> Guess<'s> {
-    fn of(schema: &'s Value) -> Self {
+    fn of(schema: Props<'s>) -> Self {
         Self { cost: 0, schema: Some(schema), size: most_elements(schema), item: None }
     }
 
@@ -117,25 +122,23 @@ impl<'s> Guess<'s> {
     /// A field of an object, or an entry of a map.
     fn field(&self, name: &str) -> Guess<'s> {
         let Some(schema) = self.schema else { return Guess::default() };
-        let named =
-            schema["properties"].as_object().into_iter().flatten().find(|(field, _)| escaped(field) == name);
+        let named = schema.properties().entries().find(|(field, _)| escaped(field) == name);
+        let entries = schema.additional_properties();
         let found = named
             .map(|(_, field)| field)
-            .or_else(|| Some(&schema["additionalProperties"]).filter(|s| s.is_object()));
+            .or_else(|| entries.is_object().then(|| entries.as_type::<JSONSchemaProps>()));
         found.map(Guess::of).unwrap_or_default()
     }
 
     /// What is inside a list or a map.
     fn inside(&self) -> Guess<'s> {
-        let inside = self.schema.and_then(|schema| {
-            [&schema["items"], &schema["additionalProperties"]].into_iter().find(|s| s.is_object())
-        });
+        let inside = self.schema.and_then(names::within);
         inside.map_or(Guess { size: self.item, ..Guess::default() }, Guess::of)
     }
 
     /// What a loop with one variable goes over: the items of a list, the keys of a map.
     fn turns(&self) -> Guess<'s> {
-        let is_map = self.schema.is_some_and(|schema| schema["type"] == "object");
+        let is_map = self.schema.is_some_and(|schema| schema.type_() == "object");
         if is_map { Guess { size: Some(0), ..Guess::default() } } else { self.inside() }
     }
 }
@@ -237,7 +240,7 @@ impl<'s> Estimator<'s> {
             (operators::ADD, [a, b]) => {
                 let size = a.length().saturating_add(b.length());
                 let lists =
-                    [a, b].iter().any(|side| side.schema.is_some_and(|schema| schema["type"] == "array"))
+                    [a, b].iter().any(|side| side.schema.is_some_and(|schema| schema.type_() == "array"))
                         || matches!(call.args[1].expr, Expr::List(_));
                 Guess {
                     cost: if lists { 1 } else { tenth(size) },
@@ -292,7 +295,7 @@ fn function<'s>(name: &str, target: Option<Guess<'s>>, args: &[Guess<'s>]) -> Gu
         "contains" => Guess::costs(tenth(length).saturating_mul(tenth(other(0)))),
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
             let item = of.inside();
-            let is_text = item.schema.is_some_and(|schema| schema["type"] == "string");
+            let is_text = item.schema.is_some_and(|schema| schema.type_() == "string");
             Guess::costs(if is_text { length.saturating_mul(1 + tenth(item.length())) } else { length })
         }
         "lowerAscii" | "upperAscii" | "substring" | "trim" => sized(tenth(length), length),

@@ -1,6 +1,5 @@
 //! What evaluation costs: functions that measure values, and fail when the budget is spent. Rewritten expressions call them.
 
-use super::patterns;
 use cel::common::types::{CelBytes, CelInt, CelList, CelMap, CelOptional, CelString, DYN_TYPE, INT_TYPE};
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
@@ -12,6 +11,11 @@ pub(super) const TICK: &str = "@tick";
 pub(super) const COPY: &str = "@copy";
 /// Measures one argument of a call; the last one charges what the call costs.
 pub(super) const MEASURE: &str = "@measure";
+/// Internal name of the function that replaces `matches`; no source expression can call it.
+pub(super) const MATCHES: &str = "@matches";
+
+/// What the interpreter says when the budget is spent, as Go's does.
+pub(super) const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
 
 /// Arguments of a call that are measured together.
 pub(super) const MEASURED: usize = 4;
@@ -59,7 +63,7 @@ impl Growth {
             "contains" | "indexOf" | "lastIndexOf" | "equivalent" | "intersects" => Self::Product,
             "distinct" => Self::Square,
             "sort" | "@sortByAssociatedKeys" => Self::Sort,
-            patterns::MATCHES | "find" | "findAll" => Self::Pattern,
+            MATCHES | "find" | "findAll" => Self::Pattern,
             "replace" => Self::Replace,
             "split" => Self::Split,
             "join" => Self::Join,
@@ -144,7 +148,7 @@ pub(super) fn charge(cost: u64) -> Result<(), ExecutionError> {
         }
         _ => {
             (meter.left, meter.exceeded) = (0, true);
-            Err(ExecutionError::function_error("cost", super::EXCEEDED))
+            Err(ExecutionError::function_error("cost", EXCEEDED))
         }
     })
 }

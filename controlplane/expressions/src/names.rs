@@ -3,7 +3,12 @@
 
 use super::Program;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_fields::{Made, Schema as _, View};
 use serde_json::{Value, json};
+
+/// A schema or part of one.
+type Props<'s> = View<'s, JSONSchemaProps>;
 
 /// Words that CEL keeps for itself.
 const RESERVED: [&str; 20] = [
@@ -218,7 +223,10 @@ pub fn escaped(name: &str) -> String {
 /// The first thing in the program that is not there, as upstream reports it. `variables` are the names that it may use,
 /// each with the schema of its value.
 pub fn check_references(program: &Program, variables: &[(&str, &Value)]) -> Option<String> {
-    let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Some(*schema))).collect();
+    let scope = variables
+        .iter()
+        .map(|(name, schema)| ((*name).to_owned(), Some(JSONSchemaProps::of(schema))))
+        .collect();
     let mut reader = Reader { scope, found: None };
     reader.read(program.expression());
     let (id, why) = reader.found?;
@@ -267,9 +275,12 @@ pub fn result_type(program: &Program, variables: &[(&str, &Value)]) -> Option<&'
             _ => None,
         },
         _ => {
-            let scope = variables.iter().map(|(name, schema)| ((*name).to_owned(), Some(*schema))).collect();
+            let scope = variables
+                .iter()
+                .map(|(name, schema)| ((*name).to_owned(), Some(JSONSchemaProps::of(schema))))
+                .collect();
             let schema = Reader { scope, found: None }.read(program.expression())?;
-            match schema["type"].as_str()? {
+            match schema.type_().get()? {
                 "boolean" => Some("bool"),
                 "integer" => Some("int"),
                 "number" => Some("double"),
@@ -293,18 +304,18 @@ fn located(program: &Program, id: u64, why: &str) -> String {
 
 /// Walks an expression with the schemas of its variables; what is unknown has none.
 struct Reader<'s> {
-    scope: Vec<(String, Option<&'s Value>)>,
+    scope: Vec<(String, Option<Props<'s>>)>,
     found: Option<(u64, String)>,
 }
 
 impl<'s> Reader<'s> {
-    fn report(&mut self, id: u64, why: String) -> Option<&'s Value> {
+    fn report(&mut self, id: u64, why: String) -> Option<Props<'s>> {
         self.found.get_or_insert((id, why));
         None
     }
 
     /// The schema of the value, when there is one.
-    fn read(&mut self, node: &IdedExpr) -> Option<&'s Value> {
+    fn read(&mut self, node: &IdedExpr) -> Option<Props<'s>> {
         match &node.expr {
             Expr::Ident(name) => {
                 let known =
@@ -335,7 +346,7 @@ impl<'s> Reader<'s> {
                 if let Some(target) = &call.target {
                     self.read(target);
                 }
-                let args: Vec<Option<&'s Value>> = call.args.iter().map(|arg| self.read(arg)).collect();
+                let args: Vec<Option<Props<'s>>> = call.args.iter().map(|arg| self.read(arg)).collect();
                 let first = args.into_iter().next().flatten();
                 first.filter(|_| name == operators::INDEX).and_then(within)
             }
@@ -343,7 +354,7 @@ impl<'s> Reader<'s> {
                 let over = self.read(&loops.iter_range);
                 let depth = self.scope.len();
                 self.read(&loops.accu_init);
-                let is_list = over.is_some_and(|schema| schema["type"] == "array");
+                let is_list = over.is_some_and(|schema| schema.type_() == "array");
                 let inside = over.and_then(within);
                 let (one, two) = match (&loops.iter_var2, is_list) {
                     (None, true) => (inside, None),
@@ -389,20 +400,19 @@ impl<'s> Reader<'s> {
         }
     }
 
-    fn field(&mut self, of: &'s Value, name: &str, id: u64) -> Option<&'s Value> {
-        let known = of["properties"].as_object();
-        if let Some((_, schema)) = known.and_then(|all| all.iter().find(|(field, _)| escaped(field) == name))
-        {
+    fn field(&mut self, of: Props<'s>, name: &str, id: u64) -> Option<Props<'s>> {
+        if let Some((_, schema)) = of.properties().entries().find(|(field, _)| escaped(field) == name) {
             return Some(schema);
         }
-        if of["additionalProperties"].is_object() {
-            return Some(&of["additionalProperties"]);
+        let entries = of.additional_properties();
+        if entries.is_object() {
+            return Some(entries.as_type());
         }
-        let open = ["preserve-unknown-fields", "int-or-string", "embedded-resource"]
-            .iter()
-            .any(|mark| of[format!("x-kubernetes-{mark}")] == true);
-        let typed = of["type"].is_string();
-        match typed && !open && of["additionalProperties"].is_null() {
+        let open = of.x_kubernetes_preserve_unknown_fields().flag()
+            || of.x_kubernetes_int_or_string().flag()
+            || of.x_kubernetes_embedded_resource().flag();
+        let typed = of.type_().get().is_some();
+        match typed && !open && !entries.is_set() {
             true => self.report(id, format!("undefined field '{name}'")),
             false => None,
         }
@@ -410,8 +420,9 @@ impl<'s> Reader<'s> {
 }
 
 /// The schema of what is inside a list or a map.
-fn within(schema: &Value) -> Option<&Value> {
-    [&schema["items"], &schema["additionalProperties"]].into_iter().find(|inside| inside.is_object())
+pub(super) fn within(schema: Props<'_>) -> Option<Props<'_>> {
+    let mut inside = [schema.items(), schema.additional_properties()].into_iter();
+    inside.find(|inside| inside.is_object()).map(|inside| inside.as_type())
 }
 
 /// The schema of a whole object: what every object has, too.
@@ -421,15 +432,14 @@ pub fn of_root(schema: &Value) -> Value {
         return whole;
     }
     let text = json!({"type": "string"});
+    let mut props = JSONSchemaProps::edit(&mut whole);
+    let mut fields = props.properties();
     for (field, of) in [
         ("apiVersion", text.clone()),
         ("kind", text.clone()),
         ("metadata", json!({"type": "object", "properties": {"name": text, "generateName": text}})),
     ] {
-        if !whole["properties"].is_object() {
-            whole["properties"] = json!({});
-        }
-        whole["properties"][field] = of;
+        fields.insert(field, Made::<JSONSchemaProps>::new(of));
     }
     whole
 }

@@ -1,7 +1,8 @@
 //! Regular expressions. The interpreter compiles a pattern each time that it is used; compiling one of some characters may
 //! take as long as a million steps of evaluation. Here they are compiled once, within bounds, and charged for.
 
-use super::{EXCEEDED, go_regex, meter};
+use super::go_regex;
+use super::meter::{self, EXCEEDED, MATCHES};
 use cel::common::ast::CallExpr;
 use cel::common::types::{CelBool, CelString, STRING_TYPE};
 use cel::common::value::CowVal;
@@ -9,9 +10,6 @@ use cel::{DeclarationError, Env, ExecutionError};
 use regex::{Regex, RegexBuilder};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-
-/// Internal name of the function that replaces `matches`; no source expression can call it.
-pub(super) const MATCHES: &str = "@matches";
 
 /// A compiled pattern may take so many bytes, and as many again while it is used.
 pub const LARGEST: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! The table of kinds, API objects in their stored form, and the watch cache.
+//! The table of kinds, API objects in their stored form, and the watch cache. `watch` uses `registry`, and both use `object`.
 //!
 //! May depend on `coracle-store`, `coracle-expressions` and `coracle-validation`. It knows no HTTP and no users.
 

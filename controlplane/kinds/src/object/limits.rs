@@ -2,6 +2,8 @@
 //! write path.
 
 use bytes::Bytes;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_proto::limits::{MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_OWNERS_DEPTH, RESERVED, height};
 use coracle_proto::status::{ApiError, FieldError};
 use serde::Serialize;
@@ -259,9 +261,11 @@ impl Serialize for Stored<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let walk = self.walk;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("kind", &self.object["kind"])?;
-        map.serialize_entry("apiVersion", &self.object["apiVersion"])?;
-        walk.field(&mut map, "metadata", &StoredMeta { metadata: &self.object["metadata"], walk })?;
+        let object = PartialObjectMetadata::of(self.object);
+        map.serialize_entry("kind", &object.kind())?;
+        map.serialize_entry("apiVersion", &object.api_version())?;
+        let metadata = object.metadata().as_value();
+        walk.field(&mut map, "metadata", &StoredMeta { metadata: &metadata, walk })?;
         for (name, value) in self.object.as_object().into_iter().flatten() {
             if !matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
                 walk.field(&mut map, name, &Checked { value, depth: 1, limit: walk.limits.depth, walk })?;

@@ -1,13 +1,16 @@
 //! An API object as the server keeps it: the JSON bytes that clients get, plus what selectors, owners and caches need.
 
+// Fields that field selectors may name.
+pub mod field;
 // What may be stored.
 pub mod limits;
+// From stored bytes to an object.
+pub mod decode;
 // Objects for tests.
 pub mod testing;
 
-use crate::registry::kinds::Kind;
-use crate::watch::render::{self, RenderError};
 use bytes::Bytes;
+use coracle_fields::{Doc, Made, Schema};
 use coracle_store::Revision;
 use serde::Deserialize;
 use serde_json::Value;
@@ -69,27 +72,31 @@ pub struct Object {
 }
 
 impl Object {
-    /// An object of a kind from its stored bytes; revision 0 (a dry run) leaves the resource version out.
-    pub fn from_stored(kind: &Kind, stored: &Bytes, revision: Revision) -> Result<Self, RenderError> {
-        if revision > 0 {
-            return render::object(&kind.fields, stored, revision);
-        }
-        let mut object = render::object(&kind.fields, stored, 1)?;
-        object.revision = 0;
-        object.json = stored.clone();
-        Ok(object)
+    /// The object as a tree, for those who change or print it. Never fails: bytes that are no tree never become an object,
+    /// see [`decode`].
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).expect("decode::read makes no object of bytes that are no tree")
     }
 
-    /// The object as a tree, for those who change or print it. Never fails: bytes that are no tree never become an object,
-    /// see [`crate::watch::render`].
-    pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.json).expect("render::read makes no object of bytes that are no tree")
+    /// The object for reads by typed places; cheaper than [`Object::value`]. Never fails, for the same reason.
+    pub fn doc(&self) -> Doc<'_> {
+        Doc::read(&self.json).expect("decode::read makes no object of bytes that are no tree")
+    }
+
+    /// A copy of the object, to be changed and written.
+    pub fn copy<T: Schema>(&self) -> Made<T> {
+        Made::new(self.value())
     }
 
     /// The object as a typed value, such as a `k8s_openapi` struct.
     pub fn typed<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.json)
     }
+}
+
+/// `namespace/name`, or `name` for what lives in the cluster.
+pub fn object_key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { [namespace, "/", name].concat() }
 }
 
 /// Namespace and name of an object; the namespace is empty for what lives in the cluster.

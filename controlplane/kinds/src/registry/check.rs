@@ -1,19 +1,10 @@
 //! How the write pipeline asks a kind: what to prepare before a write, and which field rules a write breaks.
 
-use super::kinds::Kind;
+use super::kinds::{Change, Kind};
 use coracle_proto::status::FieldError;
 use coracle_validation::meta;
 use serde_json::Value;
 use std::borrow::Cow;
-
-/// What an update subresource other than `/status` does, such as `/approval`.
-#[derive(Clone, Copy)]
-pub struct Change {
-    /// Takes over from `old` what this endpoint may not change.
-    pub prepare: fn(&mut Value, &Value),
-    /// Field rules, `new` then `old`.
-    pub validate: fn(&Value, &Value, &mut Vec<FieldError>),
-}
 
 impl Kind {
     /// Before an update: the main resource (`""`), `status`, or another subresource that updates the object.
@@ -144,7 +135,7 @@ mod tests {
                 kind.check_update(subresource, &new, &old);
             }
             for column in &kind.columns {
-                if let crate::registry::kinds::Cell::With(draw) = &column.cell {
+                if let crate::registry::columns::Cell::With(draw) = &column.cell {
                     draw((&object).into());
                 }
             }

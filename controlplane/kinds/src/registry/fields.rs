@@ -1,6 +1,6 @@
 //! Fields that field selectors may name.
 
-use super::kinds::Field;
+use crate::object::field::Field;
 use coracle_fields::batch::v1::Job;
 use coracle_fields::certificates::v1::CertificateSigningRequest;
 use coracle_fields::core::v1::{Event, Namespace, Node, Pod, ReplicationController, Secret, Service};

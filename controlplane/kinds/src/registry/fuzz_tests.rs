@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::columns::Cell;
 use super::index::Registry;
-use super::kinds::{Cell, Kind};
+use super::kinds::Kind;
 use coracle_proto::decode;
 use coracle_proto::schema::{self, Scalar, Shape};
 use serde_json::{Map, Value, json};

@@ -1,11 +1,11 @@
 //! The shape of a row in the table of kinds. Everything the server does differently for a kind hangs here, so that
 //! `apiserver/` names no kind.
 
-use crate::registry::check::Change;
-use crate::registry::columns;
+use crate::object::field::Field;
+use crate::registry::columns::{self, Column};
 use crate::registry::custom::Custom;
+use coracle_fields::Schema;
 use coracle_fields::meta::PartialObjectMetadata;
-use coracle_fields::{Json, Schema, View};
 use coracle_proto::status::FieldError;
 use coracle_validation::names::{self, Rule};
 use serde_json::Value;
@@ -18,33 +18,6 @@ pub enum Scope {
     Namespaced,
     /// Directly in the cluster.
     Cluster,
-}
-
-/// A column of `kubectl get`.
-#[derive(Clone)]
-pub struct Column {
-    /// Header, such as `Ready`.
-    pub name: String,
-    /// OpenAPI type: string, integer, date …
-    pub kind: &'static str,
-    /// OpenAPI format, `name` for the first column.
-    pub format: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
-    pub priority: i32,
-    /// Renders the cell from the object.
-    pub cell: Cell,
-}
-
-/// Renders a cell from an object of the column's kind; see [`columns::column`].
-pub type Draw = dyn Fn(View<'_, Json>) -> Value + Send + Sync;
-
-/// How a cell is made from an object.
-#[derive(Clone)]
-pub enum Cell {
-    /// By a function of the object.
-    With(&'static Draw),
-    /// By a JSONPath, for custom resources.
-    Path(String),
 }
 
 /// What a kind does to its objects on the way to the store. Each function is pure; the clock and the uid are set
@@ -98,6 +71,15 @@ impl Strategy {
     };
 }
 
+/// What an update subresource other than `/status` does, such as `/approval`.
+#[derive(Clone, Copy)]
+pub struct Change {
+    /// Takes over from `old` what this endpoint may not change.
+    pub prepare: fn(&mut Value, &Value),
+    /// Field rules, `new` then `old`.
+    pub validate: fn(&Value, &Value, &mut Vec<FieldError>),
+}
+
 /// For creates: a client cannot bring a status along.
 pub fn drop_status(new: &mut Value) {
     if let Some(object) = new.as_object_mut() {
@@ -137,29 +119,6 @@ pub fn keep(new: &mut Value, old: &Value, key: &str) {
         Some(value) => object.insert(key.into(), value.clone()),
         None => object.remove(key),
     };
-}
-
-/// A field that field selectors may name, besides `metadata.name` and `metadata.namespace`.
-#[derive(Clone)]
-pub struct Field {
-    /// Such as `spec.nodeName`.
-    pub name: String,
-    /// Its value, empty when unset.
-    pub get: Arc<dyn Fn(&Value) -> String + Send + Sync>,
-    /// All that `get` looks at, as `member` or `member.member`; nothing when that is not known.
-    pub reads: Vec<String>,
-}
-
-impl Field {
-    /// A field by what clients call it and how to read it.
-    pub fn new(name: impl Into<String>, get: impl Fn(&Value) -> String + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), get: Arc::new(get), reads: Vec::new() }
-    }
-
-    /// The field is read from nothing but these, so that the rest of an object need not be read for it.
-    pub fn reading(self, reads: &[impl AsRef<str>]) -> Self {
-        Self { reads: reads.iter().map(|read| read.as_ref().to_owned()).collect(), ..self }
-    }
 }
 
 /// Subresources a kind may have. `status` and `scale` behave alike for all kinds; the rest are special.

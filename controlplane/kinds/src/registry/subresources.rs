@@ -1,8 +1,8 @@
 //! Subresources in discovery: their kinds and verbs.
 
-use super::columns;
+use super::columns::{self, Column};
 use super::equivalent::Named;
-use super::kinds::{Column, Kind, Subresource};
+use super::kinds::{Kind, Subresource};
 
 /// One subresource as discovery lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,9 @@
 
 // Fills the caches from one watch on the store.
 pub mod reflector;
-// From stored bytes to an object and the line that watchers get.
+// Events of objects.
+pub mod event;
+// The line of an event that watchers get.
 pub mod render;
 // One kind's objects and cursors on its events.
 pub mod cache;

@@ -1,6 +1,6 @@
 //! The recent events of a kind, numbered without gaps. How many stay follows from how fast they come.
 
-use super::cache::{Event, Expired};
+use super::event::{Event, Expired};
 use coracle_store::Revision;
 use std::{
     collections::VecDeque,
@@ -124,7 +124,7 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::cache::EventType;
+    use super::super::event::EventType;
     use super::*;
     use crate::object::{Meta, Object};
     use bytes::Bytes;

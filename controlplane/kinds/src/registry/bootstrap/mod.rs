@@ -1,24 +1,17 @@
 //! Bootstrap objects of every cluster, as data. Existing objects are not changed.
 
+pub use cluster::Cluster;
 use serde_json::Value;
 pub use system_objects::dns;
 
+// Address ranges and port of the cluster.
+mod cluster;
 // Namespaces, the `kubernetes` Service, its address range, priorities.
 mod system_objects;
 // Flow schemas and priority levels.
 mod flow;
 // Default roles, and who has them.
 mod roles;
-
-/// What bootstrap objects need to know of their cluster.
-pub struct Cluster<'a> {
-    /// Address ranges of Services, one per family.
-    pub service_ranges: &'a [String],
-    /// The first address of the first range: where pods find the API server.
-    pub service_address: &'a str,
-    /// The port that the API server listens on.
-    pub port: u16,
-}
 
 /// Every object with its `apiVersion` and `kind`, in an order in which they can be created one after the other.
 pub fn objects(cluster: &Cluster<'_>) -> Vec<Value> {

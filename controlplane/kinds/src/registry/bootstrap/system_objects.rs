@@ -1,6 +1,6 @@
 //! Namespaces, the `kubernetes` Service, its address range and system priorities.
 
-use super::Cluster;
+use super::cluster::Cluster;
 use serde_json::{Value, json};
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];

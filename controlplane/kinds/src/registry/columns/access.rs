@@ -1,8 +1,7 @@
 //! Columns of role bindings and signing requests.
 
 use super::ages::human;
-use super::{age, name, text, text_or, wide};
-use crate::registry::kinds::Column;
+use super::{Column, age, name, text, text_or, wide};
 use coracle_fields::View;
 use coracle_fields::certificates::v1::CertificateSigningRequest;
 use coracle_fields::rbac::v1::RoleBinding;

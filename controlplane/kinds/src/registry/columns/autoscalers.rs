@@ -1,7 +1,6 @@
 //! Columns of HorizontalPodAutoscalers, in either form.
 
-use super::{age, count, name, text};
-use crate::registry::kinds::Column;
+use super::{Column, age, count, name, text};
 use coracle_fields::autoscaling_v2::{
     HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
 };

@@ -1,7 +1,6 @@
 //! Columns of Namespaces, Nodes, Secrets, ConfigMaps, quotas, Leases, ComponentStatuses, and of priority and runtime classes.
 
-use super::{age, column, count, format, name, number, text, text_or, wide};
-use crate::registry::kinds::Column;
+use super::{Column, age, column, count, format, name, number, text, text_or, wide};
 use coracle_fields::View;
 use coracle_fields::coordination::v1::Lease;
 use coracle_fields::core::v1::{

@@ -1,7 +1,6 @@
 //! Columns of device claims and slices.
 
-use super::{age, name, text};
-use crate::registry::kinds::Column;
+use super::{Column, age, name, text};
 use coracle_fields::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::json;
 

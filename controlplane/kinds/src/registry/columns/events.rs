@@ -1,7 +1,6 @@
 //! Columns of Events, in either form: as core or as `events.k8s.io` has them.
 
-use super::{since, text, wide};
-use crate::registry::kinds::Column;
+use super::{Column, since, text, wide};
 use coracle_fields::View;
 use coracle_fields::core::v1::{Event, ObjectReference};
 use coracle_fields::events::v1;

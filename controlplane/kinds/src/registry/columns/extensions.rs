@@ -1,7 +1,6 @@
 //! Columns of webhooks, admission policies and aggregated servers.
 
-use super::{age, format, name, number, text};
-use crate::registry::kinds::Column;
+use super::{Column, age, format, name, number, text};
 use coracle_fields::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };

@@ -1,7 +1,6 @@
 //! Columns of flow schemas and priority levels.
 
-use super::{age, count, format, name, text, text_or};
-use crate::registry::kinds::Column;
+use super::{Column, age, count, format, name, text, text_or};
 use coracle_fields::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration, QueuingConfiguration};
 use coracle_fields::{Int32, View};
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! Columns of Jobs and CronJobs.
 
-use super::{age, duration_between, format, name, since, text, text_or, wide};
-use crate::registry::kinds::Column;
+use super::{Column, age, duration_between, format, name, since, text, text_or, wide};
 use coracle_fields::View;
 use coracle_fields::batch::v1::{CronJob, Job};
 use serde_json::json;

@@ -1,6 +1,5 @@
 //! Columns of `kubectl get`, as users know them. Cells of kinds that are views read the stored form of the object.
 
-use super::kinds::{Cell, Column, Draw};
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::{Json, Schema, View};
 use serde_json::{Value, json};
@@ -56,6 +55,33 @@ pub use workloads::{
     budget, controller_revision, daemon_set, deployment, replica_set, replication_controller, scale,
     stateful_set,
 };
+
+/// A column of `kubectl get`.
+#[derive(Clone)]
+pub struct Column {
+    /// Header, such as `Ready`.
+    pub name: String,
+    /// OpenAPI type: string, integer, date …
+    pub kind: &'static str,
+    /// OpenAPI format, `name` for the first column.
+    pub format: &'static str,
+    /// 0 is always shown, 1 with `-o wide`.
+    pub priority: i32,
+    /// Renders the cell from the object.
+    pub cell: Cell,
+}
+
+/// Renders a cell from an object of the column's kind; see [`column`].
+pub type Draw = dyn Fn(View<'_, Json>) -> Value + Send + Sync;
+
+/// How a cell is made from an object.
+#[derive(Clone)]
+pub enum Cell {
+    /// By a function of the object.
+    With(&'static Draw),
+    /// By a JSONPath, for custom resources.
+    Path(String),
+}
 
 /// A column that is always shown, of a kind of type `T`. `kind` is the OpenAPI type. `cell` must capture nothing: the closure is
 /// leaked, which costs no memory only if it has no size.

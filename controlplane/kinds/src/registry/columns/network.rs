@@ -1,7 +1,6 @@
 //! Columns of Services, endpoints, ingresses and policies.
 
-use super::{age, format, name, text, text_or, wide};
-use crate::registry::kinds::Column;
+use super::{Column, age, format, name, text, text_or, wide};
 use coracle_fields::View;
 use coracle_fields::core::v1::{EndpointSubset, Endpoints, LoadBalancerStatus, Service, ServicePort};
 use coracle_fields::discovery::v1::{EndpointPort, EndpointSlice};

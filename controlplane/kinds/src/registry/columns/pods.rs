@@ -1,7 +1,6 @@
 //! Columns of Pods and PodTemplates.
 
-use super::{age, format, name, since, text, text_or, wide};
-use crate::registry::kinds::Column;
+use super::{Column, age, format, name, since, text, text_or, wide};
 use coracle_fields::View;
 use coracle_fields::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodTemplate};
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! Columns of volumes, claims, classes and drivers.
 
-use super::{age, column, format, name, number, text, text_or, wide};
-use crate::registry::kinds::Column;
+use super::{Column, age, column, format, name, number, text, text_or, wide};
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use coracle_fields::meta::ObjectMeta;
 use coracle_fields::storage::v1::{

@@ -1,7 +1,6 @@
 //! Columns of Deployments, sets and budgets.
 
-use super::{age, count, format, name, number, text, wide};
-use crate::registry::kinds::Column;
+use super::{Column, age, count, format, name, number, text, wide};
 use coracle_fields::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use coracle_fields::autoscaling_v1::Scale;
 use coracle_fields::core::v1::{PodTemplateSpec, ReplicationController};

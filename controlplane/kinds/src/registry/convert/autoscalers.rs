@@ -5,6 +5,7 @@ use crate::registry::kinds::StoredAs;
 use coracle_fields::autoscaling_v2::{HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget};
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::{Json, Schema, View, autoscaling_v1, make};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The view.
@@ -192,43 +193,55 @@ fn flat_target<'a>(key: &str, target: View<'a, MetricTarget>) -> [(&'static str,
     }
 }
 
+/// The source of a metric in the form of the v1 annotation, with the fields of every type.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct FlatSource {
+    name: Value,
+    container: Value,
+    metric_name: Value,
+    target: Value,
+    selector: Option<Value>,
+    metric_selector: Option<Value>,
+    target_average_utilization: Option<Value>,
+    target_average_value: Option<Value>,
+    average_value: Option<Value>,
+    target_value: Option<Value>,
+}
+
 /// The reverse of [`metric_to_v1`].
 fn metric_to_v2(metric: &Value) -> Value {
-    let kind = metric["type"].as_str().unwrap_or_default();
-    let key = match kind {
-        "Resource" => "resource",
-        "ContainerResource" => "containerResource",
-        "Pods" => "pods",
-        "External" => "external",
-        "Object" => "object",
+    let spec = MetricSpec::of(metric);
+    let kind = spec.type_().text();
+    let (key, source) = match kind {
+        "Resource" => ("resource", spec.resource().erased()),
+        "ContainerResource" => ("containerResource", spec.container_resource().erased()),
+        "Pods" => ("pods", spec.pods().erased()),
+        "External" => ("external", spec.external().erased()),
+        "Object" => ("object", spec.object().erased()),
         _ => return metric.clone(),
     };
-    let source = &metric[key];
-    let mut target = json!({});
-    let fields = [
-        ("targetAverageUtilization", "averageUtilization", "Utilization"),
-        ("targetAverageValue", "averageValue", "AverageValue"),
-        ("averageValue", "averageValue", "AverageValue"),
-        ("targetValue", "value", "Value"),
-    ];
-    for (from, to, target_type) in fields {
-        if let Some(value) = source.get(from) {
-            target[to] = value.clone();
-            if target.get("type").is_none() {
-                target["type"] = json!(target_type);
-            }
-        }
-    }
-    let mut metric_id = json!({"name": source["metricName"]});
-    if let Some(selector) = source.get("selector").or_else(|| source.get("metricSelector")) {
-        metric_id["selector"] = selector.clone();
-    }
+    let source: FlatSource = source.read().unwrap_or_default();
+    let average = source.average_value.or(source.target_average_value);
+    let target_type = match (&source.target_average_utilization, &average, &source.target_value) {
+        (Some(_), _, _) => Some("Utilization"),
+        (None, Some(_), _) => Some("AverageValue"),
+        (None, None, Some(_)) => Some("Value"),
+        (None, None, None) => None,
+    };
+    // The values are kept as they are, so that validation sees them.
+    let mut target = make!(part MetricTarget { type_: target_type });
+    target.edit().average_utilization().put(source.target_average_utilization.unwrap_or_default());
+    target.edit().average_value().put(average.unwrap_or_default());
+    target.edit().value().put(source.target_value.unwrap_or_default());
+    let metric_id = match source.selector.or(source.metric_selector) {
+        Some(selector) => json!({"name": source.metric_name, "selector": selector}),
+        None => json!({"name": source.metric_name}),
+    };
     let body = match key {
-        "resource" => json!({"name": source["name"], "target": target}),
-        "containerResource" => {
-            json!({"name": source["name"], "container": source["container"], "target": target})
-        }
-        "object" => json!({"describedObject": source["target"], "metric": metric_id, "target": target}),
+        "resource" => json!({"name": source.name, "target": target}),
+        "containerResource" => json!({"name": source.name, "container": source.container, "target": target}),
+        "object" => json!({"describedObject": source.target, "metric": metric_id, "target": target}),
         _ => json!({"metric": metric_id, "target": target}),
     };
     json!({"type": kind, key: body})

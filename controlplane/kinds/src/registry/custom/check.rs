@@ -1,6 +1,9 @@
 //! Values that a structural schema does not allow, in upstream's words.
 
+use super::list_items::{Followed, map_keys, sorted};
 use coracle_expressions::patterns;
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_fields::{Int64, Schema as _, View};
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -9,10 +12,16 @@ use std::collections::HashSet;
 /// stay, whatever the schema says now.
 pub fn root(schema: &Value, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let mut inner = schema.clone();
-    if let Some(properties) = inner["properties"].as_object_mut() {
-        properties.remove("metadata");
-    }
-    value(&inner, object, old, "", errors);
+    JSONSchemaProps::edit(&mut inner).properties().remove("metadata");
+    value(JSONSchemaProps::of(&inner), object, old, "", errors);
+}
+
+/// A schema or part of one.
+type Props<'a> = View<'a, JSONSchemaProps>;
+
+/// A bound that is set; a negative one is none.
+fn bound(place: View<'_, Int64>) -> Option<u64> {
+    place.int().and_then(|number| u64::try_from(number).ok())
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -35,32 +44,31 @@ fn invalid(path: &str, value: &Value, rest: &str) -> FieldError {
     FieldError::invalid(path, value, &format!("{path} in body {rest}"))
 }
 
-fn value(schema: &Value, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn value(schema: Props<'_>, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     if old == Some(value) {
         return;
     }
     if value.is_null() {
-        if schema["nullable"] != true && schema["type"].is_string() {
-            let wanted = schema["type"].as_str().unwrap_or_default();
+        if let Some(wanted) = schema.type_().get().filter(|_| !schema.nullable().flag()) {
             let text = format!("{path} in body must be of type {wanted}: \"null\"");
             errors.push(FieldError::invalid(path, &json!("null"), &text));
         }
         return;
     }
     let is = kind_of(value);
-    let fits = match schema["type"].as_str() {
-        None => schema["x-kubernetes-int-or-string"] != true || matches!(is, "integer" | "string"),
+    let fits = match schema.type_().get() {
+        None => !schema.x_kubernetes_int_or_string().flag() || matches!(is, "integer" | "string"),
         Some("number") => matches!(is, "number" | "integer"),
         Some("integer") => is == "integer" || value.as_f64().is_some_and(|n| n.fract() == 0.0),
         Some(wanted) => wanted == is,
     };
     if !fits {
-        let wanted = schema["type"].as_str().unwrap_or("integer or string");
+        let wanted = schema.type_().or("integer or string");
         let text = format!("{path} in body must be of type {wanted}: \"{is}\"");
         errors.push(FieldError::invalid(path, &json!(is), &text));
         return;
     }
-    if let Some(allowed) = schema["enum"].as_array()
+    if let Some(allowed) = schema.enum_().as_value().as_array()
         && !allowed.contains(value)
     {
         let texts: Vec<String> =
@@ -78,49 +86,51 @@ fn value(schema: &Value, value: &Value, old: Option<&Value>, path: &str, errors:
     combined(schema, value, path, errors);
 }
 
-fn number(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn number(schema: Props<'_>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let Some(is) = value.as_f64() else { return };
-    if let Some(least) = schema["minimum"].as_f64() {
-        let open = schema["exclusiveMinimum"] == true;
+    if let Some(least) = schema.minimum().float() {
+        let open = schema.exclusive_minimum().flag();
         if is < least || (open && is == least) {
             let words = if open { "greater than" } else { "greater than or equal to" };
-            errors.push(invalid(path, value, &format!("should be {words} {}", schema["minimum"])));
+            errors.push(invalid(path, value, &format!("should be {words} {}", schema.minimum().as_value())));
         }
     }
-    if let Some(most) = schema["maximum"].as_f64() {
-        let open = schema["exclusiveMaximum"] == true;
+    if let Some(most) = schema.maximum().float() {
+        let open = schema.exclusive_maximum().flag();
         if is > most || (open && is == most) {
             let words = if open { "less than" } else { "less than or equal to" };
-            errors.push(invalid(path, value, &format!("should be {words} {}", schema["maximum"])));
+            errors.push(invalid(path, value, &format!("should be {words} {}", schema.maximum().as_value())));
         }
     }
-    if let Some(step) = schema["multipleOf"].as_f64()
+    if let Some(step) = schema.multiple_of().float()
         && step > 0.0
         && (is / step).fract() != 0.0
     {
-        errors.push(invalid(path, value, &format!("should be a multiple of {}", schema["multipleOf"])));
+        let step = schema.multiple_of().as_value();
+        errors.push(invalid(path, value, &format!("should be a multiple of {step}")));
     }
 }
 
-fn string(schema: &Value, text: &str, path: &str, errors: &mut Vec<FieldError>) {
+fn string(schema: Props<'_>, text: &str, path: &str, errors: &mut Vec<FieldError>) {
     let length = text.chars().count() as u64;
-    if let Some(most) = schema["maxLength"].as_u64()
+    if let Some(most) = bound(schema.max_length())
         && length > most
     {
         errors.push(FieldError::too_long(path, most as usize));
     }
-    if let Some(least) = schema["minLength"].as_u64()
+    if let Some(least) = bound(schema.min_length())
         && length < least
     {
         errors.push(invalid(path, &json!(text), &format!("should be at least {least} chars long")));
     }
-    if let Some(pattern) = schema["pattern"].as_str()
+    if let Some(pattern) = schema.pattern().get()
         && let Ok(compiled) = patterns::bounded(pattern)
         && !compiled.regex.is_match(text)
     {
         errors.push(invalid(path, &json!(text), &format!("should match '{pattern}'")));
     }
-    let bad = match schema["format"].as_str().unwrap_or_default() {
+    let format = schema.format().text();
+    let bad = match format {
         "date-time" => text.parse::<jiff::Timestamp>().is_err(),
         "date" => text.parse::<jiff::civil::Date>().is_err(),
         "ipv4" => text.parse::<std::net::Ipv4Addr>().is_err(),
@@ -129,14 +139,13 @@ fn string(schema: &Value, text: &str, path: &str, errors: &mut Vec<FieldError>) 
         _ => false,
     };
     if bad {
-        let format = schema["format"].as_str().unwrap_or_default();
         errors.push(invalid(path, &json!(text), &format!("must be of type {format}: \"{text}\"")));
     }
 }
 
-fn array(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn array(schema: Props<'_>, items: &[Value], old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     let count = items.len() as u64;
-    if let Some(most) = schema["maxItems"].as_u64()
+    if let Some(most) = bound(schema.max_items())
         && count > most
     {
         errors.push(FieldError::new(
@@ -145,18 +154,18 @@ fn array(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, error
             format!("Too many: {count}: must have at most {most} items"),
         ));
     }
-    if let Some(least) = schema["minItems"].as_u64()
+    if let Some(least) = bound(schema.min_items())
         && count < least
     {
         errors.push(invalid(path, &json!(count), &format!("should have at least {least} items")));
     }
-    let keys = super::map_keys(schema);
-    let by_key = schema["x-kubernetes-list-type"] == "map";
-    let unique = by_key || schema["x-kubernetes-list-type"] == "set" || schema["uniqueItems"] == true;
+    let keys = map_keys(schema);
+    let by_key = schema.x_kubernetes_list_type() == "map";
+    let unique = by_key || schema.x_kubernetes_list_type() == "set" || schema.unique_items().flag();
     let mut seen = HashSet::new();
-    let followed = super::Followed::of(&keys, old);
+    let followed = Followed::of(&keys, old);
     for (i, item) in items.iter().enumerate() {
-        value(&schema["items"], item, followed.item(item), &format!("{path}[{i}]"), errors);
+        value(schema.items().as_type(), item, followed.item(item), &format!("{path}[{i}]"), errors);
         if !unique {
             continue;
         }
@@ -165,26 +174,26 @@ fn array(schema: &Value, items: &[Value], old: Option<&Value>, path: &str, error
         } else {
             item.clone()
         };
-        if !seen.insert(super::sorted(&same)) {
+        if !seen.insert(sorted(&same)) {
             errors.push(FieldError::duplicate(format!("{path}[{i}]"), &same));
         }
     }
 }
 
 fn object(
-    schema: &Value,
+    schema: Props<'_>,
     fields: &serde_json::Map<String, Value>,
     old: Option<&Value>,
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
-    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for name in schema.required().items().filter_map(|name| name.get()) {
         if !fields.contains_key(name) {
             errors.push(FieldError::required(child(path, name), ""));
         }
     }
     let count = fields.len() as u64;
-    if let Some(most) = schema["maxProperties"].as_u64()
+    if let Some(most) = bound(schema.max_properties())
         && count > most
     {
         errors.push(FieldError::new(
@@ -193,42 +202,38 @@ fn object(
             format!("Too many: {count}: must have at most {most} items"),
         ));
     }
-    if let Some(least) = schema["minProperties"].as_u64()
+    if let Some(least) = bound(schema.min_properties())
         && count < least
     {
         errors.push(invalid(path, &json!(count), &format!("should have at least {least} properties")));
     }
-    let (known, rest) = (&schema["properties"], &schema["additionalProperties"]);
+    let (known, rest) = (schema.properties(), schema.additional_properties());
     for (name, inside) in fields {
         let before = old.and_then(|old| old.get(name));
-        match known.get(name) {
+        match known.find(name) {
             Some(of) => value(of, inside, before, &child(path, name), errors),
-            None if rest.is_object() => value(rest, inside, before, &child(path, name), errors),
+            None if rest.is_object() => value(rest.as_type(), inside, before, &child(path, name), errors),
             None => {}
         }
     }
 }
 
-fn combined(schema: &Value, it: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let valid = |schema: &Value| {
+fn combined(schema: Props<'_>, it: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let valid = |schema: Props<'_>| {
         let mut errors = Vec::new();
         value(schema, it, None, path, &mut errors);
         errors.is_empty()
     };
-    for of in schema["allOf"].as_array().into_iter().flatten() {
+    for of in schema.all_of().items() {
         value(of, it, None, path, errors);
     }
-    if let Some(any) = schema["anyOf"].as_array()
-        && !any.iter().any(valid)
-    {
+    if schema.any_of().is_set() && !schema.any_of().items().any(valid) {
         errors.push(invalid(path, it, "must validate at least one schema (anyOf)"));
     }
-    if let Some(one) = schema["oneOf"].as_array()
-        && one.iter().filter(|of| valid(of)).count() != 1
-    {
+    if schema.one_of().is_set() && schema.one_of().items().filter(|of| valid(*of)).count() != 1 {
         errors.push(invalid(path, it, "must validate one and only one schema (oneOf)"));
     }
-    if schema["not"].is_object() && valid(&schema["not"]) {
+    if schema.not().is_object() && valid(schema.not()) {
         errors.push(invalid(path, it, "must not validate the schema (not)"));
     }
 }

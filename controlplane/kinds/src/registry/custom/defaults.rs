@@ -1,44 +1,48 @@
 //! Defaults of a structural schema.
 
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_fields::{Schema as _, View};
 use serde_json::Value;
 
 /// Fills in an object.
 pub fn root(schema: &Value, object: &mut Value) {
-    fill(schema, object);
+    fill(JSONSchemaProps::of(schema), object);
 }
 
 /// Whether a schema fills in anything.
 pub fn fills(schema: &Value) -> bool {
-    let properties = schema["properties"].as_object().into_iter().flatten();
-    !schema["default"].is_null()
-        || properties.into_iter().any(|(_, of)| fills(of))
-        || ["items", "additionalProperties"].iter().any(|one| schema[one].is_object() && fills(&schema[one]))
+    has_default(JSONSchemaProps::of(schema))
 }
 
-fn fill(schema: &Value, value: &mut Value) {
+fn has_default(schema: View<'_, JSONSchemaProps>) -> bool {
+    let mut inside = [schema.items(), schema.additional_properties()].into_iter();
+    schema.default_().is_set()
+        || schema.properties().entries().any(|(_, of)| has_default(of))
+        || inside.any(|of| of.is_object() && has_default(of.as_type()))
+}
+
+fn fill(schema: View<'_, JSONSchemaProps>, value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            for (name, of) in schema["properties"].as_object().into_iter().flatten() {
+            for (name, of) in schema.properties().entries() {
                 let given = fields.get(name);
                 // A null that the schema does not allow counts as absent when there is a default.
-                let absent = given.is_none() || (given == Some(&Value::Null) && of["nullable"] != true);
-                if absent && !of["default"].is_null() {
-                    fields.insert(name.clone(), of["default"].clone());
+                let absent = given.is_none() || (given == Some(&Value::Null) && !of.nullable().flag());
+                if absent && of.default_().is_set() {
+                    fields.insert(name.to_owned(), of.default_().to_value());
                 }
                 if let Some(value) = fields.get_mut(name) {
                     fill(of, value);
                 }
             }
-            if schema["additionalProperties"].is_object() {
-                let known = &schema["properties"];
-                for (name, value) in fields.iter_mut().filter(|(name, _)| known.get(name.as_str()).is_none())
-                {
-                    let _ = name;
-                    fill(&schema["additionalProperties"], value);
+            let (known, rest) = (schema.properties(), schema.additional_properties());
+            if rest.is_object() {
+                for (_, value) in fields.iter_mut().filter(|(name, _)| !known.has_key(name.as_str())) {
+                    fill(rest.as_type(), value);
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill(&schema["items"], item)),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill(schema.items().as_type(), item)),
         _ => {}
     }
 }

@@ -6,6 +6,8 @@ pub mod rows;
 pub mod prune;
 // Fields that the schema fills in.
 pub mod defaults;
+// Items of lists: their keys, and what they were.
+mod list_items;
 // Values that the schema does not allow.
 pub mod check;
 // Rules in CEL.
@@ -127,55 +129,6 @@ impl Custom {
         if errors.is_empty() {
             rules::check(&self.rules, object, old, errors);
         }
-    }
-}
-
-/// The keys of the items of a list that is a map; none of any other list.
-fn map_keys(schema: &Value) -> Vec<String> {
-    let is_map = schema["x-kubernetes-list-type"] == "map";
-    let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter(|_| is_map);
-    keys.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// The items of a list as they were, by their keys; what an item of a list without keys was nobody knows. There is no
-/// search for every item: lists have many.
-struct Followed<'v> {
-    keys: &'v [String],
-    items: HashMap<String, &'v Value>,
-}
-
-impl<'v> Followed<'v> {
-    fn of(keys: &'v [String], old: Option<&'v Value>) -> Self {
-        let items = old.and_then(Value::as_array).filter(|_| !keys.is_empty()).into_iter().flatten();
-        // The first of those with the same keys counts.
-        let items = items.rev().map(|item| (Self::key(keys, item), item)).collect();
-        Self { keys, items }
-    }
-
-    fn key(keys: &[String], item: &Value) -> String {
-        keys.iter().map(|key| item.get(key).map_or_else(|| "-".to_owned(), sorted) + ",").collect()
-    }
-
-    /// What an item was.
-    fn item(&self, item: &Value) -> Option<&'v Value> {
-        if self.items.is_empty() { None } else { self.items.get(&Self::key(self.keys, item)).copied() }
-    }
-}
-
-/// The text of a value, the same for all that are equal.
-fn sorted(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().map(|(name, value)| (name, sorted(value))).collect();
-            fields.sort();
-            let fields =
-                fields.iter().map(|(name, value)| format!("{}:{value},", Value::from(name.as_str())));
-            format!("{{{}}}", fields.collect::<String>())
-        }
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(|item| sorted(item) + ",").collect::<String>())
-        }
-        scalar => scalar.to_string(),
     }
 }
 

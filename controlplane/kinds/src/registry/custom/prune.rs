@@ -1,5 +1,7 @@
 //! Pruning: what a structural schema does not know is dropped.
 
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_fields::{Schema as _, View};
 use coracle_proto::schema;
 use serde_json::Value;
 
@@ -8,42 +10,50 @@ const KEPT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// Prunes a whole object; the paths of what was dropped.
 pub fn root(schema: &Value, object: &mut Value) -> Vec<String> {
     let mut dropped = Vec::new();
-    prune(schema, object, "", true, &mut dropped);
+    prune(JSONSchemaProps::of(schema), object, "", true, &mut dropped);
     dropped
 }
 
-fn prune(schema: &Value, value: &mut Value, path: &str, embedded: bool, dropped: &mut Vec<String>) {
-    let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+fn prune(
+    schema: View<'_, JSONSchemaProps>,
+    value: &mut Value,
+    path: &str,
+    embedded: bool,
+    dropped: &mut Vec<String>,
+) {
+    let open = schema.x_kubernetes_preserve_unknown_fields().flag();
     match value {
         Value::Array(items) => {
             for (i, item) in items.iter_mut().enumerate() {
-                let inside = &schema["items"];
-                if !(open && inside.is_null()) {
+                let inside: View<'_, JSONSchemaProps> = schema.items().as_type();
+                if !open || inside.is_set() {
                     prune(
                         inside,
                         item,
                         &format!("{path}[{i}]"),
-                        inside["x-kubernetes-embedded-resource"] == true,
+                        inside.x_kubernetes_embedded_resource().flag(),
                         dropped,
                     );
                 }
             }
         }
         Value::Object(fields) => {
-            let (known, rest) = (&schema["properties"], &schema["additionalProperties"]);
+            let (known, rest) = (schema.properties(), schema.additional_properties());
             let names: Vec<String> = fields.keys().cloned().collect();
             for name in names {
                 let inside = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 if embedded && KEPT.contains(&name.as_str()) {
-                    if name == "metadata" {
-                        prune_metadata(&mut fields["metadata"], &inside, dropped);
+                    if name == "metadata"
+                        && let Some(metadata) = fields.get_mut(&name)
+                    {
+                        prune_metadata(metadata, &inside, dropped);
                     }
                     continue;
                 }
-                let of = match known.get(&name) {
+                let of = match known.find(&name) {
                     Some(of) => of,
-                    None if rest.is_object() => rest,
-                    None if rest == true || open => continue,
+                    None if rest.is_object() => rest.as_type(),
+                    None if *rest.as_value() == true || open => continue,
                     None => {
                         fields.remove(&name);
                         dropped.push(inside);
@@ -51,7 +61,7 @@ fn prune(schema: &Value, value: &mut Value, path: &str, embedded: bool, dropped:
                     }
                 };
                 if let Some(value) = fields.get_mut(&name) {
-                    prune(of, value, &inside, of["x-kubernetes-embedded-resource"] == true, dropped);
+                    prune(of, value, &inside, of.x_kubernetes_embedded_resource().flag(), dropped);
                 }
             }
         }

@@ -2,13 +2,14 @@
 
 use super::conversion::Webhook;
 use super::{Custom, Scale, Version, at, defaults, rules};
-use crate::registry::columns;
-use crate::registry::kinds::{ALL_VERBS, Cell, Column, Field, Kind, Scope};
+use crate::object::field::Field;
+use crate::registry::columns::{self, Cell, Column};
+use crate::registry::kinds::{ALL_VERBS, Kind, Scope};
 use coracle_fields::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceSubresources,
+    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceSubresources, JSONSchemaProps,
 };
 use coracle_fields::{List, Schema, Text, View};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ fn offered(version: Offered<'_>) -> Version {
 fn schema(definition: Definition<'_>, version: Offered<'_>) -> Arc<Value> {
     let mut schema = version.schema().open_apiv3_schema().to_value();
     if definition.spec().preserve_unknown_fields().flag() || schema.is_null() {
-        schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+        JSONSchemaProps::edit(&mut schema).x_kubernetes_preserve_unknown_fields().set(true);
     }
     Arc::new(schema)
 }
@@ -165,6 +166,7 @@ fn printed(version: Offered<'_>) -> Vec<Column> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_definition_makes_rows() {

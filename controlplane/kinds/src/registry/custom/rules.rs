@@ -1,7 +1,10 @@
 //! `x-kubernetes-validations`: rules in CEL about a value and what it was.
 
+use super::list_items::{Followed, map_keys};
 use cel::{Context, ExecutionError};
 use coracle_expressions::{self as expressions, Budget, CompileError, Failure, Program, names};
+use coracle_fields::apiextensions::v1::{JSONSchemaProps, ValidationRule};
+use coracle_fields::{Schema as _, View};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 
@@ -63,27 +66,25 @@ impl std::fmt::Debug for Place {
 /// Every rule of a schema, by where it stands. One that cannot be evaluated fails when it is asked.
 pub fn of(schema: &Value) -> Vec<Place> {
     let mut all = Vec::new();
-    collect(&names::of_root(schema), &mut Vec::new(), &mut all);
+    collect(JSONSchemaProps::of(&names::of_root(schema)), &mut Vec::new(), &mut all);
     all
 }
 
-fn collect(schema: &Value, steps: &mut Vec<Step>, all: &mut Vec<Place>) {
-    let written = schema["x-kubernetes-validations"].as_array().map_or(&[][..], Vec::as_slice);
-    if !written.is_empty() {
-        let rules = written.iter().map(Rule::of).collect();
-        all.push(Place { steps: steps.clone(), schema: schema.clone(), rules });
+fn collect(schema: View<'_, JSONSchemaProps>, steps: &mut Vec<Step>, all: &mut Vec<Place>) {
+    let rules: Vec<Rule> = schema.x_kubernetes_validations().items().map(Rule::of).collect();
+    if !rules.is_empty() {
+        all.push(Place { steps: steps.clone(), schema: schema.to_value(), rules });
     }
-    for (name, of) in schema["properties"].as_object().into_iter().flatten() {
-        steps.push(Step::Field(name.clone()));
+    for (name, of) in schema.properties().entries() {
+        steps.push(Step::Field(name.to_owned()));
         collect(of, steps, all);
         steps.pop();
     }
-    for (key, step) in
-        [("items", Step::Items(super::map_keys(schema))), ("additionalProperties", Step::Values)]
-    {
-        if schema[key].is_object() {
+    let items = (schema.items(), Step::Items(map_keys(schema)));
+    for (inside, step) in [items, (schema.additional_properties(), Step::Values)] {
+        if inside.is_object() {
             steps.push(step);
-            collect(&schema[key], steps, all);
+            collect(inside.as_type(), steps, all);
             steps.pop();
         }
     }
@@ -147,7 +148,7 @@ impl Place {
                 }
             }
             (Step::Items(keys), Value::Array(items)) => {
-                let before = super::Followed::of(keys, seen.old);
+                let before = Followed::of(keys, seen.old);
                 for (i, inside) in items.iter().enumerate() {
                     self.walk(
                         rest,
@@ -174,7 +175,7 @@ impl Place {
         if self.rules.iter().any(|rule| rule.optional_old) {
             maybe.add_variable_from_value("oldSelf", expressions::optional(old));
         }
-        let kind = self.schema["type"].as_str().unwrap_or_default();
+        let kind = JSONSchemaProps::of(&self.schema).type_().text();
         for rule in &self.rules {
             if rule.uses_old && seen.old.is_none() && !rule.optional_old {
                 continue;
@@ -196,25 +197,26 @@ fn compiled(text: &str) -> Result<Program, RuleError> {
 }
 
 impl Rule {
-    fn of(rule: &Value) -> Self {
-        let text = |field: &str| rule[field].as_str().unwrap_or_default().trim();
-        let program = compiled(text("rule"));
+    fn of(rule: View<'_, ValidationRule>) -> Self {
+        let text = rule.rule().text().trim();
+        let program = compiled(text);
         Self {
             uses_old: program.as_ref().is_ok_and(|program| program.references().has_variable("oldSelf")),
             program,
-            text: text("rule").to_owned(),
-            message: text("message").to_owned(),
-            message_expression: rule["messageExpression"]
-                .as_str()
+            text: text.to_owned(),
+            message: rule.message().text().trim().to_owned(),
+            message_expression: rule
+                .message_expression()
+                .get()
                 .and_then(|text| expressions::compile(text).ok()),
-            reason: match rule["reason"].as_str() {
+            reason: match rule.reason().get() {
                 Some("FieldValueForbidden") => "FieldValueForbidden",
                 Some("FieldValueRequired") => "FieldValueRequired",
                 Some("FieldValueDuplicate") => "FieldValueDuplicate",
                 _ => "FieldValueInvalid",
             },
-            field: text("fieldPath").to_owned(),
-            optional_old: rule["optionalOldSelf"] == true,
+            field: rule.field_path().text().trim().to_owned(),
+            optional_old: rule.optional_old_self().flag(),
         }
     }
 

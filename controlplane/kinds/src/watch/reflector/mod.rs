@@ -5,10 +5,12 @@
 mod unreadable;
 
 use super::{
-    cache::{Cache, Event, EventType},
+    cache::Cache,
+    event::{Event, EventType},
     progress::Progress,
-    render::{self, RenderError},
+    render,
 };
+use crate::object::decode::{self, DecodeError};
 use crate::object::{Meta, Object};
 use crate::registry::kinds::Kind;
 use coracle_cli::supervise::{Subject, Supervisor};
@@ -343,7 +345,7 @@ impl Shared {
         let objects = all.filter_map(|one| {
             let key = &one.key[prefix.len()..];
             let read = || {
-                render::object(&kind.fields, &one.value, one.modified).and_then(|object| named(object, key))
+                decode::object(&kind.fields, &one.value, one.modified).and_then(|object| named(object, key))
             };
             match self.supervisor.isolate_sync(TASK, || subject(kind, key), read).ok()? {
                 Ok(object) => Some(Arc::new(object)),
@@ -406,7 +408,7 @@ fn event(
     key: &str,
     value: Option<&[u8]>,
     revision: Revision,
-) -> Result<Option<Event>, RenderError> {
+) -> Result<Option<Event>, DecodeError> {
     let previous = cache.find(key);
     let (what, (object, line)) = match (value, &previous) {
         (Some(value), None) => {
@@ -430,7 +432,7 @@ fn event_of_loss(cache: &Cache, key: &str, revision: Revision) -> Option<Event> 
 }
 
 /// The object, if its metadata says the name that its key says: caches, locks and deletion go by either.
-fn named(object: Object, key: &str) -> Result<Object, RenderError> {
+fn named(object: Object, key: &str) -> Result<Object, DecodeError> {
     let Meta { namespace, name, .. } = &object.meta;
     let same = match key.split_once('/') {
         Some((of, own)) => of == namespace && own == name,
@@ -439,7 +441,7 @@ fn named(object: Object, key: &str) -> Result<Object, RenderError> {
     if same {
         Ok(object)
     } else {
-        Err(RenderError::Misplaced { namespace: namespace.clone(), name: name.clone() })
+        Err(DecodeError::Misplaced { namespace: namespace.clone(), name: name.clone() })
     }
 }
 

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::registry::kinds::Scope;
-use crate::watch::cache::Expired;
+use crate::watch::event::Expired;
 use coracle_store::embedded::Embedded;
 use coracle_store::{Durability, Write};
 use serde_json::{Value, json};

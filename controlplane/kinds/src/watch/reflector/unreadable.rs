@@ -1,7 +1,7 @@
 //! Objects that are stored and cannot be read: too deep for a parser, no JSON, without metadata. An older version may have
 //! written them, or somebody who wrote to the store by hand. They are listed here so that an operator can find them.
 
-use super::RenderError;
+use crate::object::decode::DecodeError;
 use crate::registry::kinds::Kind;
 use coracle_store::Revision;
 use parking_lot::RwLock;
@@ -32,7 +32,7 @@ impl Unreadable {
 pub(super) struct UnreadableObjects(RwLock<BTreeMap<String, Unreadable>>);
 
 impl UnreadableObjects {
-    pub(super) fn insert(&self, key: String, revision: Revision, error: &RenderError) {
+    pub(super) fn insert(&self, key: String, revision: Revision, error: &DecodeError) {
         let why = error.to_string();
         tracing::error!(key, rv = revision, why, "stored object cannot be read, skipped; delete it");
         self.0.write().insert(key.clone(), Unreadable { key, revision, why });

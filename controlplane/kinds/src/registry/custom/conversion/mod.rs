@@ -5,8 +5,7 @@ mod error;
 
 pub use error::{ConversionError, MetadataError, ResponseError};
 
-use crate::object::Object;
-use crate::watch::cache::object_key;
+use crate::object::{Object, object_key};
 use coracle_fields::apiextensions::v1::{ConversionReview, CustomResourceConversion};
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::{Schema, View};
@@ -156,15 +155,16 @@ fn same(
 
 /// Of the metadata a webhook changes labels and annotations, nothing else.
 fn restore(original: &Value, object: &mut Value) -> Result<(), MetadataError> {
-    let answered = match object.get_mut("metadata").map(Value::take) {
+    let answered = match PartialObjectMetadata::edit(object).metadata().tree().map(Value::take) {
         None => return Err(MetadataError::Missing),
         Some(Value::Object(fields)) => fields,
         Some(other) => return Err(MetadataError::Type(go(&other))),
     };
-    let mut restored = original["metadata"].as_object().cloned().unwrap_or_default();
+    let original = PartialObjectMetadata::of(original).metadata().as_value();
+    let mut restored = original.as_object().cloned().unwrap_or_default();
     for (field, path, check) in [
-        ("labels", "labels", meta::labels as fn(&Texts<'_>)),
-        ("annotations", "annotation", meta::annotations as fn(&Texts<'_>)),
+        ("labels", "metadata.labels", meta::labels as fn(&Texts<'_>)),
+        ("annotations", "metadata.annotation", meta::annotations as fn(&Texts<'_>)),
     ] {
         let new = match answered.get(field) {
             None | Some(Value::Null) => {
@@ -182,7 +182,7 @@ fn restore(original: &Value, object: &mut Value) -> Result<(), MetadataError> {
         }
         restored.insert(field.to_owned(), Value::Object(new.clone()));
     }
-    object["metadata"] = Value::Object(restored);
+    PartialObjectMetadata::edit(object).metadata().put(Value::Object(restored));
     Ok(())
 }
 
@@ -191,9 +191,9 @@ type Texts<'a> = Field<'a, coracle_fields::Map<coracle_fields::Text>>;
 
 /// What others brought must follow the rules that all follow.
 fn checked(entries: &Map<String, Value>, path: &str, check: fn(&Texts<'_>)) -> Result<(), MetadataError> {
-    let whole = serde_json::json!({"metadata": {path: entries}});
+    let entries = Value::Object(entries.clone());
     let mut errors: Vec<FieldError> = Vec::new();
-    walk(&whole, &mut errors, |root| check(&root.at("metadata").at(path).as_type()));
+    walk(&entries, &mut errors, |root| check(&root.below(path).with(root.value).as_type()));
     if errors.is_empty() { Ok(()) } else { Err(MetadataError::Invalid(errors)) }
 }
 

@@ -122,8 +122,7 @@ fn watchers_remember_the_latest() {
     let mut memo = Memo::default();
     let object = |revision: Revision| {
         let bytes = serde_json::to_vec(&boat("v2", "a")).unwrap();
-        let kind = crate::registry::kinds::Kind::new("x.io", "v2", "Boat", "boats");
-        Arc::new(Object::from_stored(&kind, &bytes.into(), revision).unwrap())
+        Arc::new(Object::from_stored(&[], &bytes.into(), revision).unwrap())
     };
     for revision in 1..=(REMEMBERED as Revision + 1) {
         memo.keep(object(revision));

@@ -1,8 +1,8 @@
 //! One pass over an object that reads its metadata and what its fields look at, and skips all else.
 
 use super::skipped::{Kept, Skipped, Texts, allowed};
+use crate::object::field::Field;
 use crate::object::{Meta, Owner};
-use crate::registry::kinds::Field;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};

@@ -1,17 +1,16 @@
-//! From stored bytes to an object and the line that watchers get. The store knows a value's revision, so the bytes
-//! do not hold it; `resourceVersion` is put in as the first member of the metadata when the value is read.
+//! From stored bytes to an object. The store knows a value's revision, so the bytes do not hold it; `resourceVersion` is put in
+//! as the first member of the metadata when the value is read.
 //!
 //! Bytes become an object only if all of them can be read as a tree later, also the parts that are skipped here: what an
 //! object holds is read by tasks that serve all objects.
 
-// The parts of an object that are read.
-mod partial;
 // Parts that are only checked.
 mod skipped;
+// The parts of an object that are read.
+mod partial;
 
-use super::cache::EventType;
-use crate::object::{Meta, Object};
-use crate::registry::kinds::Field;
+use super::field::Field;
+use super::{Meta, Object};
 use bytes::Bytes;
 use coracle_store::Revision;
 use serde::Deserialize;
@@ -19,7 +18,7 @@ use serde_json::Value;
 
 /// Why stored bytes are no object.
 #[derive(Debug, thiserror::Error)]
-pub enum RenderError {
+pub enum DecodeError {
     /// There is no `"metadata":{`.
     #[error("the value has no metadata")]
     NoMetadata,
@@ -40,58 +39,28 @@ const METADATA: &[u8] = b"\"metadata\":{";
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
 
 /// An object from its stored bytes.
-pub fn object(fields: &[Field], stored: &[u8], revision: Revision) -> Result<Object, RenderError> {
+pub fn object(fields: &[Field], stored: &[u8], revision: Revision) -> Result<Object, DecodeError> {
     let mut json = Vec::with_capacity(stored.len() + 48);
     put_object(&mut json, stored, revision)?;
     read(fields, Bytes::from(json), revision)
 }
 
-/// An object from its stored bytes with its line in the same memory.
-pub fn event(
-    what: EventType,
-    fields: &[Field],
-    stored: &[u8],
-    revision: Revision,
-) -> Result<(Object, Bytes), RenderError> {
-    let (json, line) = wrap(what, stored, revision)?;
-    Ok((read(fields, json, revision)?, line))
-}
-
-/// The last state of an object at the revision of its removal, with its line.
-pub fn removal(last: &Object, revision: Revision) -> Result<(Object, Bytes), RenderError> {
-    let (json, line) = wrap(EventType::Deleted, &unversioned(&last.json)?, revision)?;
-    Ok((Object { revision, json, meta: last.meta.clone(), fields: last.fields.clone() }, line))
-}
-
-/// A watch line for an object that is already JSON, such as an initial event or a bookmark.
-pub fn line(word: &str, json: &[u8]) -> Bytes {
-    let mut line = Vec::with_capacity(json.len() + 40);
-    put_start(&mut line, word);
-    line.extend_from_slice(json);
-    line.extend_from_slice(b"}\n");
-    line.into()
-}
-
-fn put_start(line: &mut Vec<u8>, word: &str) {
-    for part in ["{\"type\":\"", word, "\",\"object\":"] {
-        line.extend_from_slice(part.as_bytes());
+impl Object {
+    /// An object from its stored bytes; revision 0 (a dry run) leaves the resource version out.
+    pub fn from_stored(fields: &[Field], stored: &Bytes, revision: Revision) -> Result<Self, DecodeError> {
+        if revision > 0 {
+            return object(fields, stored, revision);
+        }
+        let mut object = object(fields, stored, 1)?;
+        object.revision = 0;
+        object.json = stored.clone();
+        Ok(object)
     }
 }
 
-fn wrap(what: EventType, stored: &[u8], revision: Revision) -> Result<(Bytes, Bytes), RenderError> {
-    let mut line = Vec::with_capacity(stored.len() + 80);
-    put_start(&mut line, what.word());
-    let start = line.len();
-    put_object(&mut line, stored, revision)?;
-    let end = line.len();
-    line.extend_from_slice(b"}\n");
-    line.shrink_to_fit();
-    let line = Bytes::from(line);
-    Ok((line.slice(start..end), line))
-}
-
-fn put_object(out: &mut Vec<u8>, stored: &[u8], revision: Revision) -> Result<(), RenderError> {
-    let inside = find(stored, METADATA).ok_or(RenderError::NoMetadata)? + METADATA.len();
+/// Appends stored bytes with their `resourceVersion`.
+pub(crate) fn put_object(out: &mut Vec<u8>, stored: &[u8], revision: Revision) -> Result<(), DecodeError> {
+    let inside = find(stored, METADATA).ok_or(DecodeError::NoMetadata)? + METADATA.len();
     let (head, rest) = stored.split_at(inside);
     out.extend_from_slice(head);
     out.extend_from_slice(VERSION);
@@ -105,8 +74,8 @@ fn put_object(out: &mut Vec<u8>, stored: &[u8], revision: Revision) -> Result<()
 }
 
 /// The bytes as they are stored: without the `resourceVersion` that [`object`] put in.
-pub fn unversioned(json: &[u8]) -> Result<Vec<u8>, RenderError> {
-    let inside = find(json, METADATA).ok_or(RenderError::NoMetadata)? + METADATA.len();
+pub fn unversioned(json: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let inside = find(json, METADATA).ok_or(DecodeError::NoMetadata)? + METADATA.len();
     let (head, rest) = json.split_at(inside);
     let rest = match rest.strip_prefix(VERSION) {
         Some(rest) => {
@@ -123,7 +92,8 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-fn read(fields: &[Field], json: Bytes, revision: Revision) -> Result<Object, RenderError> {
+/// An object from bytes that have a `resourceVersion`.
+pub(crate) fn read(fields: &[Field], json: Bytes, revision: Revision) -> Result<Object, DecodeError> {
     if fields.iter().all(|field| !field.reads.is_empty())
         && let Ok((meta, value)) = partial::read(fields, &json)
     {
@@ -137,7 +107,7 @@ fn read(fields: &[Field], json: Bytes, revision: Revision) -> Result<Object, Ren
 }
 
 /// The metadata of a tree. Fails when it has other types than metadata has: bytes of such a tree are no object.
-pub fn meta(value: &Value) -> Result<Meta, RenderError> {
+pub fn meta(value: &Value) -> Result<Meta, DecodeError> {
     let metadata = value.get("metadata").unwrap_or(&Value::Null);
     match Meta::deserialize(metadata) {
         Ok(meta) => Ok(meta),
@@ -158,8 +128,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const POD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","labels":{"metadata":"{}"}},"spec":{"nodeName":"x"}}"#;
-
     #[test]
     fn puts_the_revision_first_in_the_metadata() {
         for (stored, want) in [
@@ -174,27 +142,8 @@ mod tests {
             assert_eq!(unversioned(&object.json).unwrap(), stored);
             assert_eq!(unversioned(stored).unwrap(), stored);
         }
-        assert!(matches!(object(&[], b"{}", 7), Err(RenderError::NoMetadata)));
-        assert!(matches!(object(&[], br#"{"metadata":{]"#, 7), Err(RenderError::Json(_))));
-    }
-
-    #[test]
-    fn lines_hold_the_object_at_the_revision_of_the_event() {
-        let fields = [Field::new("spec.nodeName", |v| v["spec"]["nodeName"].as_str().unwrap().to_owned())];
-        let (added, line) = event(EventType::Added, &fields, POD, 7).unwrap();
-        assert_eq!((&*added.meta.name, &*added.meta.namespace, &*added.fields[0]), ("a", "n", "x"));
-        let (gone, gone_line) = removal(&added, 12).unwrap();
-        for (what, line, object, revision) in
-            [("ADDED", line, &added, "7"), ("DELETED", gone_line, &gone, "12")]
-        {
-            assert_eq!(line.last(), Some(&b'\n'));
-            let value: Value = serde_json::from_slice(&line).unwrap();
-            assert_eq!(value["type"], what);
-            assert_eq!(value["object"], object.value());
-            assert_eq!(value["object"]["metadata"]["resourceVersion"], revision);
-            assert_eq!(line, super::line(what, &object.json));
-        }
-        assert_eq!((gone.revision, &gone.fields, &gone.meta), (12, &added.fields, &added.meta));
+        assert!(matches!(object(&[], b"{}", 7), Err(DecodeError::NoMetadata)));
+        assert!(matches!(object(&[], br#"{"metadata":{]"#, 7), Err(DecodeError::Json(_))));
     }
 
     #[test]
@@ -215,7 +164,7 @@ mod tests {
     }
 
     /// Objects that only a part is read of, and objects that are read whole.
-    fn both(json: &str) -> [Result<Object, RenderError>; 2] {
+    fn both(json: &str) -> [Result<Object, DecodeError>; 2] {
         let part = Field::new("spec.nodeName", |_| String::new()).reading(&["spec.nodeName"]);
         [
             object(&[part], json.as_bytes(), 1),

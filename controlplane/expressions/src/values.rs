@@ -1,0 +1,85 @@
+//! JSON values as CEL values.
+
+use super::names::escaped;
+use super::program::{LANGUAGE, context};
+use cel::objects::OptionalValue;
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_fields::{Schema as _, View};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+/// A value that may be there or not.
+pub fn optional(value: Option<cel::Value>) -> cel::Value {
+    cel::Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
+}
+
+/// A JSON value as CEL knows it: whole numbers are ints.
+pub fn to_cel(value: &Value) -> cel::Value {
+    to_cel_typed(&Value::Null, value)
+}
+
+/// A JSON value as CEL knows it by a schema: numbers are what the schema calls them, dates and spans of time are such,
+/// and fields whose names are no identifiers have other names.
+pub fn to_cel_typed(schema: &Value, value: &Value) -> cel::Value {
+    typed(JSONSchemaProps::of(schema), value)
+}
+
+fn typed(schema: View<'_, JSONSchemaProps>, value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(is) => cel::Value::Bool(*is),
+        Value::Number(number) => match number.as_i64().filter(|_| schema.type_() != "number") {
+            Some(whole) => cel::Value::Int(whole),
+            None => cel::Value::Float(number.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => {
+            let parsed = match schema.format().get() {
+                Some("date-time") => read_by(&TIMESTAMP, text),
+                Some("duration") => read_by(&DURATION, text),
+                _ => None,
+            };
+            parsed.unwrap_or_else(|| cel::Value::String(Arc::new(text.clone())))
+        }
+        Value::Array(items) => cel::Value::List(Arc::new(
+            items.iter().map(|item| typed(schema.items().as_type(), item)).collect(),
+        )),
+        Value::Object(fields) => {
+            let (known, rest) = (schema.properties(), schema.additional_properties());
+            let lift = |(name, value): (&String, &Value)| match known.find(name) {
+                Some(of) => (escaped(name), typed(of, value)),
+                None => (name.clone(), typed(rest.as_type(), value)),
+            };
+            cel::Value::from(fields.iter().map(lift).collect::<HashMap<String, cel::Value>>())
+        }
+    }
+}
+
+/// How many values there are in a value: what it costs to lift it.
+pub fn values_in(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values_in).sum::<u64>(),
+        Value::Object(fields) => 1 + fields.values().map(values_in).sum::<u64>(),
+        Value::String(text) => 1 + text.len() as u64 / 64,
+        _ => 1,
+    }
+}
+
+/// The same of a value that an expression made.
+pub fn values_made(value: &cel::Value) -> u64 {
+    match value {
+        cel::Value::List(items) => 1 + items.iter().map(values_made).sum::<u64>(),
+        cel::Value::Map(map) => 1 + map.map.values().map(values_made).sum::<u64>(),
+        cel::Value::String(text) => 1 + text.len() as u64 / 64,
+        _ => 1,
+    }
+}
+
+static TIMESTAMP: LazyLock<Option<cel::Program>> = LazyLock::new(|| LANGUAGE.compile("timestamp(t)").ok());
+static DURATION: LazyLock<Option<cel::Program>> = LazyLock::new(|| LANGUAGE.compile("duration(t)").ok());
+
+fn read_by(parser: &Option<cel::Program>, text: &str) -> Option<cel::Value> {
+    let mut context = context();
+    context.add_variable_from_value("t", cel::Value::String(Arc::new(text.to_owned())));
+    parser.as_ref()?.execute(&context).ok()
+}
