@@ -1,13 +1,14 @@
 //! Field rules of roles, role bindings and signing requests.
 
-use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_ref::{Field, walk_as};
+use super::field_rules::TextRules as _;
 use super::meta;
 use crate::tree::same_at;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coracle_fields::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use coracle_fields::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
-use coracle_fields::{List, Schema, View};
+use coracle_fields::{List, Schema, Text, View};
 use coracle_proto::names::{dns1123_subdomain, path_segment};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -186,7 +187,7 @@ fn parse_request(text: &str) -> Result<(), RequestError> {
     Ok(request.verify_signature()?)
 }
 
-fn signer(name: &FieldRef<'_>) {
+fn signer(name: &Field<'_, Text>) {
     if !name.has_text("") {
         return;
     }

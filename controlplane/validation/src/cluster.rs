@@ -1,13 +1,14 @@
 //! Field rules of Namespaces, Nodes, Events, Leases, priorities and runtime classes.
 
-use super::field_ref::{Field, walk_as};
+use super::field_ref::{Field, reported_at, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::names::is_cidr;
-use super::pods::resources::{amount, container_name};
 use super::pods::scheduling::{taints, tolerations};
+use super::quantities::{amount, container_name};
 use crate::tree::same_at;
 use coracle_fields::coordination::v1::Lease;
-use coracle_fields::core::v1::{Event, Namespace, Node, Taint};
+use coracle_fields::core::v1::{Event, Namespace, Node};
 use coracle_fields::node::v1::RuntimeClass;
 use coracle_fields::scheduling::v1::PriorityClass;
 use coracle_fields::{List, Schema, Text};
@@ -44,7 +45,7 @@ pub fn namespace_finalize(new: &Value, _old: &Value, errors: &mut Vec<FieldError
 /// A change of a Namespace's status.
 pub fn namespace_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<Namespace>(new, errors, |root| {
-        let phase = root.at("status.Phase").with(root.status().phase().value);
+        let phase = reported_at(&root.status().phase(), &root.below("status.Phase"));
         match (root.view().metadata().deletion_timestamp().is_set(), phase.text()) {
             (false, "Active") | (true, "Terminating") => {}
             (false, _) => phase.invalid("may only be 'Active' if `deletionTimestamp` is empty"),
@@ -57,11 +58,10 @@ pub fn namespace_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>)
 pub fn node(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<Node>(object, errors, |root| {
         // Upstream reports taints below metadata.
-        let reported = root.at("metadata.taints").with(root.spec().taints().value);
-        taints(&reported.as_type::<List<Taint>>());
+        taints(&reported_at(&root.spec().taints(), &root.below("metadata.taints")));
         for list in [root.status().capacity(), root.status().allocatable()] {
             for (name, quantity) in list.entries() {
-                amount(&list.at(name).with(quantity.value), name);
+                amount(&reported_at(&quantity, &list.below(name)), name);
             }
         }
         let cidrs = root.spec().pod_cidrs();
@@ -113,7 +113,7 @@ pub fn event(object: &Value, errors: &mut Vec<FieldError>) {
         if about.text().is_empty() && !matches!(own, "default" | "kube-system") {
             mismatch();
         }
-        let controller = root.at("reportingController").with(root.reporting_component().value);
+        let controller = reported_at(&root.reporting_component(), &root.below("reportingController"));
         if controller.has_text("") {
             controller.follows(qualified_name);
         }

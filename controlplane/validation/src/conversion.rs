@@ -1,14 +1,14 @@
 //! Field rules about the versions of a custom resource: who converts between them, and what of them can be selected.
 
-use super::extensions::client_config;
-use super::field_ref::{Field, FieldRef};
-use crate::tree::Tree;
+use super::field_ref::{Field, reported_at};
+use super::field_rules::TextRules as _;
+use super::webhook_client::client_config;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_fields::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
+    CustomResourceDefinition, CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, JSONSchemaProps,
     WebhookClientConfig,
 };
-use coracle_fields::{Schema, View};
+use coracle_fields::{List, Schema, Text, View};
 use coracle_proto::names::dns1035_label;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -28,11 +28,12 @@ pub fn strategy(spec: &Field<'_, CustomResourceDefinitionSpec>) {
         conversion.strategy().invalid("must be None if spec.preserveUnknownFields is true");
     }
     let hook = conversion.webhook();
-    let config = conversion.at("webhookClientConfig").with(hook.client_config().value);
-    let versions = conversion.at("conversionReviewVersions").with(hook.conversion_review_versions().value);
+    let config = reported_at(&hook.client_config(), &conversion.below("webhookClientConfig"));
+    let versions =
+        reported_at(&hook.conversion_review_versions(), &conversion.below("conversionReviewVersions"));
     if conversion.view().strategy().text() != "Webhook" {
         for field in
-            [&config, &versions].into_iter().filter(|field| field.value.is_object() || !field.is_empty())
+            [&*config, &*versions].into_iter().filter(|field| field.value.is_object() || !field.is_empty())
         {
             field.forbidden("should not be set when strategy is not set to Webhook");
         }
@@ -46,7 +47,7 @@ pub fn strategy(spec: &Field<'_, CustomResourceDefinitionSpec>) {
     reviews(&versions);
 }
 
-fn reviews(versions: &FieldRef<'_>) {
+fn reviews(versions: &Field<'_, List<Text>>) {
     if versions.is_empty() {
         return versions.required("");
     }
@@ -69,7 +70,7 @@ pub fn authority(spec: &Field<'_, CustomResourceDefinitionSpec>, old: View<'_, C
     if !is_established(old) || broken(old.spec().conversion().webhook().client_config()) || !broken(config) {
         return;
     }
-    spec.at("conversion.webhookClientConfig.caBundle")
+    spec.below("conversion.webhookClientConfig.caBundle")
         .with(&config.ca_bundle().as_value())
         .invalid("unable to load root certificates: unable to parse bytes as PEM block");
 }
@@ -82,7 +83,7 @@ pub(super) fn is_established(definition: View<'_, CustomResourceDefinition>) -> 
 
 /// `selectableFields` of a version.
 pub fn selectable(version: &Field<'_, CustomResourceDefinitionVersion>) {
-    let schema = version.schema().open_apiv3_schema().value;
+    let schema = version.schema().open_apiv3_schema().view();
     let list = version.selectable_fields();
     let mut seen = HashSet::new();
     for field in list.items() {
@@ -101,7 +102,7 @@ pub fn selectable(version: &Field<'_, CustomResourceDefinitionVersion>) {
         if names.split('.').next() == Some("metadata") {
             path.invalid("must not point to fields in metadata");
         }
-        if !matches!(found.text("type"), "string" | "boolean" | "integer") {
+        if !matches!(found.type_().text(), "string" | "boolean" | "integer") {
             path.invalid(
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
             );
@@ -127,12 +128,15 @@ enum PathError {
 }
 
 /// What a schema has at a simple path such as `.spec.colour`.
-fn field_at<'v>(schema: &'v Value, path: &str) -> Result<&'v Value, PathError> {
+fn field_at<'v>(
+    schema: View<'v, JSONSchemaProps>,
+    path: &str,
+) -> Result<View<'v, JSONSchemaProps>, PathError> {
     if path.contains('[') {
         return Err(PathError::Array);
     }
     let Some(names) = path.strip_prefix('.') else { return Err(PathError::Start) };
-    names.split('.').try_fold(schema, |at, name| at["properties"].get(name).ok_or(PathError::NoField))
+    names.split('.').try_fold(schema, |at, name| at.properties().find(name).ok_or(PathError::NoField))
 }
 
 /// Whether a `clientConfig` has a `caBundle` in which no certificate is.

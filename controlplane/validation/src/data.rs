@@ -1,6 +1,7 @@
 //! Field rules of ConfigMaps and Secrets.
 
 use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_rules::TextRules as _;
 use crate::tree::same_at;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +23,7 @@ pub fn config_map(object: &Value, errors: &mut Vec<FieldError>) {
         let mut size = 0;
         for (key, value) in data.entries() {
             keys(&value, key);
-            if binary.value.get(key).is_some() {
+            if binary.view().has_key(key) {
                 value.invalid_as(key, "duplicate of key present in binaryData");
             }
             size += value.text().len();

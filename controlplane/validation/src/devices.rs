@@ -2,9 +2,9 @@
 
 use super::field_errors::unique;
 use super::field_ref::{Field, FieldRef, walk_as};
-use super::names;
+use super::field_rules::TextRules as _;
+use super::names::{self, driver_name};
 use super::pods::scheduling::node_selector;
-use super::storage::driver_name;
 use coracle_fields::resource::v1::{
     AllocationResult, DeviceClass, DeviceRequest, DeviceSelector, ExactDeviceRequest,
     OpaqueDeviceConfiguration, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
@@ -143,7 +143,7 @@ fn references(list: &Field<'_, List<Text>>, known: &HashSet<String>) {
     }
 }
 
-fn fully_qualified(name: &FieldRef<'_>) {
+fn fully_qualified(name: &Field<'_, Text>) {
     match name.text().split_once('/') {
         None => name.invalid("a fully qualified name must be a domain and a name separated by a slash"),
         Some(("", _)) => name.invalid_as("", "the domain must not be empty"),
@@ -256,7 +256,7 @@ pub fn template(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<ResourceClaimTemplate>(object, errors, |root| claim_spec(&root.spec().spec()));
 }
 
-fn pool_name(name: &FieldRef<'_>) {
+fn pool_name(name: &Field<'_, Text>) {
     if name.has_text("") {
         if name.text().len() > 253 {
             name.too_long(253);

@@ -1,7 +1,8 @@
 //! Field rules of Endpoints and EndpointSlices.
 
 use super::field_errors::unique;
-use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_ref::{Field, walk_as};
+use super::field_rules::TextRules as _;
 use super::names::is_ip;
 use coracle_fields::core::v1::Endpoints;
 use coracle_fields::discovery::v1::EndpointSlice;
@@ -13,7 +14,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 /// An address that traffic can be sent to.
-pub(super) fn usable_address(field: &FieldRef<'_>, address: IpAddr) {
+pub(super) fn usable_address(field: &Field<'_, Text>, address: IpAddr) {
     // An IPv4 address in the clothes of IPv6 leads to the same place.
     let address = address.to_canonical();
     if address.is_unspecified() {

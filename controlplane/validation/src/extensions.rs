@@ -3,17 +3,19 @@
 use super::conversion;
 use super::field_errors::unique;
 use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_rules::TextRules as _;
 use super::meta;
+use super::webhook_client::client_config;
 use coracle_fields::admissionregistration::v1::{
     MatchCondition, MatchResources, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
-    ServiceReference, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, WebhookClientConfig,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use coracle_fields::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionVersion,
 };
 use coracle_fields::apiregistration::v1::APIService;
 use coracle_fields::{List, Schema, Text};
-use coracle_proto::names::{dns1035_label, dns1123_subdomain, port_number, qualified_name};
+use coracle_proto::names::{dns1035_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -72,7 +74,7 @@ fn webhook(hook: &Field<'_, MutatingWebhook>) {
 }
 
 /// A domain name of at least three parts.
-fn qualified_domain(name: &FieldRef<'_>) {
+fn qualified_domain(name: &Field<'_, Text>) {
     if !name.has_text("") {
         return;
     }
@@ -126,73 +128,6 @@ fn admission_rule(rule: &Field<'_, RuleWithOperations>) {
     }
 }
 
-/// Where a webhook is.
-pub(super) fn client_config(config: &Field<'_, WebhookClientConfig>) {
-    let (url, service) = (config.url(), config.service());
-    match (url.is_set(), service.is_set()) {
-        (true, false) => web_address(&url),
-        (false, true) => webhook_service(&service),
-        _ => config.required("exactly one of url or service is required"),
-    }
-}
-
-fn web_address(url: &FieldRef<'_>) {
-    let form = "; desired format: https://host[/path]";
-    let Some(rest) = url.text().strip_prefix("https://") else {
-        return url.invalid(format!("'https' is the only allowed URL scheme{form}"));
-    };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if host.is_empty() {
-        url.invalid(format!("host must be specified{form}"));
-    }
-    if host.contains('@') {
-        url.invalid("user information is not permitted in the URL");
-    }
-    if rest.contains('#') {
-        url.invalid("fragments are not permitted in the URL");
-    }
-    if rest.contains('?') {
-        url.invalid("query parameters are not permitted in the URL");
-    }
-}
-
-fn webhook_service(service: &Field<'_, ServiceReference>) {
-    service.name().has_text("service name is required");
-    service.namespace().has_text("service namespace is required");
-    let wrong = port_number(service.port().or(443));
-    if !wrong.is_empty() {
-        service.port().invalid(format!("port is not valid: {}", wrong.join(",")));
-    }
-    service_path(&service.path());
-}
-
-/// The path of a webhook behind a Service; none, an empty one and `/` are the same.
-fn service_path(path: &FieldRef<'_>) {
-    let text = path.text();
-    if matches!(text, "" | "/") {
-        return;
-    }
-    if text == "//" {
-        return path.invalid("segment[0] may not be empty");
-    }
-    if !text.starts_with('/') {
-        path.invalid("must start with a '/'");
-    }
-    let mut segments: Vec<&str> = text.trim_start_matches('/').split('/').collect();
-    if segments.last() == Some(&"") {
-        segments.pop();
-    }
-    for (i, segment) in segments.into_iter().enumerate() {
-        if segment.is_empty() {
-            path.invalid(format!("segment[{i}] may not be empty"));
-            continue;
-        }
-        for why in dns1123_subdomain(segment) {
-            path.invalid(format!("segment[{i}]: {why}"));
-        }
-    }
-}
-
 fn match_conditions(list: &Field<'_, List<MatchCondition>>) {
     if list.len() > 64 {
         list.too_many(64);
@@ -205,7 +140,7 @@ fn match_conditions(list: &Field<'_, List<MatchCondition>>) {
 }
 
 /// A CEL expression that parses.
-pub(super) fn expression(field: &FieldRef<'_>, detail: &str) {
+pub(super) fn expression(field: &Field<'_, Text>, detail: &str) {
     if field.text().trim().is_empty() {
         return field.required(detail);
     }

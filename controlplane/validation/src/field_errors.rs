@@ -1,8 +1,8 @@
-//! Errors of a field, and the rules that many fields have.
+//! Errors of a field.
 //!
 //! Methods named like an error (`required`, `invalid`, `forbidden`, `duplicate`, `not_found`, `unsupported`, `too_long`,
-//! `too_many`) always report it: the caller has checked. Methods named like a rule (`non_negative`, `in_range`, `one_of`,
-//! `follows`, `immutable`) check, and report only what breaks the rule.
+//! `too_many`) always report it: the caller has checked. Methods named like a rule (`immutable`, and those of
+//! [`crate::field_rules`]) check, and report only what breaks the rule.
 
 use crate::field_ref::{Field, FieldRef};
 use crate::tree::same;
@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-const NON_NEGATIVE: &str = "must be greater than or equal to 0";
 const IMMUTABLE: &str = "field is immutable";
 
 /// The value of a field before a change: a tree, or a place that is read.
@@ -117,7 +116,10 @@ impl FieldRef<'_> {
         self.report(FieldError::not_found(self.path(), self.value));
     }
 
-    /// Reports `Unsupported value: VALUE: supported values: …`; a missing text prints as empty. [`FieldRef::one_of`] checks first.
+    /// Reports `Unsupported value: VALUE: supported values: …`; a missing text prints as empty. [`TextRules::one_of`] checks
+    /// first.
+    ///
+    /// [`TextRules::one_of`]: crate::field_rules::TextRules::one_of
     pub fn unsupported(&self, supported: &[&str]) {
         let empty = json!("");
         let value = if self.value.is_null() { &empty } else { self.value };
@@ -140,63 +142,6 @@ impl FieldRef<'_> {
     pub fn all_good(&self, messages: Vec<String>) {
         for message in messages {
             self.invalid(message);
-        }
-    }
-
-    /// The text follows a rule.
-    pub fn follows(&self, rule: fn(&str) -> Vec<String>) {
-        self.all_good(rule(self.text()));
-    }
-
-    /// There is a text.
-    pub fn has_text(&self, detail: &str) -> bool {
-        let there = !self.text().is_empty();
-        if !there {
-            self.required(detail);
-        }
-        there
-    }
-
-    /// There is a text and it follows a rule.
-    pub fn named(&self, rule: fn(&str) -> Vec<String>) {
-        if self.has_text("") {
-            self.follows(rule);
-        }
-    }
-
-    /// The text is among some. A missing text counts as empty and is reported as unsupported: if the field is optional, check
-    /// `is_set()` first.
-    pub fn one_of(&self, supported: &[&str]) {
-        if !supported.contains(&self.text()) {
-            self.unsupported(supported);
-        }
-    }
-
-    /// The text is among some; a missing or empty one is reported as required.
-    pub fn required_one_of(&self, supported: &[&str]) {
-        if self.has_text("") {
-            self.one_of(supported);
-        }
-    }
-
-    /// The number, when there is one, is not negative.
-    pub fn non_negative(&self) {
-        if self.int().is_some_and(|number| number < 0) {
-            self.invalid(NON_NEGATIVE);
-        }
-    }
-
-    /// The number, when there is one, is positive.
-    pub fn positive(&self) {
-        if self.int().is_some_and(|number| number <= 0) {
-            self.invalid("must be greater than 0");
-        }
-    }
-
-    /// The number, when there is one, is in a range, both ends included.
-    pub fn in_range(&self, lo: i64, hi: i64) {
-        if let Some(number) = self.int() {
-            self.all_good(coracle_proto::names::in_range(number, lo, hi));
         }
     }
 

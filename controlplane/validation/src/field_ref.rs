@@ -1,10 +1,11 @@
 //! A field of an object under validation: its value, its path, and the list that collects errors.
 //!
-//! [`Field`] has a type of the schema table, and with it a method per field; [`FieldRef`] is the same without a type, for JSON
-//! that has no schema. Rules are written for [`FieldRef`], to which [`Field`] dereferences.
+//! [`Field`] has a type of the schema table, and with it a method per field and reads of that type. [`FieldRef`], to which it
+//! dereferences, is for what needs no type: the path, the errors, and the value as a whole. It finds no fields by name, so that a
+//! wrong name or type does not compile.
 
 use crate::path::Path;
-use crate::tree::{NULL, Tree, is_empty};
+use crate::tree::{NULL, is_empty};
 use coracle_fields::{Access, At, Elements, Reader, Schema};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -24,18 +25,11 @@ pub struct FieldRef<'a> {
 
 /// A place of type `T` in an object.
 ///
-/// The methods of `T`'s fields hide methods of [`FieldRef`] with the same name (`path`, `required`, `items`, `key`); these are
+/// The methods of `T`'s fields hide methods of [`FieldRef`] with the same name (`path`, `required`); these are
 /// called as `FieldRef::path(&field)`.
 pub type Field<'a, T> = At<FieldRef<'a>, T>;
 
-/// Walks an object without a schema with rules and adds the errors.
-///
-/// ```
-/// use coracle_validation::field_ref::walk;
-/// let (object, mut errors) = (serde_json::json!({"spec": {"replicas": -1}}), Vec::new());
-/// walk(&object, &mut errors, |root| root.at("spec.replicas").non_negative());
-/// assert_eq!(errors[0].to_string(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
-/// ```
+/// Passes a value without a type to rules and adds the errors.
 pub fn walk(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(FieldRef<'_>)) {
     let sink = Sink(RefCell::new(std::mem::take(errors)));
     rules(FieldRef { value: object, path: Path::root(), sink: &sink });
@@ -47,9 +41,25 @@ pub fn walk(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(Fie
 /// ```
 /// use coracle_fields::apps::v1::Deployment;
 /// use coracle_validation::field_ref::walk_as;
+/// use coracle_validation::field_rules::NumberRules as _;
 /// let (object, mut errors) = (serde_json::json!({"spec": {"replicas": -1}}), Vec::new());
 /// walk_as::<Deployment>(&object, &mut errors, |deployment| deployment.spec().replicas().non_negative());
 /// assert_eq!(errors[0].to_string(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0");
+/// ```
+///
+/// A field is not found by name, and not read as another type:
+///
+/// ```compile_fail,E0599
+/// use coracle_fields::apps::v1::Deployment;
+/// use coracle_validation::field_ref::walk_as;
+/// walk_as::<Deployment>(&serde_json::json!({}), &mut Vec::new(), |deployment| deployment.at("spec").required(""));
+/// ```
+/// ```compile_fail,E0599
+/// use coracle_fields::apps::v1::Deployment;
+/// use coracle_validation::field_ref::walk_as;
+/// walk_as::<Deployment>(&serde_json::json!({}), &mut Vec::new(), |deployment| {
+///     deployment.spec().replicas().text();
+/// });
 /// ```
 pub fn walk_as<T: Schema>(object: &Value, errors: &mut Vec<FieldError>, rules: impl FnOnce(Field<'_, T>)) {
     walk(object, errors, |root| rules(At::new(root)));
@@ -134,29 +144,10 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 impl<'a> FieldRef<'a> {
-    /// A field below, by dotted path.
-    pub fn at(&self, path: &str) -> FieldRef<'a> {
-        FieldRef { value: self.value.at(path), path: self.path.dotted(path), sink: self.sink }
-    }
-
-    /// The items of the list here.
-    pub fn items(&self) -> Items<'a> {
-        self.list_items()
-    }
-
-    /// The items of a list below.
-    pub fn each(&self, path: &str) -> Items<'a> {
-        self.at(path).list_items()
-    }
-
-    /// The entries of the map here; each value's path ends in `[key]`.
-    pub fn entries(&self) -> Entries<'a> {
-        self.map_entries()
-    }
-
-    /// An entry of a map by key: the path ends in `[key]`.
-    pub fn key(&self, key: &str) -> FieldRef<'a> {
-        self.map_entry(key)
+    /// A path below that upstream gives a field in errors though the object has the field elsewhere. Nothing is there:
+    /// [`reported_at`] gives it the value of the field.
+    pub fn below(&self, path: &str) -> FieldRef<'a> {
+        FieldRef { value: &NULL, path: self.path.dotted(path), sink: self.sink }
     }
 
     /// The place as one of a type, which nothing checks.
@@ -187,16 +178,6 @@ impl<'a> FieldRef<'a> {
         is_empty(self.value)
     }
 
-    /// The text here, empty when there is none.
-    pub fn text(&self) -> &'a str {
-        self.value.as_str().unwrap_or_default()
-    }
-
-    /// The integer here.
-    pub fn int(&self) -> Option<i64> {
-        self.value.as_i64()
-    }
-
     /// How many items or entries are here.
     pub fn len(&self) -> usize {
         match self.value {
@@ -211,6 +192,7 @@ impl<'a> FieldRef<'a> {
 mod tests {
     use super::*;
     use crate::field_errors::unique;
+    use crate::field_rules::{NumberRules as _, TextRules as _};
     use coracle_fields::core::v1::Pod;
     use serde_json::json;
 
@@ -219,30 +201,30 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_texts() {
-        let object = json!({"spec": {"list": [{"name": "a"}], "map": {"k.x": "v"}, "n": -1}});
-        let mut errors = Vec::new();
-        walk(&object, &mut errors, |root| {
-            root.each("spec.list").for_each(|item| item.at("name").duplicate());
-            root.at("spec.n").non_negative();
-            root.at("spec.missing").required("say something");
-            root.at("spec.map").entries().for_each(|(_, value)| value.invalid("bad"));
-            root.at("spec.kind").one_of(&["A", "B"]);
+    fn values_at_other_paths() {
+        let (object, mut errors) = (json!({"spec": {"priority": -1}}), Vec::new());
+        walk_as::<Pod>(&object, &mut errors, |pod| {
+            let spec = pod.spec();
+            pod.below("old").required("say something");
+            spec.below("[0].rank").with(&json!("x")).duplicate();
+            reported_at(&spec.priority(), &pod.below("old.rank")).non_negative();
+            reported_at(&spec.node_name(), &spec.below("Node")).one_of(&["A", "B"]);
         });
+        walk(&json!("v"), &mut errors, |root| root.below("metadata.labels").with(root.value).invalid("bad"));
         assert_eq!(
             texts(&errors),
             [
-                "spec.list[0].name: Duplicate value: \"a\"",
-                "spec.n: Invalid value: -1: must be greater than or equal to 0",
-                "spec.missing: Required value: say something",
-                "spec.map[k.x]: Invalid value: \"v\": bad",
-                "spec.kind: Unsupported value: \"\": supported values: \"A\", \"B\"",
+                "old: Required value: say something",
+                "spec.[0].rank: Duplicate value: \"x\"",
+                "old.rank: Invalid value: -1: must be greater than or equal to 0",
+                "spec.Node: Unsupported value: \"\": supported values: \"A\", \"B\"",
+                "metadata.labels: Invalid value: \"v\": bad",
             ]
         );
     }
 
     #[test]
-    fn typed_places_have_the_same_paths_and_texts() {
+    fn paths_and_texts() {
         let object = json!({"metadata": {"labels": {"k.x": "v"}},
             "spec": {"containers": [{"image": "a", "ports": [{"containerPort": 0}]}], "priority": 3,
                 "volumes": [{"name": "v"}, {"name": "v"}]}});

@@ -1,6 +1,7 @@
 //! Field rules of FlowSchemas and PriorityLevelConfigurations.
 
 use super::field_ref::{Field, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use coracle_fields::flowcontrol::v1::{
     FlowSchema, LimitResponse, LimitedPriorityLevelConfiguration, PolicyRulesWithSubjects,
     PriorityLevelConfiguration, Subject,

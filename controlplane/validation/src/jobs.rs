@@ -1,12 +1,13 @@
 //! Field rules of Jobs and CronJobs.
 
-use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_ref::{Field, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::pods;
 use super::workloads::matches_template;
 use coracle_fields::batch::v1::{CronJob, Job, JobSpec, PodFailurePolicyOnExitCodesRequirement};
 use coracle_fields::core::v1::PodTemplateSpec;
-use coracle_fields::{Made, Schema, View};
+use coracle_fields::{Made, Schema, Text, View};
 use coracle_proto::cron;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
@@ -61,7 +62,7 @@ fn generated_selector(job: &Field<'_, Job>) {
 }
 
 /// Such as `acme.io/foo`.
-fn domain_prefixed(field: &FieldRef<'_>) {
+fn domain_prefixed(field: &Field<'_, Text>) {
     match field.text().split_once('/') {
         _ if field.text().is_empty() => field.required(""),
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {
@@ -259,7 +260,7 @@ fn success_policy(spec: &Field<'_, JobSpec>) {
 }
 
 /// How many indexes a list such as `0,2-4` names.
-fn index_count(indexes: &FieldRef<'_>, completions: i64) -> Option<i64> {
+fn index_count(indexes: &Field<'_, Text>, completions: i64) -> Option<i64> {
     let bad = |why: String| {
         indexes.invalid(format!("error parsing succeededIndexes: {why}"));
         None
@@ -403,7 +404,7 @@ pub fn new_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn time_zone(zone: &FieldRef<'_>) {
+fn time_zone(zone: &Field<'_, Text>) {
     if !zone.is_set() {
         return;
     }

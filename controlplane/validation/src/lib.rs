@@ -9,12 +9,18 @@
 pub mod field_ref;
 // The path of a field.
 mod path;
-// Errors of fields, and rules that many fields have.
+// Errors of fields.
 pub mod field_errors;
+// Rules that many fields have.
+pub mod field_rules;
 // Names, addresses, and short strings that follow a pattern.
 pub mod names;
 // Metadata of every object.
 pub mod meta;
+// Names and quantities of resources.
+mod quantities;
+// The spec of a PersistentVolumeClaim.
+mod claim_spec;
 // Pods and pod templates.
 pub mod pods;
 // Deployments, ReplicaSets, StatefulSets, DaemonSets.
@@ -39,6 +45,8 @@ pub mod limits;
 pub mod access;
 // Autoscalers and disruption budgets.
 pub mod scaling;
+// Client configurations of webhooks.
+mod webhook_client;
 // Webhooks, admission policies, custom resource definitions.
 pub mod extensions;
 // Conversion between versions of custom resources.

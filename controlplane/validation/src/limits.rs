@@ -1,7 +1,7 @@
 //! Field rules of ResourceQuotas and LimitRanges.
 
 use super::field_ref::{Field, reported_at, walk_as};
-use super::pods::resources::{amount, any_name, container_name, quantity};
+use super::quantities::{amount, any_name, container_name, quantity};
 use coracle_fields::core::v1::{LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaSpec};
 use coracle_fields::{Amount, Map, Schema as _, View};
 use coracle_proto::names::qualified_name;
@@ -180,7 +180,7 @@ fn names(limit: &Field<'_, LimitRangeItem>, kind: &str) {
     let sized = |list: View<'_, Map<Amount>>| list.key("storage").is_set();
     if kind == "PersistentVolumeClaim" && !sized(limit.view().min()) && !sized(limit.view().max()) {
         limit
-            .at("limits")
+            .below("limits")
             .required("either minimum or maximum storage value is required, but neither was provided");
     }
 }

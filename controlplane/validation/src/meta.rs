@@ -1,6 +1,7 @@
 //! Metadata of every object.
 
 use super::field_ref::{Field, reported_at, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use super::names::{self, Rule};
 use coracle_fields::meta::{Condition, LabelSelector, ObjectMeta, OwnerReference, PartialObjectMetadata};
 use coracle_fields::{List, Map, Schema as _, Text, View};

@@ -1,7 +1,9 @@
 //! Rules for names and addresses.
 
-use super::field_ref::FieldRef;
+use super::field_ref::Field;
+use super::field_rules::TextRules as _;
 pub use coracle_expressions::addresses::{cidr, network};
+use coracle_fields::Text;
 use coracle_proto::names;
 use std::net::IpAddr;
 
@@ -45,7 +47,7 @@ const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8:
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// The text is an IP address.
-pub fn is_ip(field: &FieldRef<'_>) -> Option<IpAddr> {
+pub fn is_ip(field: &Field<'_, Text>) -> Option<IpAddr> {
     let address = field.text().parse().ok();
     if address.is_none() {
         field.invalid(NOT_AN_IP);
@@ -54,7 +56,7 @@ pub fn is_ip(field: &FieldRef<'_>) -> Option<IpAddr> {
 }
 
 /// The text is an IP address, in a field from the days when leading zeros were nothing to think about.
-pub fn is_old_ip(field: &FieldRef<'_>) -> Option<IpAddr> {
+pub fn is_old_ip(field: &Field<'_, Text>) -> Option<IpAddr> {
     let address = coracle_proto::names::sloppy_address(field.text());
     if address.is_none() {
         field.invalid(NOT_AN_IP);
@@ -63,12 +65,25 @@ pub fn is_old_ip(field: &FieldRef<'_>) -> Option<IpAddr> {
 }
 
 /// The text is a CIDR.
-pub fn is_cidr(field: &FieldRef<'_>) -> Option<(IpAddr, u8)> {
+pub fn is_cidr(field: &Field<'_, Text>) -> Option<(IpAddr, u8)> {
     let parsed = cidr(field.text());
     if parsed.is_none() {
         field.invalid(NOT_A_CIDR);
     }
     parsed
+}
+
+/// The name of a CSI driver: a domain name of at most 63 characters, in any case.
+pub(super) fn driver_name(name: &Field<'_, Text>) {
+    if !name.has_text("") {
+        return;
+    }
+    if name.text().len() > 63 {
+        name.too_long(63);
+    }
+    for message in names::dns1123_subdomain(&name.text().to_lowercase()) {
+        name.invalid(message);
+    }
 }
 
 #[cfg(test)]

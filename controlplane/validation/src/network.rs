@@ -1,15 +1,16 @@
 //! Field rules of Ingresses, network policies and service address ranges.
 
-use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_ref::{Field, reported_at, walk_as};
+use super::field_rules::TextRules as _;
 use super::meta;
 use super::names::{is_cidr, network};
 use super::pods;
 use super::services::balancer_point;
-use coracle_fields::Schema;
 use coracle_fields::networking::v1::{
     HTTPIngressPath, IPAddress, IPBlock, Ingress, IngressBackend, IngressClass, NetworkPolicy,
     NetworkPolicyPeer, NetworkPolicyPort, ServiceCIDR,
 };
+use coracle_fields::{Schema, Text};
 use coracle_proto::names::{
     dns1035_label, dns1123_label, dns1123_subdomain, path_segment, port_name, port_number,
     wildcard_dns1123_subdomain,
@@ -68,7 +69,7 @@ pub fn new_ingress(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn host(host: &FieldRef<'_>, no_address: bool) {
+fn host(host: &Field<'_, Text>, no_address: bool) {
     if host.text().is_empty() && no_address {
         return;
     }
@@ -176,7 +177,7 @@ pub fn ingress_class(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// A name such as `example.com/controller`.
-fn domain_path(field: &FieldRef<'_>) {
+fn domain_path(field: &Field<'_, Text>) {
     match field.text().split_once('/') {
         _ if field.text().is_empty() => field.required(""),
         Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
@@ -316,13 +317,13 @@ pub fn ip_address(object: &Value, errors: &mut Vec<FieldError>) {
             return parent.required("");
         }
         // Upstream names the fields of the reference as if they were the spec's.
-        let group = spec.at("group").with(parent.group().value);
+        let group = reported_at(&parent.group(), &spec.below("group"));
         if !group.is_empty() {
             group.follows(dns1123_subdomain);
         }
-        spec.at("resource").with(parent.resource().value).named(path_segment);
-        spec.at("name").with(parent.name().value).named(path_segment);
-        let namespace = spec.at("namespace").with(parent.namespace().value);
+        reported_at(&parent.resource(), &spec.below("resource")).named(path_segment);
+        reported_at(&parent.name(), &spec.below("name")).named(path_segment);
+        let namespace = reported_at(&parent.namespace(), &spec.below("namespace"));
         if !namespace.is_empty() {
             namespace.follows(path_segment);
         }

@@ -1,6 +1,7 @@
 //! Field rules of HorizontalPodAutoscalers (in their v2 form) and PodDisruptionBudgets.
 
 use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::workloads::{at_most_all, count_or_percent};
 use coracle_fields::Text;

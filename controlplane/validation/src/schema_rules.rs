@@ -2,6 +2,7 @@
 //! the schema has. Field rules of built-in kinds are in the file of their family.
 
 use super::field_ref::{Field, FieldRef};
+use super::field_rules::TextRules as _;
 use coracle_expressions::{self as expressions, CompileError, Program, estimate, names};
 use coracle_fields::apiextensions::v1::{JSONSchemaProps, ValidationRule};
 use coracle_fields::{Text, View};
@@ -29,12 +30,14 @@ const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// The rules at one place of a schema.
-fn rules<'a>(schema: &FieldRef<'a>) -> impl Iterator<Item = Field<'a, ValidationRule>> + use<'a> {
-    schema.as_type::<JSONSchemaProps>().x_kubernetes_validations().items()
+fn rules<'a>(
+    schema: &Field<'a, JSONSchemaProps>,
+) -> impl Iterator<Item = Field<'a, ValidationRule>> + use<'a> {
+    schema.x_kubernetes_validations().items()
 }
 
 /// What can be told of the rules at one place of a schema without reading their expressions.
-pub(super) fn written(schema: &FieldRef<'_>) {
+pub(super) fn written(schema: &Field<'_, JSONSchemaProps>) {
     for rule in rules(schema) {
         let (expression, message) = (rule.rule(), rule.message());
         let said = message.text().trim();
@@ -62,7 +65,7 @@ pub(super) fn written(schema: &FieldRef<'_>) {
             if path.text().contains('\n') {
                 path.invalid("must not contain line breaks");
             }
-            if !leads_somewhere(path.text(), schema.value) {
+            if !leads_somewhere(path.text(), schema.view()) {
                 path.invalid("must be a valid path");
             }
         }
@@ -70,7 +73,7 @@ pub(super) fn written(schema: &FieldRef<'_>) {
 }
 
 /// Whether a path such as `.spec['a.b']` names a field of the schema.
-fn leads_somewhere(path: &str, schema: &Value) -> bool {
+fn leads_somewhere(path: &str, schema: View<'_, JSONSchemaProps>) -> bool {
     let (mut rest, mut at) = (path, schema);
     while !rest.is_empty() {
         let name;
@@ -82,13 +85,11 @@ fn leads_somewhere(path: &str, schema: &Value) -> bool {
             let end = after.find(['.', '[']).unwrap_or(after.len());
             (name, rest) = (after[..end].to_owned(), &after[end..]);
         }
-        at = match (at.get("properties"), at.get("additionalProperties")) {
-            (Some(fields), _) => match fields.get(&name) {
-                Some(field) => field,
-                None => return false,
-            },
-            (None, Some(inside)) if inside.is_object() => inside,
-            _ => return false,
+        let (fields, entries) = (at.properties(), at.additional_properties());
+        at = match fields.find(&name) {
+            Some(field) => field,
+            None if !fields.is_set() && entries.is_object() => entries.as_type(),
+            None => return false,
         };
     }
     true
@@ -145,7 +146,7 @@ pub(super) struct Place<'p> {
 }
 
 /// The expressions of the rules at one place.
-pub(super) fn expressed<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+pub(super) fn expressed<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_>, costs: &mut Costs<'a>) {
     let rules: Vec<Field<'a, ValidationRule>> = rules(schema).collect();
     if rules.is_empty() {
         return;
@@ -153,7 +154,7 @@ pub(super) fn expressed<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut
     let whole = if place.root { names::of_root(schema.value) } else { schema.value.clone() };
     // What an optional holds is not looked at here.
     let nothing = json!({});
-    let values = place.values.unwrap_or_else(|| estimate::most_values(schema.value));
+    let values = place.values.unwrap_or_else(|| estimate::most_values(schema.view()));
     for rule in rules {
         let old = if rule.view().optional_old_self().flag() { &nothing } else { &whole };
         let variables = [("self", &whole), ("oldSelf", old)];

@@ -1,10 +1,11 @@
 //! Schemas of custom resources: structural, so that every value's type is known.
 
-use super::field_ref::{FieldRef, walk_as};
+use super::field_ref::{Field, reported_at, walk_as};
+use super::field_rules::TextRules as _;
 use super::schema_rules::{self, Costs, Place};
-use crate::tree::Tree;
 use coracle_expressions::{estimate, patterns};
-use coracle_fields::apiextensions::v1::CustomResourceDefinition;
+use coracle_fields::Text;
+use coracle_fields::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -18,13 +19,16 @@ const PATTERNS: usize = 64 << 20;
 pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<CustomResourceDefinition>(definition, errors, |root| {
         let versions = root.spec().versions().items();
-        let schemas: Vec<FieldRef<'_>> =
-            versions.map(|version| (*version.schema().open_apiv3_schema()).clone()).collect();
+        let schemas: Vec<Field<'_, JSONSchemaProps>> =
+            versions.map(|version| version.schema().open_apiv3_schema()).collect();
         // One schema for all versions is reported where it stood before versions had their own.
         let shared = schemas.windows(2).all(|pair| pair[0].value == pair[1].value);
         let mut patterns = Patterns::default();
         for own in schemas.into_iter().take(if shared { 1 } else { usize::MAX }) {
-            let at = if shared { root.at("spec.validation.openAPIV3Schema").with(own.value) } else { own };
+            let at = match shared {
+                true => reported_at(&own, &root.below("spec.validation.openAPIV3Schema")),
+                false => own,
+            };
             if at.value.is_object() {
                 let before = at.errors();
                 node(&at, "at the root");
@@ -50,24 +54,24 @@ pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// The rules of a schema and of all below it.
-fn ruled<'a>(schema: &FieldRef<'a>, place: Place<'_>, costs: &mut Costs<'a>) {
+fn ruled<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_>, costs: &mut Costs<'a>) {
     schema_rules::expressed(schema, place, costs);
     let below = Place { root: false, ..place };
-    let fields = schema.at("properties");
-    for (name, field) in fields.entries() {
-        ruled(&fields.key(name).with(field.value), below, costs);
+    for (_, field) in schema.properties().entries() {
+        ruled(&field, below, costs);
     }
     let values =
-        place.values.zip(estimate::bound(schema.value)).map(|(around, own)| around.saturating_mul(own));
-    let items = schema.at("items");
+        place.values.zip(estimate::bound(schema.view())).map(|(around, own)| around.saturating_mul(own));
+    let items = schema.items();
     if items.value.is_object() {
-        let followed = schema.value.text("x-kubernetes-list-type") == "map";
+        let followed = schema.view().x_kubernetes_list_type() == "map";
         let path = schema.path();
         let loose = place.loose.or((!followed).then_some(path.as_str()));
-        ruled(&items, Place { loose, values, ..below }, costs);
+        ruled(&items.as_type(), Place { loose, values, ..below }, costs);
     }
-    if schema.at("additionalProperties").value.is_object() {
-        ruled(&schema.at("additionalProperties"), Place { values, ..below }, costs);
+    let entries = schema.additional_properties();
+    if entries.value.is_object() {
+        ruled(&entries.as_type(), Place { values, ..below }, costs);
     }
 }
 
@@ -80,25 +84,24 @@ struct Patterns<'a> {
 
 impl<'a> Patterns<'a> {
     /// Checks the patterns of a schema and of all below it.
-    fn check(&mut self, schema: &FieldRef<'a>) {
-        self.own(&schema.at("pattern"));
-        let fields = schema.at("properties");
-        for (name, field) in fields.entries() {
-            self.check(&fields.key(name).with(field.value));
+    fn check(&mut self, schema: &Field<'a, JSONSchemaProps>) {
+        self.own(&schema.pattern());
+        for (_, field) in schema.properties().entries() {
+            self.check(&field);
         }
-        for below in ["items", "additionalProperties", "not"] {
-            if schema.at(below).value.is_object() {
-                self.check(&schema.at(below));
+        for below in [schema.items(), schema.additional_properties(), schema.not().erased()] {
+            if below.value.is_object() {
+                self.check(&below.as_type());
             }
         }
-        for below in ["allOf", "anyOf", "oneOf"] {
-            for alternative in schema.each(below) {
+        for alternatives in [schema.all_of(), schema.any_of(), schema.one_of()] {
+            for alternative in alternatives.items() {
                 self.check(&alternative);
             }
         }
     }
 
-    fn own(&mut self, pattern: &FieldRef<'a>) {
+    fn own(&mut self, pattern: &Field<'a, Text>) {
         let text = pattern.text();
         // What is refused anyway need not take more time.
         if text.is_empty() || self.size > PATTERNS || !self.seen.insert(text) {
@@ -121,11 +124,11 @@ impl<'a> Patterns<'a> {
     }
 }
 
-fn node(schema: &FieldRef<'_>, place: &str) {
+fn node(schema: &Field<'_, JSONSchemaProps>, place: &str) {
     schema_rules::written(schema);
-    let kind = schema.at("type");
-    let free = schema.value.flag("x-kubernetes-int-or-string")
-        || schema.value.flag("x-kubernetes-preserve-unknown-fields");
+    let kind = schema.type_();
+    let free = schema.view().x_kubernetes_int_or_string().flag()
+        || schema.view().x_kubernetes_preserve_unknown_fields().flag();
     let root = place == "at the root";
     match kind.text() {
         "" if root || !free => kind.required(&format!("must not be empty {place}")),
@@ -134,21 +137,21 @@ fn node(schema: &FieldRef<'_>, place: &str) {
         text if root && TYPES.contains(&text) => kind.invalid("must be object at the root"),
         _ => kind.one_of(&TYPES),
     }
-    if kind.text() == "array" && !schema.at("items").is_set() {
-        schema.at("items").required("must be specified");
+    let (items, entries) = (schema.items(), schema.additional_properties());
+    if kind.text() == "array" && !items.is_set() {
+        items.required("must be specified");
     }
-    let fields = schema.at("properties");
-    for (name, field) in fields.entries() {
+    for (name, field) in schema.properties().entries() {
         // What every object has is described by the server.
         if !(root && matches!(name, "apiVersion" | "kind" | "metadata")) {
-            node(&fields.key(name).with(field.value), "for specified object fields");
+            node(&field, "for specified object fields");
         }
     }
-    if schema.at("items").value.is_object() {
-        node(&schema.at("items"), "for specified array items");
+    if items.value.is_object() {
+        node(&items.as_type(), "for specified array items");
     }
-    if schema.at("additionalProperties").value.is_object() {
-        node(&schema.at("additionalProperties"), "for specified object fields");
+    if entries.value.is_object() {
+        node(&entries.as_type(), "for specified object fields");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::endpoints::usable_address;
 use super::field_ref::{Field, walk_as};
+use super::field_rules::TextRules as _;
 use super::meta;
 use super::names::{is_cidr, is_ip, is_old_ip};
 use coracle_fields::core::v1::{Service, ServicePort, ServiceSpec};
@@ -199,12 +200,12 @@ fn balancer(spec: &Field<'_, ServiceSpec>, kind: &str) {
     let ranges = spec.load_balancer_source_ranges();
     if !ranges.is_empty() {
         if !balanced {
-            spec.at("LoadBalancerSourceRanges").forbidden(ONLY_BALANCED);
+            spec.below("LoadBalancerSourceRanges").forbidden(ONLY_BALANCED);
         }
         for (index, range) in ranges.items().enumerate() {
             let trimmed = json!(range.text().trim());
             let path = format!("LoadBalancerSourceRanges[{index}]");
-            is_cidr(&spec.at(&path).with(&trimmed));
+            is_cidr(&spec.below(&path).with(&trimmed).as_type());
         }
     }
     if spec.allocate_load_balancer_node_ports().is_set() && !balanced {

@@ -1,27 +1,28 @@
 //! Field rules of volumes, claims, classes and drivers.
 
+use super::claim_spec::{access_modes, claim_spec, positive};
 use super::field_errors::unique;
-use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_ref::{Field, FieldRef, reported_at, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
-use super::pods::resources::{amount, quantity};
+use super::names::driver_name;
 use super::pods::scheduling::node_selector;
 use super::pods::volumes::host_path;
+use super::quantities::quantity;
 use crate::tree::{same, same_at};
 use coracle_fields::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
-    TypedObjectReference,
 };
 use coracle_fields::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
-use coracle_fields::{Amount, List, Made, Map, Schema, Text, View};
-use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use coracle_fields::{Amount, Made, Map, Schema, Text, View};
+use coracle_proto::names::{dns1123_subdomain, qualified_name};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 /// Fields of a PersistentVolume's spec that are no sources.
 const NOT_SOURCES: [&str; 9] = [
     "capacity",
@@ -35,87 +36,6 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeAttributesClassName",
 ];
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-
-fn access_modes(modes: &Field<'_, List<Text>>, detail: &str) {
-    if modes.is_empty() {
-        modes.required(detail);
-    }
-    for mode in modes.items().filter(|mode| !MODES.contains(&mode.text())) {
-        modes.with(mode.value).unsupported(&MODES);
-    }
-    let alone = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
-    let others = modes.items().any(|mode| mode.text() != "ReadWriteOncePod" && MODES.contains(&mode.text()));
-    if alone && others {
-        modes.forbidden("may not use ReadWriteOncePod with other access modes");
-    }
-}
-
-fn positive(field: &FieldRef<'_>) -> bool {
-    let fine = quantity(field).is_none_or(|quantity| quantity.signum() > 0);
-    if !fine {
-        field.invalid("must be greater than zero");
-    }
-    fine
-}
-
-/// The spec of a claim, also inside pods and StatefulSets.
-pub(super) fn claim_spec(spec: &Field<'_, PersistentVolumeClaimSpec>) {
-    access_modes(&spec.access_modes(), "at least 1 access mode is required");
-    meta::selector(&spec.selector());
-    let size = spec.resources().key("storage").with(spec.resources().requests().key("storage").value);
-    if !size.is_set() {
-        size.required("");
-    } else if positive(&size) {
-        amount(&size, "storage");
-    }
-    if !spec.storage_class_name().is_empty() {
-        spec.storage_class_name().follows(dns1123_subdomain);
-    }
-    if spec.volume_mode().is_set() {
-        spec.volume_mode().one_of(&["Block", "Filesystem"]);
-    }
-    if spec.data_source().is_set() {
-        data_source(&spec.data_source().as_type());
-    }
-    if spec.data_source_ref().is_set() {
-        data_source(&spec.data_source_ref());
-    }
-    let (old, new) = (spec.view().data_source(), spec.view().data_source_ref());
-    if !new.namespace().text().is_empty() {
-        if old.is_set() {
-            spec.invalid_as(
-                "spec.dataSource",
-                "may not be specified when dataSourceRef.namespace is specified",
-            );
-        }
-    } else if old.is_set()
-        && new.is_set()
-        && !(old.api_group().same_as(new.api_group())
-            && old.kind().same_as(new.kind())
-            && old.name().same_as(new.name()))
-    {
-        spec.invalid_as("spec.dataSource", "must match dataSourceRef");
-    }
-    if !spec.volume_attributes_class_name().is_empty() {
-        spec.volume_attributes_class_name().follows(dns1123_subdomain);
-    }
-}
-
-fn data_source(source: &Field<'_, TypedObjectReference>) {
-    source.name().has_text("");
-    source.kind().has_text("");
-    let (group, kind) = (source.api_group(), source.view().kind().text());
-    if group.is_empty() {
-        if kind != "PersistentVolumeClaim" {
-            source.invalid_as(kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup");
-        }
-    } else {
-        group.follows(dns1123_subdomain);
-    }
-    if !source.namespace().is_empty() {
-        source.namespace().follows(dns1123_label);
-    }
-}
 
 /// A PersistentVolumeClaim.
 pub fn claim(object: &Value, errors: &mut Vec<FieldError>) {
@@ -163,7 +83,7 @@ pub fn claim_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             && size(old.status().capacity()).is_none_or(|actual| now <= actual)
         {
             let requests = spec.resources().requests();
-            requests.at("storage").forbidden("field can not be less than status.capacity");
+            requests.below("storage").forbidden("field can not be less than status.capacity");
         }
     });
 }
@@ -225,7 +145,7 @@ fn volume_source(spec: &Field<'_, PersistentVolumeSpec>) {
         return spec.required("must specify a volume type");
     };
     for other in others {
-        spec.at(other).forbidden("may not specify more than 1 volume type");
+        spec.below(other).forbidden("may not specify more than 1 volume type");
     }
     match *first {
         "hostPath" if spec.host_path().path().has_text("") => host_path(&spec.host_path()),
@@ -272,26 +192,13 @@ pub fn volume_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
     walk_as::<PersistentVolume>(new, errors, |root| {
-        let mode = root.at("volumeMode").with(root.spec().volume_mode().value);
+        let mode = reported_at(&root.spec().volume_mode(), &root.below("volumeMode"));
         mode.immutable(old.spec().volume_mode());
         if old.spec().node_affinity().is_set() {
-            let affinity = root.at("nodeAffinity").with(root.spec().node_affinity().value);
+            let affinity = reported_at(&root.spec().node_affinity(), &root.below("nodeAffinity"));
             affinity.immutable(old.spec().node_affinity());
         }
     });
-}
-
-/// The name of a CSI driver: a domain name of at most 63 characters, in any case.
-pub(super) fn driver_name(name: &FieldRef<'_>) {
-    if !name.has_text("") {
-        return;
-    }
-    if name.text().len() > 63 {
-        name.too_long(63);
-    }
-    for message in dns1123_subdomain(&name.text().to_lowercase()) {
-        name.invalid(message);
-    }
 }
 
 /// A StorageClass.
@@ -446,7 +353,7 @@ pub fn driver(object: &Value, errors: &mut Vec<FieldError>) {
 pub fn driver_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let old = CSIDriver::of(old);
     walk_as::<CSIDriver>(new, errors, |root| {
-        let attach = root.at("spec.attachedRequired").with(root.spec().attach_required().value);
+        let attach = reported_at(&root.spec().attach_required(), &root.below("spec.attachedRequired"));
         attach.immutable(old.spec().attach_required());
         root.spec().volume_lifecycle_modes().immutable(old.spec().volume_lifecycle_modes());
     });
@@ -467,7 +374,7 @@ pub fn storage_node(object: &Value, errors: &mut Vec<FieldError>) {
             let mut seen = HashSet::new();
             for key in driver.topology_keys().items() {
                 // Upstream reports keys at the driver.
-                let (field, text) = (driver.with(key.value), key.text());
+                let (field, text) = (reported_at(&key, &driver), key.text());
                 if text.is_empty() {
                     field.required("");
                 }

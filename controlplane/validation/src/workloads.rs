@@ -1,9 +1,10 @@
 //! Field rules of Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers and revisions.
 
+use super::claim_spec::claim_spec;
 use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::pods;
-use super::storage;
 use crate::tree::same;
 use coracle_fields::apps::v1::{
     ControllerRevision, DaemonSet, DaemonSetUpdateStrategy, Deployment, DeploymentStrategy, ReplicaSet,
@@ -11,7 +12,7 @@ use coracle_fields::apps::v1::{
 };
 use coracle_fields::core::v1::{PodTemplateSpec, ReplicationController, Volume};
 use coracle_fields::meta::LabelSelector;
-use coracle_fields::{Int32, Schema, make};
+use coracle_fields::{Int32, IntOrString, Schema, make};
 use coracle_proto::names::{dns1123_label, percent};
 use coracle_proto::selector::LabelSelector as Selector;
 use coracle_proto::status::FieldError;
@@ -176,7 +177,7 @@ pub fn stateful_set(object: &Value, errors: &mut Vec<FieldError>) {
             retention.when_scaled().one_of(&["Retain", "Delete"]);
         }
         for claim in spec.volume_claim_templates().items() {
-            storage::claim_spec(&claim.spec());
+            claim_spec(&claim.spec());
         }
         spec.replicas().non_negative();
         spec.min_ready_seconds().non_negative();
@@ -304,7 +305,7 @@ fn strategy(strategy: &Field<'_, DeploymentStrategy>) {
 }
 
 /// A number that is not negative, or a percentage.
-pub(super) fn count_or_percent(share: &FieldRef<'_>) {
+pub(super) fn count_or_percent(share: &Field<'_, IntOrString>) {
     match share.value {
         Value::String(text) => share.all_good(percent(text)),
         _ => share.non_negative(),

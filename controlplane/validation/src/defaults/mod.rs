@@ -4,6 +4,7 @@
 pub mod pods;
 mod containers;
 mod volumes;
+mod volume_sources;
 mod quantities;
 // Deployments and the like.
 pub mod workloads;

@@ -1,7 +1,7 @@
 //! Defaults of volumes, claims, classes and drivers.
 
 use super::quantities::canonical_resources;
-use super::volumes;
+use super::volume_sources;
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use coracle_fields::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
 use coracle_fields::{Edit, Schema};
@@ -45,7 +45,7 @@ pub fn volume(object: &mut Value) {
         path.type_().default("");
     }
     canonical_resources(spec.capacity());
-    volumes::source(spec.like());
+    volume_sources::source(spec.like());
     volume.status().phase().default("Pending");
 }
 

@@ -1,7 +1,10 @@
 //! Containers: regular, init and ephemeral ones.
 
-use super::{PodFacts, env, mounts, probes, resources, security};
+use super::facts::PodFacts;
+use super::{env, mounts, probes, resources, security};
 use crate::field_ref::{Field, reported_at};
+use crate::field_rules::TextRules as _;
+use crate::quantities::container_name;
 use coracle_fields::core::v1::{
     Container, ContainerPort, ContainerResizePolicy, EphemeralContainer, PodSpec,
 };
@@ -13,6 +16,13 @@ use std::collections::HashSet;
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NOT_FOR_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 const NOT_FOR_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
+
+/// Ephemeral containers, which have all fields of containers.
+pub(super) fn ephemeral<'a>(
+    spec: &Field<'a, PodSpec>,
+) -> impl Iterator<Item = Field<'a, Container>> + use<'a> {
+    spec.ephemeral_containers().items().map(|container| container.as_type())
+}
 
 pub(super) fn containers(spec: &Field<'_, PodSpec>, pod: &PodFacts<'_>) {
     let list = spec.containers();
@@ -117,7 +127,7 @@ fn common(container: &Field<'_, Container>, pod: &PodFacts<'_>) {
     mounts::mounts(container, pod);
     mounts::devices(container, pod);
     container.image_pull_policy().required_one_of(&["Always", "IfNotPresent", "Never"]);
-    resources::requirements(&container.resources(), resources::container_name, &pod.claims);
+    resources::requirements(&container.resources(), container_name, &pod.claims);
     resize_policies(&container.resize_policy(), pod);
     security::context(&container.security_context(), pod);
 }

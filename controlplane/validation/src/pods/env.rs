@@ -1,6 +1,7 @@
 //! Environment variables and where their values come from.
 
 use crate::field_ref::{Field, FieldRef};
+use crate::field_rules::TextRules as _;
 use crate::names::subdomain;
 use coracle_fields::core::v1::{EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector};
 use coracle_fields::{List, Text};

@@ -1,25 +1,26 @@
 //! Field rules of Pods and of pod templates.
 
-use super::field_ref::{Field, FieldRef, reported_at, walk_as};
+use super::field_ref::{Field, reported_at, walk_as};
+use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::names::is_ip;
-use coracle_fields::core::v1::{
-    Container, Pod, PodResourceClaim, PodSpec, PodTemplate, PodTemplateSpec, Volume,
-};
-use coracle_fields::{List, Map, Text, View};
-use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name, user_id};
+use coracle_fields::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplate, PodTemplateSpec};
+use coracle_fields::{List, Map, Text};
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 
 mod containers;
 mod dns;
 mod env;
+mod facts;
 mod mounts;
+mod paths;
 mod probes;
 mod projected;
 pub mod qos;
-pub mod resources;
+mod resources;
 pub mod scheduling;
 mod security;
 mod os;
@@ -27,41 +28,14 @@ mod status;
 mod updates;
 pub mod volumes;
 
+use containers::ephemeral;
+use facts::PodFacts;
 pub(super) use probes::port as port_or_name;
 pub use status::status_update;
 pub use updates::{ephemeral_update, resize, update};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-
-/// What the rules of a container need to know of its pod.
-pub(super) struct PodFacts<'a> {
-    /// Seconds that a pod has to end.
-    grace: Option<i64>,
-    restart_policy: &'a str,
-    host_users: bool,
-    os: &'a str,
-    volumes: HashMap<&'a str, View<'a, Volume>>,
-    claims: BTreeSet<&'a str>,
-}
-
-impl<'a> PodFacts<'a> {
-    fn of(spec: View<'a, PodSpec>) -> Self {
-        PodFacts {
-            grace: spec.termination_grace_period_seconds().int(),
-            restart_policy: spec.restart_policy().text(),
-            host_users: spec.host_users().get().unwrap_or(true),
-            os: spec.os().name().text(),
-            volumes: spec.volumes().items().map(|volume| (volume.name().text(), volume)).collect(),
-            claims: spec.resource_claims().items().map(|claim| claim.name().text()).collect(),
-        }
-    }
-}
-
-/// Ephemeral containers, which have all fields of containers.
-fn ephemeral<'a>(spec: &Field<'a, PodSpec>) -> impl Iterator<Item = Field<'a, Container>> + use<'a> {
-    spec.ephemeral_containers().items().map(|container| container.as_type())
-}
 
 /// Whether the spec is a pod's own or a template's.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -213,7 +187,7 @@ fn host_users(spec: &Field<'_, PodSpec>) {
         [(asked.host_network(), "hostNetwork"), (asked.host_pid(), "HostPID"), (asked.host_ipc(), "HostIPC")]
     {
         if field.flag() {
-            spec.at(shown).forbidden("when `hostUsers` is false");
+            spec.below(shown).forbidden("when `hostUsers` is false");
         }
     }
     let containers = spec.init_containers().items().chain(spec.containers().items());
@@ -266,13 +240,6 @@ fn claims(claims: &Field<'_, List<PodResourceClaim>>) {
                 source.follows(dns1123_subdomain);
             }
         }
-    }
-}
-
-/// A user or group id, when there is one.
-fn id(field: &FieldRef<'_>) {
-    if let Some(number) = field.int() {
-        field.all_good(user_id(number));
     }
 }
 

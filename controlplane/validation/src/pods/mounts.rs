@@ -1,8 +1,9 @@
 //! Volume mounts and volume devices of containers.
 
-use super::PodFacts;
-use super::volumes::{descending, no_backsteps};
+use super::facts::PodFacts;
+use super::paths::{descending, no_backsteps};
 use crate::field_ref::{Field, reported_at};
+use crate::field_rules::TextRules as _;
 use coracle_fields::core::v1::{Container, VolumeMount};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};

@@ -1,8 +1,9 @@
 //! Probes, hooks and their handlers.
 
-use super::PodFacts;
+use super::facts::PodFacts;
 use crate::field_errors::Alternatives;
 use crate::field_ref::{Field, FieldRef};
+use crate::field_rules::{NumberRules as _, TextRules as _};
 use coracle_fields::core::v1::{
     Container, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, Probe, SleepAction,
 };
@@ -99,7 +100,7 @@ pub(crate) fn port(port: &FieldRef<'_>) {
     match port.value.as_str() {
         Some(name) => port.all_good(port_name(name)),
         None => {
-            let number = port.int().unwrap_or_default();
+            let number = port.value.as_i64().unwrap_or_default();
             for message in port_number(number) {
                 port.invalid_as(number, message);
             }

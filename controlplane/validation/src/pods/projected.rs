@@ -1,8 +1,9 @@
 //! Volumes with files: of secrets, config maps, the downward API, tokens and trust bundles.
 
 use super::env;
-use super::volumes::{descending, mode};
+use super::paths::{descending, mode};
 use crate::field_ref::{Field, FieldRef, reported_at};
+use crate::field_rules::TextRules as _;
 use coracle_fields::core::v1::{
     ClusterTrustBundleProjection, DownwardAPIVolumeFile, KeyToPath, ProjectedVolumeSource,
     ServiceAccountTokenProjection,

@@ -1,91 +1,20 @@
 //! Requests and limits.
 
 use crate::field_ref::{Field, FieldRef};
+use crate::field_rules::TextRules as _;
+use crate::quantities::{amount, any_name, container_name, is_huge, is_native};
 use coracle_fields::core::v1::{PodSpec, ResourceClaim, ResourceRequirements};
 use coracle_fields::{Amount, List, Map};
-use coracle_proto::names::{dns1123_label, qualified_name};
+use coracle_proto::names::dns1123_label;
 use coracle_proto::quantity::Quantity;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeSet, HashSet};
-
-const STANDARD: [&str; 20] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "storage",
-    "requests.storage",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-
-/// Resources that come in whole numbers.
-const WHOLE: [&str; 9] = [
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
-];
 
 /// How many names of claims a sentence lists.
 const NAMES_SHOWN: usize = 100;
 
-fn is_huge(name: &str) -> bool {
-    name.starts_with("hugepages-")
-}
-
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
 fn may_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge(name)
-}
-
-/// A resource that the system knows, or a qualified name.
-pub(crate) fn any_name(field: &FieldRef<'_>, name: &str) -> bool {
-    let wrong = qualified_name(name);
-    if !wrong.is_empty() {
-        wrong.into_iter().for_each(|message| field.invalid_as(name, message));
-        return false;
-    }
-    let known = STANDARD.contains(&name) || is_huge(name) || name.starts_with("requests.hugepages-");
-    if !name.contains('/') && !known {
-        field.invalid_as(name, "must be a standard resource type or fully qualified");
-        return false;
-    }
-    true
-}
-
-/// A resource that containers may ask for.
-pub(crate) fn container_name(field: &FieldRef<'_>, name: &str) {
-    any_name(field, name);
-    if !name.contains('/') {
-        if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge(name) {
-            field.invalid_as(name, "must be a standard resource for containers");
-        }
-    } else if !is_native(name)
-        && (name.starts_with("requests.") || !qualified_name(&format!("requests.{name}")).is_empty())
-    {
-        field.invalid_as(name, "doesn't follow extended resource name standard");
-    }
 }
 
 fn pod_name(field: &FieldRef<'_>, name: &str) {
@@ -94,36 +23,8 @@ fn pod_name(field: &FieldRef<'_>, name: &str) {
     }
 }
 
-/// Reads a quantity; text that is none is reported.
-pub(crate) fn quantity(field: &FieldRef<'_>) -> Option<Quantity> {
-    let text = match field.value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    match text.parse::<Quantity>() {
-        Ok(quantity) => Some(quantity),
-        Err(why) => {
-            field.invalid(why.to_string());
-            None
-        }
-    }
-}
-
-/// A quantity that is not negative, and whole where the resource is counted.
-pub(crate) fn amount(field: &FieldRef<'_>, name: &str) -> Option<Quantity> {
-    let quantity = quantity(field)?;
-    if quantity.signum() < 0 {
-        field.invalid("must be greater than or equal to 0");
-    }
-    if (WHOLE.contains(&name) || !is_native(name)) && quantity.milli_value() % 1000 != 0 {
-        field.invalid("must be an integer");
-    }
-    Some(quantity)
-}
-
 /// Requests and limits of a container.
-pub(crate) fn requirements(
+pub(super) fn requirements(
     resources: &Field<'_, ResourceRequirements>,
     check_name: fn(&FieldRef<'_>, &str),
     claims: &BTreeSet<&str>,

@@ -1,6 +1,7 @@
 //! Where pods may run: affinity, tolerations, spreading, gates.
 
 use crate::field_ref::{Field, FieldRef, reported_at};
+use crate::field_rules::{NumberRules as _, TextRules as _};
 use crate::meta;
 use coracle_fields::core::v1::{
     Affinity, NodeSelector, NodeSelectorTerm, PodAffinityTerm, PodSchedulingGate, Taint, Toleration,
@@ -122,7 +123,7 @@ fn pod_term(term: &Field<'_, PodAffinityTerm>) {
     meta::selector(&term.namespace_selector());
     for name in term.view().namespaces().texts() {
         for message in dns1123_label(name) {
-            term.at("namespace").invalid_as(name, message);
+            term.below("namespace").invalid_as(name, message);
         }
     }
     let (matched, mismatched) = (term.match_label_keys(), term.mismatch_label_keys());
@@ -258,7 +259,7 @@ pub(super) fn spread(list: &Field<'_, List<TopologySpreadConstraint>>) {
         let (key, when) = pair(rule.view());
         if last.get(&(key, when)).is_some_and(|last| *last > index) {
             let both = json!(format!("{{{key}, {when}}}"));
-            rule.at("{topologyKey, whenUnsatisfiable}").with(&both).duplicate();
+            rule.below("{topologyKey, whenUnsatisfiable}").with(&both).duplicate();
         }
         let domains = rule.min_domains();
         domains.positive();

@@ -1,12 +1,14 @@
 //! Security contexts of pods and containers.
 
-use super::volumes::descending;
-use super::{PodFacts, id};
+use super::facts::PodFacts;
+use super::paths::descending;
 use crate::field_ref::{Field, reported_at};
-use coracle_fields::List;
+use crate::field_rules::TextRules as _;
 use coracle_fields::core::v1::{
     AppArmorProfile, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Sysctl,
 };
+use coracle_fields::{Int64, List};
+use coracle_proto::names::user_id;
 use std::collections::HashSet;
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -133,5 +135,12 @@ fn app_armor(profile: &Field<'_, AppArmorProfile>) {
         }
     } else if local.is_set() {
         local.invalid("can only be set when AppArmor type is Localhost");
+    }
+}
+
+/// A user or group id, when there is one.
+fn id(field: &Field<'_, Int64>) {
+    if let Some(number) = field.int() {
+        field.all_good(user_id(number));
     }
 }

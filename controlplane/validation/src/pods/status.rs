@@ -2,9 +2,10 @@
 
 use super::updates::fixed_annotations;
 use crate::field_ref::{Field, FieldRef, reported_at, walk_as};
+use crate::field_rules::TextRules as _;
 use crate::names::is_ip;
 use coracle_fields::core::v1::{Container, ContainerStatus, Pod, PodSpec};
-use coracle_fields::{List, Schema as _, Text, View};
+use coracle_fields::{Int64, List, Schema as _, Text, View};
 use coracle_proto::names::{dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -20,7 +21,7 @@ pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             negative_generation(&condition.observed_generation());
             let kind = condition.type_();
             if !matches!(kind.text(), "PodScheduled" | "Ready" | "Initialized") {
-                condition.at("Type").with(kind.value).follows(qualified_name);
+                reported_at(&kind, &condition.below("Type")).follows(qualified_name);
             }
         }
         negative_generation(&status.observed_generation());
@@ -49,7 +50,7 @@ pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn negative_generation(field: &FieldRef<'_>) {
+fn negative_generation(field: &Field<'_, Int64>) {
     if field.int().is_some_and(|number| number < 0) {
         field.invalid("must be a non-negative integer");
     }

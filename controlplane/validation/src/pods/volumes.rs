@@ -1,20 +1,20 @@
 //! Volumes of pods.
 
+use super::paths::{descending, mode, no_backsteps};
 use super::projected::{downward_files, key_files, projected};
+use crate::claim_spec::claim_spec;
 use crate::field_errors::Alternatives;
 use crate::field_ref::Field;
-use crate::names::subdomain;
-use crate::storage;
+use crate::field_rules::TextRules as _;
+use crate::names::{driver_name, subdomain};
+use coracle_fields::List;
 use coracle_fields::core::v1::{
     CSIVolumeSource, EmptyDirVolumeSource, EphemeralVolumeSource, HostPathVolumeSource, ImageVolumeSource,
     NFSVolumeSource, Volume,
 };
-use coracle_fields::{Int32, List, Text};
 use coracle_proto::names::dns1123_label;
 use coracle_proto::quantity::Quantity;
 use std::collections::HashSet;
-
-const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
 pub(super) fn volumes(list: &Field<'_, List<Volume>>, pod_name: &str) {
     let made: HashSet<String> = list
@@ -117,7 +117,7 @@ fn nfs(source: &Field<'_, NFSVolumeSource>) {
 
 fn csi(source: &Field<'_, CSIVolumeSource>) {
     filled([source.driver()]);
-    storage::driver_name(&source.driver());
+    driver_name(&source.driver());
     let secret = source.node_publish_secret_ref();
     if secret.is_set() {
         secret.name().has_text("");
@@ -130,7 +130,7 @@ fn ephemeral(source: &Field<'_, EphemeralVolumeSource>, volume: &Field<'_, Volum
         template.required("");
     }
     if template.is_set() {
-        storage::claim_spec(&template.spec());
+        claim_spec(&template.spec());
     }
     let name = volume.name();
     if !pod_name.is_empty() && !name.text().is_empty() {
@@ -159,25 +159,4 @@ pub(crate) fn host_path(source: &Field<'_, HostPathVolumeSource>) {
     if source.type_().is_set() {
         source.type_().one_of(&kinds);
     }
-}
-
-/// The mode of a file.
-pub(super) fn mode(mode: &Field<'_, Int32>) {
-    if mode.int().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-        mode.invalid(FILE_MODE);
-    }
-}
-
-/// A relative path that does not climb.
-pub(super) fn descending(path: &Field<'_, Text>) {
-    if path.text().starts_with('/') {
-        path.invalid("must be a relative path");
-    }
-    if !no_backsteps(path.text()) {
-        path.invalid("must not contain '..'");
-    }
-}
-
-pub(super) fn no_backsteps(path: &str) -> bool {
-    path.split('/').all(|part| part != "..")
 }
