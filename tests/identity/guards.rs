@@ -269,6 +269,11 @@ fn options_that_make_no_sense_are_refused_at_the_start() {
         "",
         &["--enable-admission-plugins: unknown admission plugin: X"],
     );
+    refused(
+        &["--enable-admission-plugins", "EventRateLimit"],
+        "",
+        &["Error: --enable-admission-plugins", "couldn't init admission plugin \"EventRateLimit\": limits"],
+    );
     let admission = "--admission-control-config-file";
     let configured = ["--admission-control-config-file", file.as_str()];
     let field = format!("{file}: plugins[0].configuration: ");

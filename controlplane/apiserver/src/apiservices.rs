@@ -1,7 +1,6 @@
 //! Keeps an APIService for every group and version that this server serves: for built-in kinds from startup, for custom
 //! resources as long as a definition serves them. APIServices without the label of this controller are not changed.
 
-use crate::typed::TypedObject as _;
 use coracle_cli::causes;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_client::Client;
@@ -266,7 +265,7 @@ mod tests {
             object["metadata"]["labels"] = json!({MANAGED: label});
         }
         let bytes = coracle_kinds::object::limits::rendered_bytes(&object);
-        Arc::new(Object::from_stored(&kind, &bytes, 7).expect("an object"))
+        Arc::new(Object::from_stored(&kind.fields, &bytes, 7).expect("an object"))
     }
 
     #[test]

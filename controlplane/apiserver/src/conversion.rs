@@ -9,6 +9,7 @@ use bytes::Bytes;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
+use coracle_kinds::object::decode;
 use coracle_kinds::object::limits::{Limits, rendered_bytes, stored_bytes};
 use coracle_kinds::registry::custom::conversion::{self, Webhook};
 use coracle_kinds::registry::custom::{Custom, defaults};
@@ -16,7 +17,6 @@ use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::reflector::Reflector;
-use coracle_kinds::watch::render;
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::Revision;
 use serde_json::Value;
@@ -192,7 +192,7 @@ impl Converter {
         bytes: &Bytes,
         revision: Revision,
     ) -> Result<Arc<Object>, ApiError> {
-        let object = Object::from_stored(kind, bytes, revision).map_err(ApiError::internal)?;
+        let object = Object::from_stored(&kind.fields, bytes, revision).map_err(ApiError::internal)?;
         self.to_version(kind, &Arc::new(object)).await
     }
 
@@ -277,7 +277,7 @@ fn admitted(kind: &Kind, object: &Value, current: Option<&Object>) -> Result<Byt
     let name = PartialObjectMetadata::of(object).metadata().name().text();
     // The metadata of other kinds was read by its type.
     if kind.custom.is_some()
-        && let Err(error) = render::meta(object)
+        && let Err(error) = decode::meta(object)
     {
         let cause = FieldError::new("FieldValueInvalid", "metadata", format!("Invalid value: {error}"));
         return Err(ApiError::invalid(&kind.group, &kind.kind, name, vec![cause]));
@@ -325,7 +325,7 @@ fn with_fields(kind: &Kind, objects: Vec<Arc<Object>>, selection: &Selection) ->
 
 /// An object from a tree in the form of this kind.
 pub fn object_of(kind: &Kind, value: &Value, revision: Revision) -> Result<Arc<Object>, ApiError> {
-    let object = Object::from_stored(kind, &rendered_bytes(value), revision);
+    let object = Object::from_stored(&kind.fields, &rendered_bytes(value), revision);
     object.map(Arc::new).map_err(ApiError::internal)
 }
 

@@ -2,32 +2,26 @@
 
 // Why a body is not accepted.
 mod error;
+// The kind that a body must have.
+mod expected;
 // Objects that were changed since.
 mod reread;
 
 use coracle_client::options::FieldValidation;
-use coracle_fields::Schema as _;
-use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::decode::{self, DecodeError, JsonError, Meta, Tree, Yaml};
 use coracle_proto::protobuf;
 use coracle_proto::schema;
 use coracle_proto::status::ApiError;
-use error::{KindMismatch, StrictErrors};
-use reread::bad_patch;
+use error::{StrictErrors, bad_patch};
+use expected::set_kind;
 use serde_json::Value;
 
-pub use reread::{changed, conform, normalize, patched, prune, same_kind};
+pub use error::strict_error;
+pub use expected::Expected;
+pub use reread::{changed, conform, normalize, patched, prune, same_kind, unknown};
 
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-
-/// The type a body must have.
-#[derive(Debug, Clone)]
-pub struct Expected {
-    group: String,
-    version: String,
-    kind: String,
-}
 
 /// What was read.
 #[derive(Debug)]
@@ -66,79 +60,6 @@ enum Content<'a> {
 }
 
 impl Expected {
-    /// By group, version and kind.
-    pub fn new(group: &str, version: &str, kind: &str) -> Self {
-        Self { group: group.into(), version: version.into(), kind: kind.into() }
-    }
-
-    /// The kind itself.
-    pub fn of(kind: &Kind) -> Self {
-        Self::new(&kind.group, &kind.version, &kind.kind)
-    }
-
-    fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
-    }
-
-    /// 400 for a body whose kind is known.
-    fn unfit(&self, meta: &Meta, why: &dyn std::fmt::Display) -> ApiError {
-        let (_, version) = meta.group_version();
-        ApiError::bad_request(format!(
-            "{} in version {version:?} cannot be handled as a {}: {why}",
-            meta.kind, self.kind
-        ))
-    }
-
-    /// 400 for a body whose kind cannot be told.
-    fn unrecognized(&self, why: &dyn std::fmt::Display, bytes: &[u8]) -> ApiError {
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {why} ({})",
-            self.kind,
-            summary(bytes)
-        ))
-    }
-
-    /// Why an object of this kind and version cannot be one of ours.
-    fn mismatch(&self, meta: &Meta) -> Option<KindMismatch> {
-        let (group, version) = meta.group_version();
-        if (group, version, meta.kind.as_str()) == (&*self.group, &*self.version, &*self.kind) {
-            return None;
-        }
-        let found = schema::kind_type(group, version, &meta.kind);
-        let Some(found) = found.filter(|t| t.package.is_some_and(|p| p.group == group)) else {
-            let (kind, api_version) = (meta.kind.clone(), meta.api_version.clone());
-            return Some(KindMismatch::Unknown { kind, api_version });
-        };
-        let internal =
-            if self.group.is_empty() { "core" } else { self.group.split('.').next().unwrap_or("") };
-        let expected = format!("{internal}.{}", self.kind);
-        Some(KindMismatch::Other { found: found.go_name(), expected })
-    }
-
-    /// Fills in what the body leaves out, and refuses another kind or version.
-    fn check(&self, mut meta: Meta, bytes: &[u8]) -> Result<Meta, ApiError> {
-        if meta.api_version.matches('/').count() > 1 {
-            let why = format!("unexpected GroupVersion string: {}", meta.api_version);
-            return Err(self.unrecognized(&why, bytes));
-        }
-        if meta.kind.is_empty() {
-            meta.kind.clone_from(&self.kind);
-        }
-        if meta.api_version.is_empty() {
-            meta.api_version = self.api_version();
-        }
-        let Some(why) = self.mismatch(&meta) else { return Ok(meta) };
-        let same_kind = meta.group_version().0 == self.group && meta.kind == self.kind;
-        if same_kind && matches!(why, KindMismatch::Other { .. }) {
-            return Err(ApiError::bad_request(format!(
-                "the API version in the data ({}) does not match the expected API version ({})",
-                meta.api_version,
-                self.api_version()
-            )));
-        }
-        Err(self.unfit(&meta, &why))
-    }
-
     /// The object of a body, and what a strict reader has to say.
     fn read(&self, media: Media, bytes: &[u8]) -> Result<(Value, StrictErrors, Meta), ApiError> {
         let (content, meta, mut strict) = self.open(media, bytes)?;
@@ -303,39 +224,6 @@ pub fn patch(bytes: &[u8], validation: FieldValidation) -> Result<Decoded, ApiEr
         _ => Vec::new(),
     };
     Ok(Decoded { object: read.value, warnings })
-}
-
-/// Drops what the schema of a custom resource does not know; what a strict reader has to say about it.
-pub fn unknown(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Vec<String> {
-    let Some(custom) = &kind.custom else { return Vec::new() };
-    let dropped = coracle_kinds::registry::custom::prune::root(&custom.schema, object);
-    if validation == FieldValidation::Ignore {
-        return Vec::new();
-    }
-    dropped.into_iter().map(|path| format!("unknown field {path:?}")).collect()
-}
-
-fn set_kind(object: &mut Value, kind: String, api_version: String) {
-    let mut object = PartialObjectMetadata::edit(object);
-    object.kind().set(kind);
-    object.api_version().set(api_version);
-}
-
-/// What a strict reader refuses.
-pub fn strict_error(strict: &[String]) -> String {
-    format!("strict decoding error: {}", strict.join(", "))
-}
-
-/// The beginning of a body, for errors.
-fn summary(bytes: &[u8]) -> String {
-    const MAX: usize = 30;
-    let head = &bytes[..bytes.len().min(MAX)];
-    let more = if bytes.len() > MAX { " ..." } else { "" };
-    match bytes.first() {
-        None => "<empty>".into(),
-        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(head)),
-        Some(_) => format!("{}{more}", head.iter().map(|b| format!("{b:02x}")).collect::<String>()),
-    }
 }
 
 #[cfg(test)]

@@ -75,8 +75,6 @@ pub mod run_action;
 pub mod connector;
 // Reads of objects.
 pub mod objects;
-// Typed reads of cached objects.
-mod typed;
 // All operations on objects, without HTTP.
 pub mod api;
 // The API for callers in the same process.

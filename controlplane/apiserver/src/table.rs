@@ -3,8 +3,8 @@
 use super::jsonpath::Path;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::{ListMeta, PartialObjectMetadata};
-use coracle_kinds::registry::columns::since;
-use coracle_kinds::registry::kinds::{Cell, Column, Draw, Kind};
+use coracle_kinds::registry::columns::{Cell, Column, Draw, since};
+use coracle_kinds::registry::kinds::Kind;
 use serde_json::{Map, Value, json};
 
 /// What stands before the rows of a table that is sent row by row; `]}` stands behind them.

@@ -4,7 +4,6 @@ use crate::decode;
 use crate::https_client::{KeyError, root_store};
 use crate::nodes::agent::Io;
 use crate::nodes::dial::{ClusterDialer, Endpoint};
-use crate::typed::TypedObject as _;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use coracle_fields::apiextensions::v1::{ServiceReference, WebhookClientConfig};

@@ -43,8 +43,8 @@ pub struct WellKnown {
     pub checks: Checks,
     /// Why pods wait for a node.
     pub waiting: Option<Arc<dyn PendingPods>>,
-    /// OpenID discovery document and keys of the token issuer; null when they are not published.
-    pub issuer: Value,
+    /// Documents of the token issuer, when they are published.
+    pub issuer: Option<Issuer>,
 }
 
 /// Paths that need no name.
@@ -62,7 +62,20 @@ pub async fn store_health(store: &dyn Store) -> Outcome {
     Outcome::new("etcd", health)
 }
 
+/// What others need to verify our tokens.
+pub struct Issuer {
+    /// The OpenID discovery document.
+    pub configuration: Value,
+    /// The set of public keys.
+    pub keys: Value,
+}
+
 impl WellKnown {
+    fn issued(&self, document: fn(&Issuer) -> &Value) -> Result<Response<Body>, ApiError> {
+        let issuer = self.issuer.as_ref().ok_or_else(ApiError::no_such_path)?;
+        Ok(respond::json(200, document(issuer)))
+    }
+
     /// Serves a path, or 404.
     pub async fn serve(&self, context: &Context) -> Result<Response<Body>, ApiError> {
         let path = context.info.path.trim_end_matches('/');
@@ -73,11 +86,8 @@ impl WellKnown {
                 let page = self.metrics.render(&self.objects, &self.supervisor, form);
                 Ok(respond::bytes(200, form.content_type(), page))
             }
-            "/.well-known/openid-configuration" | "/openid/v1/jwks" if self.issuer.is_null() => {
-                Err(ApiError::no_such_path())
-            }
-            "/.well-known/openid-configuration" => Ok(respond::json(200, &self.issuer["configuration"])),
-            "/openid/v1/jwks" => Ok(respond::json(200, &self.issuer["keys"])),
+            "/.well-known/openid-configuration" => self.issued(|issuer| &issuer.configuration),
+            "/openid/v1/jwks" => self.issued(|issuer| &issuer.keys),
             "/debug/scheduler" => {
                 let waiting = self.waiting.as_ref().map(|pods| pods.reasons()).unwrap_or_default();
                 let lines: String = waiting.iter().map(|(pod, why)| format!("{pod}: {why}\n")).collect();

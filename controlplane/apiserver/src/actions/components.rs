@@ -2,7 +2,6 @@
 
 use crate::objects::Objects;
 use crate::run_action::{Action, Call};
-use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use crate::wellknown::store_health;
 use async_trait::async_trait;

@@ -2,7 +2,6 @@
 
 use crate::metadata;
 use crate::run_action::{Action, Call};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_client::options::{DeleteOptions, Preconditions, WriteOptions};
 use coracle_client::pipeline::Reply;

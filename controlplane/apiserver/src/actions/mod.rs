@@ -15,6 +15,8 @@ pub mod reviews;
 pub mod components;
 // `metrics.k8s.io`.
 pub mod resource_metrics;
+// The figures of an agent that it reads.
+mod summary;
 // IP families of Services.
 pub mod service_families;
 // Cluster IPs and node ports of Services.

@@ -1,9 +1,9 @@
 //! `metrics.k8s.io`: current usage of nodes and pods, read from the agents. Nothing is stored.
 
+use super::summary::{PodUsage, Summary, Usage};
 use crate::nodes::agent::Nodes;
 use crate::objects::Objects;
 use crate::run_action::{Action, Call};
-use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
@@ -35,7 +35,7 @@ const WINDOW: &str = "5s";
 pub struct ResourceMetrics {
     /// Where the agents are; without them no node has figures.
     nodes: Option<Arc<Nodes>>,
-    kept: Mutex<HashMap<String, (Instant, Arc<Value>)>>,
+    kept: Mutex<HashMap<String, (Instant, Arc<Summary>)>>,
 }
 
 /// The rows: nodes and pods that are figures.
@@ -65,7 +65,7 @@ impl ResourceMetrics {
     }
 
     /// What the agents of these nodes say; those that cannot be asked are left out.
-    async fn summaries(&self, names: Vec<String>) -> Vec<(String, Arc<Value>)> {
+    async fn summaries(&self, names: Vec<String>) -> Vec<(String, Arc<Summary>)> {
         let asked = names.into_iter().map(|name| {
             let nodes = self.nodes.as_ref();
             async move {
@@ -80,7 +80,8 @@ impl ResourceMetrics {
                 }
                 let answer = nodes?;
                 let answer =
-                    tokio::time::timeout(REQUEST_TIMEOUT, answer.json(&name, "/stats/summary")).await;
+                    tokio::time::timeout(REQUEST_TIMEOUT, answer.json::<Summary>(&name, "/stats/summary"))
+                        .await;
                 match answer {
                     Ok(Ok(summary)) => {
                         let summary = Arc::new(summary);
@@ -117,7 +118,9 @@ impl ResourceMetrics {
         let summaries = self.summaries(wanted.iter().map(|node| node.meta.name.clone()).collect()).await;
         Ok(summaries
             .iter()
-            .filter_map(|(name, summary)| node_metrics(name, &summary["node"], labels.get(name.as_str())?))
+            .filter_map(|(name, summary)| {
+                node_metrics(name, summary.node.as_ref()?, labels.get(name.as_str())?)
+            })
             .collect())
     }
 
@@ -145,15 +148,9 @@ impl ResourceMetrics {
         on.dedup();
         let mut found = Vec::new();
         for (_, summary) in self.summaries(on).await {
-            for figures in summary["pods"].as_array().into_iter().flatten() {
-                let of = &figures["podRef"];
-                let key = format!(
-                    "{}/{}",
-                    of["namespace"].as_str().unwrap_or_default(),
-                    of["name"].as_str().unwrap_or_default()
-                );
-                if let Some(pod) = pods.get(&key) {
-                    found.extend(pod_metrics(figures, &pod.meta.labels));
+            for usage in summary.pods.iter().flatten() {
+                if let Some(pod) = usage.pod_ref.as_ref().and_then(|pod| pods.get(&pod.key())) {
+                    found.extend(pod_metrics(usage, &pod.meta.labels));
                 }
             }
         }
@@ -168,16 +165,16 @@ impl ResourceMetrics {
 /// Labels of a node or pod.
 type Labels = BTreeMap<String, String>;
 
-/// `{cpu, memory}` of figures that have both, and their time.
-fn amounts(figures: &Value) -> Option<([(&'static str, String); 2], &str)> {
-    let cpu = figures["cpu"]["usageNanoCores"].as_u64()?;
-    let memory = figures["memory"]["workingSetBytes"].as_u64()?;
-    let usage = [("cpu", format!("{cpu}n")), ("memory", format!("{}Ki", memory / 1024))];
-    Some((usage, figures["cpu"]["time"].as_str().unwrap_or_default()))
+/// `{cpu, memory}` of a usage that has both, and its time.
+fn amounts(usage: &Usage) -> Option<([(&'static str, String); 2], &str)> {
+    let cpu = usage.cpu.as_ref()?;
+    let (nano_cores, memory) = (cpu.usage_nano_cores?, usage.memory.as_ref()?.working_set_bytes?);
+    let amounts = [("cpu", format!("{nano_cores}n")), ("memory", format!("{}Ki", memory / 1024))];
+    Some((amounts, cpu.time.as_deref().unwrap_or_default()))
 }
 
-fn node_metrics(name: &str, figures: &Value, labels: &Labels) -> Option<Value> {
-    let (usage, time) = amounts(figures)?;
+fn node_metrics(name: &str, usage: &Usage, labels: &Labels) -> Option<Value> {
+    let (usage, time) = amounts(usage)?;
     let made = make!(NodeMetrics {
         metadata: { name, creation_timestamp: time, labels },
         timestamp: time,
@@ -187,23 +184,23 @@ fn node_metrics(name: &str, figures: &Value, labels: &Labels) -> Option<Value> {
     Some(made.into_value())
 }
 
-fn pod_metrics(figures: &Value, labels: &Labels) -> Option<Value> {
+fn pod_metrics(pod: &PodUsage, labels: &Labels) -> Option<Value> {
     let mut newest = "";
     let mut containers = Vec::new();
-    for container in figures["containers"].as_array()? {
+    for container in pod.containers.as_ref()? {
         // A pod of which a container has no figures yet would look smaller than it is.
         let (usage, time) = amounts(container)?;
         newest = newest.max(time);
-        containers.push(make!(part ContainerMetrics { name: container["name"].as_str(), usage }));
+        containers.push(make!(part ContainerMetrics { name: container.name.as_deref(), usage }));
     }
     if containers.is_empty() {
         return None;
     }
-    let of = &figures["podRef"];
+    let of = pod.pod_ref.as_ref()?;
     let made = make!(PodMetrics {
         metadata: {
-            name: of["name"].as_str(),
-            namespace: of["namespace"].as_str(),
+            name: of.name.as_deref(),
+            namespace: of.namespace.as_deref(),
             creation_timestamp: newest,
             labels,
         },
@@ -262,14 +259,13 @@ mod tests {
     fn figures_become_metrics() {
         let used = |cpu: Value| json!({"name": "c", "cpu": {"time": "T", "usageNanoCores": cpu}, "memory": {"workingSetBytes": 2048}});
         let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
-        let node = node_metrics("n", &used(json!(5)), &labels).unwrap();
+        let usage = serde_json::from_value(used(json!(5))).unwrap();
+        let node = node_metrics("n", &usage, &labels).unwrap();
         assert_eq!(node["usage"], json!({"cpu": "5n", "memory": "2Ki"}));
         assert_eq!((&node["metadata"]["labels"]["a"], &node["timestamp"]), (&json!("b"), &json!("T")));
         let pod = |containers: Value| {
-            pod_metrics(
-                &json!({"podRef": {"name": "p", "namespace": "s"}, "containers": containers}),
-                &BTreeMap::new(),
-            )
+            let usage = json!({"podRef": {"name": "p", "namespace": "s"}, "containers": containers});
+            pod_metrics(&serde_json::from_value(usage).unwrap(), &BTreeMap::new())
         };
         let one = pod(json!([used(json!(5))])).unwrap();
         assert_eq!(one["containers"], json!([{"name": "c", "usage": {"cpu": "5n", "memory": "2Ki"}}]));

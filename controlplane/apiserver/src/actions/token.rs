@@ -1,7 +1,6 @@
 //! `/token`: short-lived tokens for service accounts.
 
 use crate::run_action::{Action, Call};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_fields::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestStatus};

@@ -2,7 +2,6 @@
 //! expansion.
 
 use super::{Attributes, Operation, Plugin};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_fields::core::v1::PersistentVolumeClaim;
 use coracle_fields::storage::v1::StorageClass;

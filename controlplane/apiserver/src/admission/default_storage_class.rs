@@ -1,7 +1,6 @@
 //! DefaultStorageClass: sets the default class on claims that name none.
 
 use super::{Attributes, Operation, Plugin};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::PersistentVolumeClaim;

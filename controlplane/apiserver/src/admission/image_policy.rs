@@ -51,11 +51,27 @@ struct Policy {
     default_allow: bool,
 }
 
+/// What the backend decided; only `true` allows.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct ImageStatus {
+    allowed: Value,
+    reason: Value,
+}
+
+impl ImageStatus {
+    /// The status of an ImageReview. Serde would read a list as the fields in order.
+    fn of(review: &Value) -> Option<Self> {
+        let status = review.get("status").filter(|status| status.is_object())?;
+        Self::deserialize(status).ok()
+    }
+}
+
 /// The plugin.
 pub struct ImagePolicyWebhook {
     policy: Policy,
     remote: Option<HttpsClient>,
-    answers: Mutex<HashMap<String, (Value, Instant)>>,
+    answers: Mutex<HashMap<String, (ImageStatus, Instant)>>,
 }
 
 impl ImagePolicyWebhook {
@@ -76,7 +92,7 @@ impl ImagePolicyWebhook {
     }
 
     /// What the backend says, or said a moment ago.
-    async fn ask(&self, spec: &Value) -> Result<Value, ReviewError> {
+    async fn ask(&self, spec: &Value) -> Result<ImageStatus, ReviewError> {
         let (key, now) = (spec.to_string(), Instant::now());
         if let Some((answer, _)) = self.answers.lock().get(&key).filter(|(_, until)| *until > now) {
             return Ok(answer.clone());
@@ -90,10 +106,10 @@ impl ImagePolicyWebhook {
                 tokio::time::sleep(Duration::from_millis(self.policy.retry_backoff.unsigned_abs()) * attempt)
                     .await;
             }
-            match remote.send(Method::POST, "", Some(&review)).await {
-                Ok((200..=299, answer)) if answer["status"].is_object() => {
-                    let status = answer["status"].clone();
-                    let allowed = status["allowed"] == true;
+            let sent = remote.send(Method::POST, "", Some(&review)).await;
+            match sent.map(|(code, answer)| (code, ImageStatus::of(&answer))) {
+                Ok((200..=299, Some(status))) => {
+                    let allowed = status.allowed == true;
                     let ttl = if allowed { self.policy.allow_ttl } else { self.policy.deny_ttl };
                     let mut answers = self.answers.lock();
                     if answers.len() >= REMEMBERED {
@@ -141,9 +157,9 @@ impl Plugin for ImagePolicyWebhook {
             _ => return Ok(()),
         };
         match self.ask(&asked).await {
-            Ok(status) if status["allowed"] == true => Ok(()),
+            Ok(status) if status.allowed == true => Ok(()),
             Ok(status) => {
-                Err(at.forbidden(match status["reason"].as_str().filter(|reason| !reason.is_empty()) {
+                Err(at.forbidden(match status.reason.as_str().filter(|reason| !reason.is_empty()) {
                     Some(reason) => {
                         format!("image policy webhook backend denied one or more images: {reason}")
                     }
@@ -234,8 +250,8 @@ mod tests {
             review(pod, pod.spec().containers().items(), "ns")
         };
         assert_eq!(ask("i")["annotations"], json!({"a.image-policy.k8s.io/b": "1"}));
-        assert_eq!(plugin.ask(&ask("good.example.com/i")).await.unwrap()["allowed"], true);
-        assert_eq!(plugin.ask(&ask("bad.example.com/i")).await.unwrap()["reason"], "nobody knows it");
+        assert_eq!(plugin.ask(&ask("good.example.com/i")).await.unwrap().allowed, true);
+        assert_eq!(plugin.ask(&ask("bad.example.com/i")).await.unwrap().reason, "nobody knows it");
         assert_eq!(plugin.answers.lock().len(), 2);
         let off = ImagePolicyWebhook::new(&Configuration::default()).unwrap();
         assert!(off.ask(&ask("i")).await.is_err() && off.ready().is_err());

@@ -1,7 +1,6 @@
 //! LimitRanger: default and limit the resources of pods, containers and claims in a namespace.
 
 use super::{Attributes, Operation, Plugin};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod};
 use coracle_fields::meta::PartialObjectMetadata;

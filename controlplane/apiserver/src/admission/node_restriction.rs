@@ -3,7 +3,6 @@
 
 use super::{Attributes, Operation, Plugin};
 use crate::authz::graph::references;
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_fields::authentication::v1::TokenRequest;

@@ -2,7 +2,6 @@
 
 use super::config::{Configuration, ConfigurationError, only};
 use super::{Attributes, Operation, Plugin};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Pod, Toleration};
 use coracle_fields::meta::PartialObjectMetadata;

@@ -1,7 +1,6 @@
 //! RuntimeClass: sets a pod's overhead and scheduling constraints from its runtime class.
 
 use super::{Attributes, Operation, Plugin};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_fields::core::v1::Pod;
 use coracle_fields::node::v1;

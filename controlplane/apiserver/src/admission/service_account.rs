@@ -1,7 +1,6 @@
 //! ServiceAccount: every pod runs as an account of its namespace and gets a token for the API.
 
 use super::{Attributes, Operation, Plugin};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::meta::PartialObjectMetadata;

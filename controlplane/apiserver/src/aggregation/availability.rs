@@ -5,7 +5,6 @@
 use super::routes::DiscoveredApi;
 use super::target::{Availability, Target, is_available};
 use super::{Extensions, OWN};
-use crate::typed::TypedObject as _;
 use coracle_cli::causes;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_client::Client;
@@ -13,7 +12,8 @@ use coracle_fields::View;
 use coracle_fields::apiregistration::v1::APIService;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
-use coracle_kinds::watch::cache::{Cache, Cursor, Event, EventType, Expired};
+use coracle_kinds::watch::cache::{Cache, Cursor};
+use coracle_kinds::watch::event::{Event, EventType, Expired};
 use coracle_proto::status::ApiError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

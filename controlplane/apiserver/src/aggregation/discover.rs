@@ -15,7 +15,7 @@ use coracle_client::user::{MASTERS, User};
 use coracle_fields::Schema as _;
 use coracle_fields::meta::APIResourceList;
 use coracle_proto::status::ApiError;
-use coracle_validation::tree::Tree;
+use coracle_validation::tree::{Grow, Tree};
 use futures::FutureExt;
 use http::{Method, Request};
 use http_body_util::Empty;
@@ -145,7 +145,7 @@ fn json_of(answer: &BackendResponse) -> Value {
 fn documents(target: &Target, index: &Value) -> BTreeMap<String, Value> {
     let name = target.root().trim_start_matches('/').to_owned();
     let own = |key: &str| key == name || key == format!("apis/{}", target.group);
-    let paths = index["paths"].as_object().into_iter().flatten();
+    let paths = index.entries("paths");
     paths.filter(|(key, _)| own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
@@ -174,7 +174,7 @@ fn list_mut<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item = &'a m
 
 /// Sets an empty `responseKind` where it is missing: some client versions crash without it.
 fn ensure_response_kind(resource: &mut Value) {
-    if resource.get("responseKind").is_none_or(Value::is_null)
+    if !resource.has("responseKind")
         && let Some(fields) = resource.as_object_mut()
     {
         fields.insert("responseKind".into(), json!({"group": "", "version": "", "kind": ""}));
@@ -205,7 +205,7 @@ fn from_legacy(target: &Target, list: &Value) -> Vec<Value> {
                 json!({"subresource": subresource, "responseKind": kind, "verbs": row.verbs().to_values()});
             match resource.get_mut("subresources").and_then(Value::as_array_mut) {
                 Some(list) => list.push(sub),
-                None => resource["subresources"] = json!([sub]),
+                None => resource.put("subresources", json!([sub])),
             }
             continue;
         }

@@ -8,7 +8,6 @@ use crate::nodes::agent::Io;
 use crate::nodes::dial::{ClusterDialer, Endpoint};
 use crate::objects::Objects;
 use crate::respond::Body;
-use crate::typed::TypedObject as _;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_cli::server_cert;
 use coracle_pki::{Pki, PkiError};

@@ -1,13 +1,14 @@
 //! Tokens of an OpenID Connect provider: verified with the provider's published keys, claims become user and groups.
 
 use super::authenticated::Authenticated;
+use super::service_account;
 use crate::https_client::{ClientTls, HttpsClient, HttpsClientError};
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use coracle_client::user::User;
 use http::Method;
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use parking_lot::RwLock;
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +56,14 @@ pub enum OidcError {
     /// The claim that lists the groups does not.
     #[error("oidc: claim {0} is no list of texts")]
     Groups(String),
+}
+
+/// What is read of the provider's `/.well-known/openid-configuration`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ProviderDocument {
+    issuer: Value,
+    jwks_uri: Value,
 }
 
 /// Why the provider's keys are not known.
@@ -132,10 +141,11 @@ impl Oidc {
             if code == 200 { Ok(body) } else { Err(ProviderError::Status { url: url(), code }) }
         };
         let document = get(place(&self.settings.issuer), "/.well-known/openid-configuration").await?;
-        if document["issuer"] != self.settings.issuer {
-            return Err(ProviderError::Issuer(document["issuer"].to_string()));
+        let document: ProviderDocument = serde_json::from_value(document).unwrap_or_default();
+        if document.issuer != self.settings.issuer {
+            return Err(ProviderError::Issuer(document.issuer.to_string()));
         }
-        let keys = document["jwks_uri"].as_str().ok_or(ProviderError::NoKeys)?;
+        let keys = document.jwks_uri.as_str().ok_or(ProviderError::NoKeys)?;
         serde_json::from_value(get(place(keys), "").await?).map_err(ProviderError::Keys)
     }
 
@@ -179,9 +189,7 @@ impl Oidc {
         else {
             return Ok(None);
         };
-        let claims = URL_SAFE_NO_PAD.decode(payload).ok();
-        let claims: Option<Value> = claims.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        if claims.is_none_or(|claims| claims["iss"] != self.settings.issuer) {
+        if service_account::issuer(payload).is_none_or(|issuer| issuer != self.settings.issuer) {
             return Ok(None);
         }
         let header = jsonwebtoken::decode_header(token).map_err(OidcError::Token)?;

@@ -2,7 +2,6 @@
 
 use super::authenticated::Authenticated;
 use crate::objects::Objects;
-use crate::typed::TypedObject as _;
 use coracle_client::user::User;
 use coracle_fields::core::v1::Secret;
 use coracle_pki::service_account::{self, Bound, Keys, LEGACY_ISSUER};
@@ -132,11 +131,14 @@ impl ServiceAccounts {
 }
 
 /// Who says to have made a token; not verified yet.
-fn issuer(payload: &str) -> Option<String> {
+pub(super) fn issuer(payload: &str) -> Option<String> {
     use base64::Engine;
+    #[derive(serde::Deserialize)]
+    struct Claims {
+        iss: String,
+    }
     let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).ok()?;
-    let claims: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-    claims["iss"].as_str().map(str::to_owned)
+    serde_json::from_slice(&bytes).ok().map(|Claims { iss }| iss)
 }
 
 #[cfg(test)]

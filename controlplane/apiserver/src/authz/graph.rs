@@ -2,13 +2,13 @@
 //! references. The graph reads the events of the pods' cache before every lookup.
 
 use crate::objects::Objects;
-use crate::typed::TypedObject as _;
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, SecretReference};
 use coracle_fields::resource::v1::ResourceSlice;
 use coracle_fields::storage::v1::VolumeAttachment;
 use coracle_fields::{Json, View};
 use coracle_kinds::object::Object;
-use coracle_kinds::watch::cache::{Cursor, EventType};
+use coracle_kinds::watch::cache::Cursor;
+use coracle_kinds::watch::event::EventType;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

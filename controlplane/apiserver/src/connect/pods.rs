@@ -10,7 +10,6 @@ use crate::nodes::forward;
 use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::Body;
-use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Pod, PodExecOptions, PodPortForwardOptions};

@@ -13,7 +13,6 @@ use crate::objects::Objects;
 use crate::request_body::RequestBody;
 use crate::request_info::RequestInfo;
 use crate::respond::{self, Body};
-use crate::typed::TypedObject as _;
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_cli::server_cert;

@@ -1,6 +1,7 @@
 //! Why a body is not accepted.
 
-use super::strict_error;
+use coracle_proto::status::{ApiError, FieldError};
+use serde_json::Value;
 
 /// Why the kind of an object is not the expected one.
 #[derive(Debug, thiserror::Error)]
@@ -38,4 +39,15 @@ impl StrictErrors {
     pub(super) fn warnings(self) -> Vec<String> {
         self.repeated.into_iter().chain(self.fields).collect()
     }
+}
+
+/// What a strict reader refuses.
+pub fn strict_error(strict: &[String]) -> String {
+    format!("strict decoding error: {}", strict.join(", "))
+}
+
+/// 422 for a patch whose result is no object of its kind.
+pub(super) fn bad_patch(object: &Value, why: &str) -> ApiError {
+    let cause = FieldError::invalid("patch", &Value::from(object.to_string()), why);
+    ApiError::invalid("", "", "", vec![cause])
 }

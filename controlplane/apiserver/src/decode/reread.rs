@@ -1,7 +1,7 @@
 //! Reads objects by their type again, after a patch or a webhook has changed them, and before they are stored.
 
-use super::error::KindMismatch;
-use super::{Expected, set_kind, strict_error, unknown};
+use super::error::{KindMismatch, bad_patch, strict_error};
+use super::expected::{Expected, set_kind};
 use coracle_client::options::FieldValidation;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -91,6 +91,16 @@ pub fn same_kind(kind: &Kind, object: &Value) -> Result<(), ApiError> {
     }
 }
 
+/// Drops what the schema of a custom resource does not know; what a strict reader has to say about it.
+pub fn unknown(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Vec<String> {
+    let Some(custom) = &kind.custom else { return Vec::new() };
+    let dropped = coracle_kinds::registry::custom::prune::root(&custom.schema, object);
+    if validation == FieldValidation::Ignore {
+        return Vec::new();
+    }
+    dropped.into_iter().map(|path| format!("unknown field {path:?}")).collect()
+}
+
 /// Brings an object into the form that clients compare.
 pub fn normalize(kind: &Kind, object: &mut Value) {
     if let Some(of) = type_of(kind) {
@@ -123,10 +133,4 @@ pub fn conform(kind: &Kind, object: &mut Value, old: Option<&Value>) -> Result<(
 
 fn type_of(kind: &Kind) -> Option<&'static Type> {
     schema::type_of(&kind.schema).or_else(|| schema::kind_type(&kind.group, &kind.version, &kind.kind))
-}
-
-/// 422 for a patch whose result is no object of its kind.
-pub(super) fn bad_patch(object: &Value, why: &str) -> ApiError {
-    let cause = FieldError::invalid("patch", &Value::from(object.to_string()), why);
-    ApiError::invalid("", "", "", vec![cause])
 }

@@ -4,13 +4,18 @@
 
 // Groups and versions, in order.
 mod groups;
+// The aggregated format.
+mod aggregated;
 
 pub(crate) use groups::rank;
 
 use super::respond::{self, Body};
 use crate::aggregation::routes::RouteTable;
+use aggregated::aggregated;
 use base64::Engine;
 use bytes::Bytes;
+use coracle_fields::meta::{APIGroup, APIGroupList, APIResource, APIResourceList, GroupVersionForDiscovery};
+use coracle_fields::{Made, make};
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
@@ -181,14 +186,15 @@ fn render(groups: &[Group], path: &str, form: Form) -> Option<Value> {
             Some(json!({"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": []}))
         }
         (["apis"], Form::Legacy) => {
-            let list: Vec<Value> = groups.iter().filter(|g| !g.name.is_empty()).map(legacy_group).collect();
-            Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list}))
+            let groups: Vec<_> = groups.iter().filter(|g| !g.name.is_empty()).map(legacy_group).collect();
+            let list = make!(part APIGroupList { kind: "APIGroupList", api_version: "v1", groups });
+            Some(list.into_value())
         }
         (["apis", name], _) if !name.is_empty() => {
             let mut group = legacy_group(find(name)?);
-            group["kind"] = json!("APIGroup");
-            group["apiVersion"] = json!("v1");
-            Some(group)
+            group.edit().kind().set("APIGroup");
+            group.edit().api_version().set("v1");
+            Some(group.into_value())
         }
         (["api", version], _) => resources(find("")?, version),
         (["apis", name, version], _) if !name.is_empty() => resources(find(name)?, version),
@@ -200,10 +206,15 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn legacy_group(group: &Group) -> Value {
-    let named = |version: &Version| json!({"groupVersion": group_version(&group.name, &version.name), "version": version.name});
-    let versions: Vec<Value> = group.versions.iter().map(named).collect();
-    json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions})
+fn legacy_group(group: &Group) -> Made<APIGroup> {
+    let named = |version: &Version| {
+        make!(part GroupVersionForDiscovery {
+            group_version: group_version(&group.name, &version.name),
+            version: &version.name,
+        })
+    };
+    let versions: Vec<_> = group.versions.iter().map(named).collect();
+    make!(part APIGroup { name: &group.name, preferred_version: versions.first(), versions })
 }
 
 /// Which stored kind the objects are, in a form that clients compare.
@@ -219,89 +230,43 @@ fn resources(group: &Group, version: &str) -> Option<Value> {
     let Served::Local(kinds) = &found.served else { return None };
     let mut list = Vec::new();
     for kind in kinds {
-        let mut row = json!({"name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(),
-            "kind": kind.kind, "verbs": kind.verbs});
-        if !kind.short_names.is_empty() {
-            row["shortNames"] = json!(kind.short_names);
-        }
-        if !kind.categories.is_empty() {
-            row["categories"] = json!(kind.categories);
-        }
-        if kind.stored {
-            row["storageVersionHash"] = json!(storage_version_hash(kind));
-        }
-        list.push(row);
+        list.push(make!(part APIResource {
+            name: &kind.plural,
+            singular_name: &kind.singular,
+            namespaced: kind.namespaced(),
+            kind: &kind.kind,
+            verbs: kind.verbs.to_vec(),
+            short_names: some(&kind.short_names),
+            categories: some(&kind.categories),
+            storage_version_hash: kind.stored.then(|| storage_version_hash(kind)),
+        }));
         let mut subresources: Vec<_> = kind.subresources.iter().map(|s| s.exposed(kind)).collect();
         subresources.sort_by_key(|s| s.name);
         for sub in subresources {
-            let mut row = json!({"name": format!("{}/{}", kind.plural, sub.name), "singularName": "",
-                "namespaced": kind.namespaced(), "kind": sub.kind, "verbs": sub.verbs});
-            if (&*sub.group, &*sub.version) != (&*kind.group, &*kind.version) {
-                row["group"] = json!(sub.group);
-                row["version"] = json!(sub.version);
-            }
-            list.push(row);
+            let own = (&*sub.group, &*sub.version) == (&*kind.group, &*kind.version);
+            list.push(make!(part APIResource {
+                name: format!("{}/{}", kind.plural, sub.name),
+                singular_name: "",
+                namespaced: kind.namespaced(),
+                kind: sub.kind,
+                verbs: sub.verbs.to_vec(),
+                group: (!own).then_some(sub.group),
+                version: (!own).then_some(sub.version),
+            }));
         }
     }
-    let name = group_version(&group.name, version);
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": list}))
-}
-
-fn aggregated<'a>(groups: impl Iterator<Item = &'a Group>, version: &str) -> Value {
-    let items: Vec<Value> = groups
-        .map(|group| {
-            let versions: Vec<Value> = group
-                .versions
-                .iter()
-                .map(|version| {
-                    let (resources, fresh) = match &version.served {
-                        Served::Local(kinds) => (kinds.iter().map(|kind| resource(kind)).collect(), true),
-                        Served::Aggregated(entry) => {
-                            (entry.discovered.resources.clone(), entry.discovered.fresh)
-                        }
-                    };
-                    let freshness = if fresh { "Current" } else { "Stale" };
-                    json!({"version": version.name, "resources": resources, "freshness": freshness})
-                })
-                .collect();
-            json!({"metadata": {"name": group.name}, "versions": versions})
-        })
-        .collect();
-    json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {},
-        "items": items})
-}
-
-fn resource(kind: &Kind) -> Value {
-    let mut row = json!({
-        "resource": kind.plural,
-        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
-        "scope": if kind.namespaced() { "Namespaced" } else { "Cluster" },
-        "singularResource": kind.singular,
-        "verbs": kind.verbs,
+    let made = make!(part APIResourceList {
+        kind: "APIResourceList",
+        api_version: "v1",
+        group_version: group_version(&group.name, version),
+        resources: list,
     });
-    if !kind.short_names.is_empty() {
-        row["shortNames"] = json!(kind.short_names);
-    }
-    if !kind.categories.is_empty() {
-        row["categories"] = json!(kind.categories);
-    }
-    let mut subresources: Vec<_> = kind.subresources.iter().map(|s| s.exposed(kind)).collect();
-    subresources.sort_by_key(|s| s.name);
-    let subresources: Vec<Value> = subresources
-        .into_iter()
-        .map(|sub| {
-            let taken = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
-            let mut row = json!({"subresource": sub.name, "responseKind": taken, "verbs": sub.verbs});
-            if (&*sub.group, &*sub.version) != (&*kind.group, &*kind.version) {
-                row["acceptedTypes"] = json!([taken]);
-            }
-            row
-        })
-        .collect();
-    if !subresources.is_empty() {
-        row["subresources"] = json!(subresources);
-    }
-    row
+    Some(made.into_value())
+}
+
+/// Names, if there are any.
+fn some(names: &[String]) -> Option<Vec<String>> {
+    (!names.is_empty()).then(|| names.to_vec())
 }
 
 #[cfg(test)]

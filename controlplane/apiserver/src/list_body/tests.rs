@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use coracle_kinds::registry::kinds::{Cell, Column};
+use coracle_kinds::registry::columns::{Cell, Column};
 use serde_json::json;
 use std::io::Read;
 
@@ -16,7 +16,7 @@ fn page(kind: &Kind, count: usize, size: usize) -> Page {
     let object = |i: usize| {
         let value = json!({"kind": "Foo", "apiVersion": "x.io/v1", "metadata": {"name": format!("f{i}"), "namespace": "n"},
             "spec": {"size": i, "text": "x".repeat(size)}});
-        Arc::new(Object::from_stored(kind, &value.to_string().into(), i as u64 + 1).unwrap())
+        Arc::new(Object::from_stored(&kind.fields, &value.to_string().into(), i as u64 + 1).unwrap())
     };
     let items = (0..count).map(object).collect();
     Page { items, revision: 7000, continue_token: "abc".into(), remaining: Some(3) }

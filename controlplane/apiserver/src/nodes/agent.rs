@@ -4,7 +4,6 @@ use super::address::{AddressError, Addresses};
 use super::node_tls::{self, NodeTls, NodeTlsError};
 use super::tunnel::Tunnels;
 use crate::objects::Objects;
-use crate::typed::TypedObject as _;
 use bytes::Bytes;
 use coracle_fields::View;
 use coracle_fields::core::v1::Node;
@@ -16,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -212,7 +211,7 @@ impl Nodes {
     }
 
     /// A small JSON document from a node's agent, such as `/stats/summary`.
-    pub async fn json(&self, node: &str, path: &str) -> Result<Value, ApiError> {
+    pub async fn json<T: DeserializeOwned>(&self, node: &str, path: &str) -> Result<T, ApiError> {
         let body = self.ask(Method::GET, node, path).await?;
         serde_json::from_slice(&body).map_err(ApiError::internal)
     }
@@ -276,7 +275,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_fields::Schema as _;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[tokio::test]
     async fn a_node_cannot_make_the_server_keep_an_endless_answer() {

@@ -3,17 +3,18 @@
 
 use super::descriptions::Descriptions;
 use super::schemas::Dialect;
-use serde_json::{Map, Value, json};
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_fields::{Made, Schema as _};
+use serde_json::{Value, json};
 
 pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-const OPEN: &str = "x-kubernetes-preserve-unknown-fields";
 /// A type whose own fields are described as those of every object.
 const EXAMPLE: &str = "io.k8s.api.core.v1.ConfigMap";
 
 /// The schema of a custom resource.
 pub fn definition(schema: &Value, dialect: Dialect, docs: &Descriptions) -> Value {
     // Properties, even those that every object has, would tell kubectl that there are no others.
-    if dialect == Dialect::V2 && schema[OPEN] == true {
+    if dialect == Dialect::V2 && is_open(schema) {
         return json!({"type": "object"});
     }
     let mut made = schema.clone();
@@ -21,93 +22,108 @@ pub fn definition(schema: &Value, dialect: Dialect, docs: &Descriptions) -> Valu
         simplify(&mut made);
     }
     embed(&mut made, dialect, docs);
-    add_own(&mut made["properties"], dialect, docs);
+    add_own(&mut made, dialect, docs);
     made
 }
 
+fn is_open(schema: &Value) -> bool {
+    JSONSchemaProps::of(schema).x_kubernetes_preserve_unknown_fields().flag()
+}
+
 /// The fields that every object has.
-fn add_own(properties: &mut Value, dialect: Dialect, docs: &Descriptions) {
+fn add_own(schema: &mut Value, dialect: Dialect, docs: &Descriptions) {
     for (name, of) in [
         ("apiVersion", json!({"type": "string"})),
         ("kind", json!({"type": "string"})),
         ("metadata", dialect.reference(OBJECT_META)),
     ] {
         // What stands beside a reference counts in neither version; in the third there is a way around.
-        properties[name] = match of.get("$ref").is_some() && dialect == Dialect::V3 {
+        let of = match of.get("$ref").is_some() && dialect == Dialect::V3 {
             true => json!({"allOf": [of]}),
             false => of,
         };
+        let mut of = Made::<JSONSchemaProps>::new(of);
         if let Some(text) = docs.get(EXAMPLE, name) {
-            properties[name]["description"] = Value::from(text);
+            of.edit().description().set(text);
         }
+        JSONSchemaProps::edit(schema).properties().insert(name, of);
     }
 }
 
 /// Every schema right inside one.
-fn inside(schema: &mut Map<String, Value>, mut each: impl FnMut(&mut Value)) {
-    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+fn inside(schema: &mut Value, mut each: impl FnMut(&mut Value)) {
+    let mut schema = JSONSchemaProps::edit(schema);
+    if let Some(properties) = schema.properties().map_mut() {
         properties.values_mut().for_each(&mut each);
     }
-    for one in ["items", "additionalProperties"] {
-        if let Some(of) = schema.get_mut(one).filter(|of| of.is_object()) {
-            each(of);
-        }
+    if let Some(of) = schema.items().tree().filter(|of| of.is_object()) {
+        each(of);
+    }
+    if let Some(of) = schema.additional_properties().tree().filter(|of| of.is_object()) {
+        each(of);
     }
 }
 
 fn simplify(schema: &mut Value) {
-    let Some(map) = schema.as_object_mut() else { return };
-    for junctor in ["allOf", "oneOf", "anyOf", "not"] {
-        map.remove(junctor);
-    }
-    let nullable = map.remove("nullable") == Some(Value::Bool(true));
-    let open = map.get(OPEN) == Some(&Value::Bool(true));
+    let (open, nullable) = (is_open(schema), JSONSchemaProps::of(schema).nullable().flag());
+    let mut props = JSONSchemaProps::edit(schema);
+    props.all_of().clear();
+    props.one_of().clear();
+    props.any_of().clear();
+    props.not().clear();
+    props.nullable().clear();
     if nullable || open {
-        map.remove("items");
-        map.remove("properties");
+        props.items().clear();
+        props.properties().clear();
     }
-    let bare_list = map.get("type").is_some_and(|of| of == "array") && !map.contains_key("items");
-    let open_object = open && map.get("type").is_some_and(|of| of == "object");
+    let bare_list = props.view().type_() == "array" && !props.view().items().is_set();
+    let open_object = open && props.view().type_() == "object";
     if nullable || bare_list || open_object {
-        map.remove("type");
+        props.type_().clear();
     }
-    require_no_null(map);
-    inside(map, simplify);
+    require_no_null(schema);
+    inside(schema, simplify);
 }
 
 /// What may be null need not be there.
-fn require_no_null(map: &mut Map<String, Value>) {
-    let nullable = |of: Option<&Value>| of.is_some_and(|of| of["nullable"] == true);
-    let values = nullable(map.get("additionalProperties"));
-    let properties = map.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-    let Some(required) = map.get_mut("required").and_then(Value::as_array_mut) else { return };
-    required.retain(|name| !values && !nullable(name.as_str().and_then(|name| properties.get(name))));
-    if required.is_empty() {
-        map.remove("required");
+fn require_no_null(schema: &mut Value) {
+    let props = JSONSchemaProps::of(schema);
+    if !props.required().is_set() {
+        return;
+    }
+    let values = props.additional_properties().as_type::<JSONSchemaProps>().nullable().flag();
+    let nullable = |name: &str| props.properties().key(name).nullable().flag();
+    let kept = props.required().items().filter(|name| !values && !nullable(name.text()));
+    let kept: Vec<Value> = kept.map(|name| name.to_value()).collect();
+    let mut props = JSONSchemaProps::edit(schema);
+    match kept.is_empty() {
+        true => props.required().clear(),
+        false => props.required().put(Value::Array(kept)),
     }
 }
 
 /// Objects inside objects have the fields of all objects, too.
 fn embed(schema: &mut Value, dialect: Dialect, docs: &Descriptions) {
-    let Some(map) = schema.as_object_mut() else { return };
-    inside(map, |of| embed(of, dialect, docs));
-    let silent = dialect == Dialect::V2 && schema[OPEN] == true;
-    if silent || schema["x-kubernetes-embedded-resource"] != true {
+    inside(schema, |of| embed(of, dialect, docs));
+    let silent = dialect == Dialect::V2 && is_open(schema);
+    if silent || !JSONSchemaProps::of(schema).x_kubernetes_embedded_resource().flag() {
         return;
     }
-    add_own(&mut schema["properties"], dialect, docs);
-    let mut required = schema["required"].as_array().cloned().unwrap_or_default();
+    add_own(schema, dialect, docs);
+    let mut required = JSONSchemaProps::of(schema).required().to_values();
     for name in ["kind", "apiVersion"] {
         if !required.iter().any(|known| known == name) {
             required.push(Value::from(name));
         }
     }
-    schema["required"] = Value::Array(required);
+    JSONSchemaProps::edit(schema).required().put(Value::Array(required));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const OPEN: &str = "x-kubernetes-preserve-unknown-fields";
 
     fn shown(schema: &Value) -> Value {
         let mut made = definition(schema, Dialect::V2, &Descriptions::load());

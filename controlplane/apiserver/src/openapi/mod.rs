@@ -9,7 +9,11 @@ mod descriptions;
 mod schemas;
 // Schemas of custom resources.
 mod custom;
-// Kinds as operations.
+// Parts of documents.
+mod document;
+// Operations of a kind.
+mod operations;
+// Paths of a kind.
 mod paths;
 // OpenAPI 2 as protobuf.
 mod protobuf;

@@ -1,6 +1,9 @@
 //! OpenAPI 2 in the protobuf form that kubectl up to 1.28 insists on (gnostic's `openapi.v2.Document`).
 
-use serde_json::{Map, Value};
+use coracle_fields::Schema as _;
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
+use coracle_validation::tree::Tree as _;
+use serde_json::Value;
 
 /// A message being written.
 #[derive(Default)]
@@ -22,22 +25,26 @@ impl Message {
         self.0.extend_from_slice(bytes);
     }
 
-    fn text(&mut self, number: u32, value: Option<&Value>) {
-        if let Some(text) = value.and_then(Value::as_str) {
+    fn text(&mut self, number: u32, text: Option<&str>) {
+        if let Some(text) = text {
             self.bytes(number, text.as_bytes());
         }
     }
 
-    fn texts(&mut self, number: u32, value: Option<&Value>) {
-        for text in value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
-            self.bytes(number, text.as_bytes());
-        }
-    }
-
-    fn flag(&mut self, number: u32, value: Option<&Value>) {
-        if value == Some(&Value::Bool(true)) {
+    fn flag(&mut self, number: u32, flag: bool) {
+        if flag {
             self.varint(u64::from(number) << 3);
             self.varint(1);
+        }
+    }
+
+    /// Fields of an object that are texts or lists of texts, by number and name.
+    fn texts(&mut self, object: &Value, fields: &[(u32, &str)]) {
+        for (number, name) in fields {
+            self.text(*number, object.at(name).as_str());
+            for text in object.items(name) {
+                self.text(*number, text.as_str());
+            }
         }
     }
 
@@ -78,8 +85,7 @@ fn any(value: &Value) -> Message {
 /// The frame of a document around its paths and definitions.
 pub fn document(info: &Value, paths: &Message, definitions: &Message) -> Message {
     let mut written = Message::default();
-    written.text(1, info.get("title"));
-    written.text(2, info.get("version"));
+    written.texts(info, &[(1, "title"), (2, "version")]);
     let mut made = Message::default();
     made.bytes(1, b"2.0");
     made.message(2, &written);
@@ -90,45 +96,47 @@ pub fn document(info: &Value, paths: &Message, definitions: &Message) -> Message
 
 /// A schema.
 pub fn schema(value: &Value) -> Message {
+    let of = JSONSchemaProps::of(value);
     let mut made = Message::default();
-    made.text(1, value.get("$ref"));
-    made.text(2, value.get("format"));
-    made.text(4, value.get("description"));
-    if let Some(default) = value.get("default") {
-        made.message(5, &any(default));
+    made.text(1, of.ref_().get());
+    made.text(2, of.format().get());
+    made.text(4, of.description().get());
+    if of.default_().is_set() {
+        made.message(5, &any(&of.default_().as_value()));
     }
-    made.texts(19, value.get("required"));
-    for item in value.get("enum").and_then(Value::as_array).into_iter().flatten() {
-        made.message(20, &any(item));
+    for name in of.required().items() {
+        made.text(19, name.get());
     }
-    match value.get("additionalProperties") {
-        Some(Value::Bool(allowed)) => {
+    for item in of.enum_().items() {
+        made.message(20, &any(&item.as_value()));
+    }
+    match &*of.additional_properties().as_value() {
+        Value::Null => {}
+        Value::Bool(allowed) => {
             let mut inner = Message::default();
-            inner.flag(2, Some(&Value::Bool(*allowed)));
+            inner.flag(2, *allowed);
             made.message(21, &inner);
         }
-        Some(of) => {
+        of => {
             let mut inner = Message::default();
             inner.message(1, &schema(of));
             made.message(21, &inner);
         }
-        None => {}
     }
-    if let Some(kind) = value.get("type") {
+    if of.type_().is_set() {
         let mut inner = Message::default();
-        inner.text(1, Some(kind));
-        inner.texts(1, Some(kind));
+        inner.text(1, of.type_().get());
         made.message(22, &inner);
     }
-    if let Some(items) = value.get("items") {
+    if of.items().is_set() {
         let mut inner = Message::default();
-        inner.message(1, &schema(items));
+        inner.message(1, &schema(&of.items().as_value()));
         made.message(23, &inner);
     }
-    if let Some(properties) = value.get("properties").and_then(Value::as_object) {
+    if of.properties().is_set() {
         let mut inner = Message::default();
-        for (name, property) in properties {
-            inner.message(1, &named(name, &schema(property)));
+        for (name, property) in of.properties().entries() {
+            inner.message(1, &named(name, &schema(&property.as_value())));
         }
         made.message(25, &inner);
     }
@@ -140,8 +148,8 @@ pub fn schema(value: &Value) -> Message {
 pub fn path_item(value: &Value) -> Message {
     let mut made = Message::default();
     for (number, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
-        if let Some(of) = value.get(method) {
-            made.message(number, &operation(of));
+        if value.has(method) {
+            made.message(number, &operation(value.at(method)));
         }
     }
     parameters(&mut made, 9, value);
@@ -150,19 +158,18 @@ pub fn path_item(value: &Value) -> Message {
 
 fn operation(value: &Value) -> Message {
     let mut made = Message::default();
-    made.texts(1, value.get("tags"));
-    made.text(3, value.get("description"));
-    made.text(5, value.get("operationId"));
-    made.texts(6, value.get("produces"));
-    made.texts(7, value.get("consumes"));
+    made.texts(
+        value,
+        &[(1, "tags"), (3, "description"), (5, "operationId"), (6, "produces"), (7, "consumes")],
+    );
     parameters(&mut made, 8, value);
     let mut responses = Message::default();
-    for (code, response) in value.get("responses").and_then(Value::as_object).unwrap_or(&Map::new()) {
+    for (code, response) in value.entries("responses") {
         let mut inner = Message::default();
-        inner.text(1, response.get("description"));
-        if let Some(of) = response.get("schema") {
+        inner.texts(response, &[(1, "description")]);
+        if response.has("schema") {
             let mut item = Message::default();
-            item.message(1, &schema(of));
+            item.message(1, &schema(response.at("schema")));
             inner.message(2, &item);
         }
         let mut value = Message::default();
@@ -170,32 +177,31 @@ fn operation(value: &Value) -> Message {
         responses.message(1, &named(code, &value));
     }
     made.message(9, &responses);
-    made.texts(10, value.get("schemes"));
+    made.texts(value, &[(10, "schemes")]);
     made.extensions(13, value);
     made
 }
 
 fn parameters(made: &mut Message, number: u32, value: &Value) {
-    for parameter in value.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+    for parameter in value.items("parameters") {
         let mut choice = Message::default();
-        if parameter["in"] == "body" {
+        if parameter.text("in") == "body" {
             let mut body = Message::default();
-            body.text(2, parameter.get("name"));
-            body.text(3, parameter.get("in"));
-            body.flag(4, parameter.get("required"));
-            if let Some(of) = parameter.get("schema") {
-                body.message(5, &schema(of));
+            body.texts(parameter, &[(2, "name"), (3, "in")]);
+            body.flag(4, parameter.flag("required"));
+            if parameter.has("schema") {
+                body.message(5, &schema(parameter.at("schema")));
             }
             choice.message(1, &body);
         } else {
-            let query = parameter["in"] == "query";
+            let query = parameter.text("in") == "query";
             let mut plain = Message::default();
-            plain.flag(1, parameter.get("required"));
-            plain.text(2, parameter.get("in"));
-            plain.text(3, parameter.get("description"));
-            plain.text(4, parameter.get("name"));
-            plain.text(if query { 6 } else { 5 }, parameter.get("type"));
-            plain.flag(if query { 20 } else { 19 }, parameter.get("uniqueItems"));
+            plain.flag(1, parameter.flag("required"));
+            plain.texts(
+                parameter,
+                &[(2, "in"), (3, "description"), (4, "name"), (if query { 6 } else { 5 }, "type")],
+            );
+            plain.flag(if query { 20 } else { 19 }, parameter.flag("uniqueItems"));
             let mut which = Message::default();
             which.message(if query { 3 } else { 4 }, &plain);
             choice.message(2, &which);

@@ -1,6 +1,8 @@
 //! The types of the schema table as JSON schemas, in the dialects of OpenAPI 2 and 3.
 
 use super::descriptions::Descriptions;
+use coracle_fields::Schema as _;
+use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_proto::schema::{self, Field, ListKind, Scalar, Shape, Type};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -100,7 +102,7 @@ pub fn definition(name: &str, dialect: Dialect, docs: &Descriptions, versions: &
         (None, None) => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
     };
     if let Some(text) = docs.get(name, "") {
-        made["description"] = Value::from(text);
+        JSONSchemaProps::edit(&mut made).description().set(text);
     }
     made
 }
@@ -117,16 +119,16 @@ fn structure(
     for field in &of.fields {
         let mut property = property(field, dialect);
         if let Some(text) = docs.get(name, &field.name) {
-            property["description"] = Value::from(text);
+            JSONSchemaProps::edit(&mut property).description().set(text);
         }
         properties.insert(field.name.to_string(), property);
     }
     if !properties.is_empty() {
-        made["properties"] = Value::Object(properties);
+        JSONSchemaProps::edit(&mut made).properties().put(Value::Object(properties));
     }
     let required: Vec<&str> = of.fields.iter().filter(|f| f.required).map(|f| f.name.as_ref()).collect();
     if !required.is_empty() {
-        made["required"] = json!(required);
+        JSONSchemaProps::edit(&mut made).required().set(required);
     }
     if of.atomic {
         made["x-kubernetes-map-type"] = json!("atomic");
@@ -177,7 +179,7 @@ fn property(field: &Field, dialect: Dialect) -> Value {
         }
     }
     if let Some(default) = &field.default {
-        made["default"] = (**default).clone();
+        JSONSchemaProps::edit(&mut made).default_().put((**default).clone());
     }
     made
 }
@@ -201,7 +203,7 @@ fn value(shape: &Shape, dialect: Dialect) -> Value {
                 _ => json!({"type": "string"}),
             };
             if let Some(values) = named.as_ref().and_then(schema::enum_values) {
-                made["enum"] = json!(values);
+                JSONSchemaProps::edit(&mut made).enum_().put(json!(values));
             }
             made
         }

@@ -17,6 +17,7 @@ use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadataList;
 use coracle_kinds::registry::kinds::{Kind, Subresource};
 use coracle_proto::status::ApiError;
+use coracle_validation::tree::Tree as _;
 use http::{Request, Response};
 use serde_json::Value;
 
@@ -105,7 +106,7 @@ impl ResourceRequest<'_> {
             self.select_items(&mut value)?;
         }
         let include = ListOptions::parse(&self.context.query)?.include_object;
-        let (items, metadata) = (value["items"].as_array(), value["metadata"].clone());
+        let (items, metadata) = (value.at("items").as_array(), value.at("metadata").clone());
         let shown = match (form, items) {
             (Form::Plain, _) => value,
             (Form::Partial(version), Some(items)) => table::partial_list(items, metadata, version),

@@ -1,7 +1,7 @@
 //! Sets the node in the serialized bytes of a pod. A binding changes a pod in two places; parsing and serializing the
 //! whole pod would be most of the work.
 
-use coracle_kinds::watch::render;
+use coracle_kinds::object::decode;
 use coracle_proto::limits::MAX_BYTES;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,6 +11,15 @@ use std::collections::BTreeMap;
 /// An object by its members, which stay bytes.
 type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
 
+/// The two members of a pod that change.
+#[derive(Deserialize)]
+struct Pod<'a> {
+    #[serde(borrow)]
+    spec: &'a RawValue,
+    #[serde(borrow)]
+    status: &'a RawValue,
+}
+
 #[derive(Deserialize)]
 struct Condition<'a> {
     #[serde(borrow, rename = "type")]
@@ -19,9 +28,8 @@ struct Condition<'a> {
 
 /// The bytes to store of a pod that gets its node; `None` when it cannot have one, or is not as the server writes pods.
 pub fn bound(json: &[u8], node: &str, now: &str) -> Option<Vec<u8>> {
-    let stored = render::unversioned(json).ok()?;
-    let pod: Members<'_> = serde_json::from_slice(&stored).ok()?;
-    let (spec, status) = (*pod.get("spec")?, *pod.get("status")?);
+    let stored = decode::unversioned(json).ok()?;
+    let Pod { spec, status } = serde_json::from_slice(&stored).ok()?;
     let wanted: Members<'_> = serde_json::from_str(spec.get()).ok()?;
     let gated = wanted.get("schedulingGates").is_some_and(|gates| gates.get() != "[]");
     if gated || wanted.contains_key("nodeName") {
@@ -88,7 +96,7 @@ mod tests {
 
     /// As the cache has it.
     fn cached(pod: &Value) -> bytes::Bytes {
-        render::object(&[], &rendered_bytes(pod), 7).unwrap().json
+        decode::object(&[], &rendered_bytes(pod), 7).unwrap().json
     }
 
     #[test]

@@ -131,6 +131,11 @@ impl Configuration {
         Ok(())
     }
 
+    /// Whether the file names a plugin.
+    pub fn names(&self, plugin: &str) -> bool {
+        self.0.contains_key(plugin)
+    }
+
     /// The settings of one plugin; its defaults when there are none.
     pub fn of<T: DeserializeOwned + Default>(&self, plugin: &'static str) -> Result<T, ConfigurationError> {
         let Some(settings) = self.0.get(plugin).filter(|settings| !settings.value.is_null()) else {

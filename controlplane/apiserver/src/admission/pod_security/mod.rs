@@ -15,7 +15,6 @@ mod tests;
 
 use super::config::{Configuration, ConfigurationError};
 use super::{Attributes, Operation, Plugin, containers};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use checks::{details, evaluate, reasons};
 use coracle_fields::apps::v1 as apps;

@@ -9,7 +9,6 @@ mod params;
 use super::versioned::VersionedRequests;
 use super::webhook::matching::{self, Subject};
 use super::{Attributes, Plugin};
-use crate::typed::TypedObject as _;
 use async_trait::async_trait;
 use coracle_fields::admissionregistration::v1;
 use coracle_fields::meta::PartialObjectMetadata;

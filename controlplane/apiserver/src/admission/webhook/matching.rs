@@ -2,7 +2,6 @@
 
 use crate::admission::versioned::VersionedRequest;
 use crate::admission::{Attributes, Operation};
-use crate::typed::TypedObject as _;
 use coracle_expressions::{self as expressions, Budget, CompileError, Program, to_cel};
 use coracle_fields::admissionregistration::v1::{MatchCondition, MutatingWebhook, RuleWithOperations};
 use coracle_fields::meta::{self, PartialObjectMetadata};

@@ -9,7 +9,6 @@ use super::versioned::{self, VersionedRequest, VersionedRequests};
 use super::{Attributes, Plugin};
 use crate::nodes::dial::ClusterDialer;
 use crate::patch::json as json_patch;
-use crate::typed::TypedObject as _;
 use crate::webhook_call::{self, CallError, WebhookAddress};
 use async_trait::async_trait;
 use coracle_cli::causes;

@@ -11,6 +11,7 @@ use coracle_fields::{Schema as _, View, make};
 use coracle_kinds::registry::equivalent::Named;
 use coracle_proto::decode::JsonError;
 use coracle_proto::status::ApiError;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// What a webhook decided.
@@ -135,32 +136,45 @@ pub enum ReviewError {
     Patch(JsonError),
 }
 
+/// The response of a review; values of other types than these should have are not a reason to ignore the others.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Response {
+    uid: Value,
+    allowed: Value,
+    status: Value,
+    patch: Value,
+    patch_type: Value,
+    warnings: Value,
+    audit_annotations: Value,
+}
+
 /// What an answer says.
 pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, ReviewError> {
-    let response = &answer["response"];
-    if !response.is_object() {
-        return Err(ReviewError::NoResponse);
+    // Serde would read a list as the fields in order.
+    let response = answer.get("response").filter(|response| response.is_object());
+    let response = response.and_then(|response| Response::deserialize(response).ok());
+    let response = response.ok_or(ReviewError::NoResponse)?;
+    if response.uid != uid {
+        return Err(ReviewError::Uid { expected: uid.to_owned(), found: response.uid.to_string() });
     }
-    if response["uid"] != uid {
-        return Err(ReviewError::Uid { expected: uid.to_owned(), found: response["uid"].to_string() });
-    }
-    let patch = match response["patch"].as_str().filter(|patch| !patch.is_empty()) {
+    let patch = match response.patch.as_str().filter(|patch| !patch.is_empty()) {
         None => None,
-        Some(_) if response["patchType"] != "JSONPatch" => {
-            return Err(ReviewError::PatchType(response["patchType"].to_string()));
+        Some(_) if response.patch_type != "JSONPatch" => {
+            return Err(ReviewError::PatchType(response.patch_type.to_string()));
         }
         Some(patch) => {
             let bytes = STANDARD.decode(patch).map_err(ReviewError::PatchEncoding)?;
             Some(decode::webhook_json(&bytes).map_err(ReviewError::Patch)?)
         }
     };
-    let warnings = response["warnings"].as_array().into_iter().flatten();
-    let audit_annotations = response["auditAnnotations"].as_object().into_iter().flatten();
+    let warnings = response.warnings.as_array().into_iter().flatten();
+    let audit_annotations = response.audit_annotations.as_object().into_iter().flatten();
     let audit_annotations =
         audit_annotations.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
     Ok(Verdict {
-        allowed: response["allowed"] == true,
-        status: response["status"].clone(),
+        allowed: response.allowed == true,
+        status: response.status,
         patch,
         warnings: warnings.filter_map(|w| w.as_str().map(str::to_owned)).collect(),
         audit_annotations: audit_annotations.collect(),
@@ -179,6 +193,9 @@ mod tests {
         let read = verdict(&answer, "u").unwrap();
         assert!(read.allowed && read.patch.is_some() && read.warnings == ["w"]);
         assert!(verdict(&answer, "other").is_err());
+        for list in [json!({"response": ["u", true]}), json!([{"uid": "u", "allowed": true}])] {
+            assert!(matches!(verdict(&list, "u"), Err(ReviewError::NoResponse)), "{list}");
+        }
         assert!(verdict(&json!({}), "u").is_err());
         let refused = verdict(
             &json!({"response": {"uid": "u", "allowed": false, "status": {"message": "no", "code": 422}}}),

@@ -2,7 +2,8 @@
 //! cause others to be read again.
 
 use coracle_kinds::object::Object;
-use coracle_kinds::watch::cache::{Cache, Cursor, Expired};
+use coracle_kinds::watch::cache::{Cache, Cursor};
+use coracle_kinds::watch::event::Expired;
 use coracle_store::Revision;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use serde::Deserialize;

@@ -4,7 +4,7 @@ use super::*;
 use bytes::Bytes;
 use coracle_client::user::User;
 use coracle_kinds::object::testing;
-use coracle_kinds::watch::cache::{Event, EventType};
+use coracle_kinds::watch::event::{Event, EventType};
 use proptest::prelude::*;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ impl Stored {
         }));
         let object = Arc::new(Object { revision: self.revision, ..Arc::into_inner(object).unwrap() });
         let event = Event { what, object, previous: None, line: self.line.clone() };
-        self.cache.push(&coracle_kinds::watch::cache::object_key(namespace, name), event);
+        self.cache.push(&coracle_kinds::object::object_key(namespace, name), event);
     }
 
     fn write(&mut self, name: (&str, &str), users: &[&str], role: &str) {

@@ -1,7 +1,5 @@
 //! Metrics of flow control, with the names of Kubernetes.
 
-use super::FlowControl;
-use coracle_client::diagnostics::MetricsSource;
 use coracle_proto::exposition::{Histogram, Page};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,7 +89,7 @@ impl FlowMetrics {
         *self.of(flow).rejected.entry(why).or_default() += 1;
     }
 
-    fn render(&self, page: &mut Page) {
+    pub(super) fn render(&self, page: &mut Page) {
         type Read = fn(&Counts) -> u64;
         let values: [(&str, &str, &str, Read); 3] = [
             (
@@ -141,12 +139,6 @@ impl FlowMetrics {
 
 fn labels(flow: &Labels) -> [(&str, &str); 2] {
     [("flow_schema", &flow.schema), ("priority_level", &flow.level)]
-}
-
-impl MetricsSource for FlowControl {
-    fn render(&self, page: &mut Page) {
-        self.state.lock().metrics.render(page);
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ mod metrics;
 
 use crate::objects::Objects;
 use crate::request_info::RequestInfo;
+use coracle_client::diagnostics::MetricsSource;
 use coracle_client::user::User;
+use coracle_proto::exposition::Page;
 use coracle_proto::status::ApiError;
 use flow_schema::{FlowSchema, FlowSchemaWire, PriorityLevelWire};
 use metrics::{FlowMetrics, Labels, Rejection};
@@ -266,6 +268,12 @@ impl FlowControl {
         list.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
         state.schemas = Arc::new(list);
         state.dispatch();
+    }
+}
+
+impl MetricsSource for FlowControl {
+    fn render(&self, page: &mut Page) {
+        self.state.lock().metrics.render(page);
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::Writer;
 use super::set::{ElementError, Set};
+use coracle_fields::Schema as _;
+use coracle_fields::meta::{ManagedFieldsEntry, PartialObjectMetadata};
 use serde_json::{Map, Value, json};
 
 /// How many managers of plain writes are kept apart before the oldest are summed up.
@@ -115,30 +117,28 @@ impl Entry {
     }
 
     fn decode(index: usize, value: &Value) -> Result<Self, EntryError> {
-        let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-        let operation = match value["operation"].as_str() {
+        let entry = ManagedFieldsEntry::of(value);
+        let operation = match entry.operation().get() {
             Some("Apply") => Operation::Apply,
             Some("Update") => Operation::Update,
             _ => return Err(EntryError::Operation),
         };
-        let api_version = text("apiVersion");
-        if api_version.is_empty() {
+        if entry.api_version() == "" {
             return Err(EntryError::ApiVersion);
         }
-        if value["fieldsType"] != "FieldsV1" {
-            return Err(EntryError::FieldsType(text("fieldsType"), index));
+        if entry.fields_type() != "FieldsV1" {
+            return Err(EntryError::FieldsType(entry.fields_type().text().to_owned(), index));
         }
-        let fields = match value.get("fieldsV1") {
-            None | Some(Value::Null) => Set::default(),
-            Some(fields) => Set::decode(fields).map_err(EntryError::Fields)?,
+        let fields = match &*entry.fields_v1().as_value() {
+            Value::Null => Set::default(),
+            fields => Set::decode(fields).map_err(EntryError::Fields)?,
         };
-        let time = value["time"].as_str().map(str::to_owned);
         Ok(Self {
-            manager: text("manager"),
+            manager: entry.manager().text().to_owned(),
             operation,
-            api_version,
-            subresource: text("subresource"),
-            time,
+            api_version: entry.api_version().text().to_owned(),
+            subresource: entry.subresource().text().to_owned(),
+            time: entry.time().get().map(str::to_owned),
             fields,
         })
     }
@@ -146,7 +146,7 @@ impl Entry {
 
 /// The entries of an object.
 pub fn decode(object: &Value) -> Result<Vec<Entry>, EntryError> {
-    match &object["metadata"]["managedFields"] {
+    match &*PartialObjectMetadata::of(object).metadata().managed_fields().as_value() {
         Value::Null => Ok(Vec::new()),
         Value::Array(list) => list.iter().enumerate().map(|(i, v)| Entry::decode(i, v)).collect(),
         _ => Err(EntryError::NotEntries),
@@ -211,7 +211,7 @@ pub fn cap(entries: &mut Vec<Entry>) {
 
 /// Puts `before` back when the entries that an object has now cannot be read, and says why they cannot.
 pub fn keep_readable(object: &mut Value, before: Value) -> Result<(), EntryError> {
-    if object["metadata"]["managedFields"] == before {
+    if *PartialObjectMetadata::of(object).metadata().managed_fields().as_value() == before {
         return Ok(());
     }
     let read = decode(object);

@@ -9,6 +9,8 @@ use super::set::Set;
 use super::track::{after_change, ownable};
 use super::{Writer, check, fields};
 use crate::patch::types::Type;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_proto::decode::{self, DecodeError, Tree};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Map, Value};
@@ -65,14 +67,15 @@ pub fn apply(live: Option<&Value>, config: &Value, writer: &Writer, force: bool)
 }
 
 fn check_config(config: &Value, writer: &Writer) -> Result<(), ApiError> {
-    let version = config["apiVersion"].as_str().unwrap_or_default();
+    let object = PartialObjectMetadata::of(config);
+    let version = object.api_version().text();
     if version != writer.api_version {
         return Err(ApiError::bad_request(format!(
             "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
             writer.api_version
         )));
     }
-    if !config["metadata"]["managedFields"].is_null() {
+    if object.metadata().managed_fields().is_set() {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let mut misfits = check::misfits(config, writer.ty);
@@ -87,17 +90,14 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), ApiError> {
 
 /// `default/web; apps/v1, Kind=Deployment`.
 fn about(config: &Value) -> String {
-    let metadata = &config["metadata"];
-    format!("{}/{}; {}", text(&metadata["namespace"]), text(&metadata["name"]), kind(config))
+    let metadata = PartialObjectMetadata::of(config).metadata();
+    format!("{}/{}; {}", metadata.namespace().text(), metadata.name().text(), kind(config))
 }
 
 /// `apps/v1, Kind=Deployment`.
 fn kind(config: &Value) -> String {
-    format!("{}, Kind={}", text(&config["apiVersion"]), text(&config["kind"]))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+    let object = PartialObjectMetadata::of(config);
+    format!("{}, Kind={}", object.api_version().text(), object.kind().text())
 }
 
 /// 500, as upstream, for an object with a value that fits the coarse schema of apply and not the type.
@@ -182,12 +182,14 @@ fn prune(merged: Value, last: &Set, now: &Set, others: &[Entry], writer: &Writer
 
 /// What a move from client-side apply forgives: live fields that still are as the annotation of `kubectl apply` has them.
 fn forgiven(base: &Value, config: &Value, writer: &Writer) -> Option<Set> {
-    if writer.manager != "kubectl" || config["kind"] != base["kind"] {
+    let live = PartialObjectMetadata::of(base);
+    if writer.manager != "kubectl" || !PartialObjectMetadata::of(config).kind().same_as(live.kind()) {
         return None;
     }
-    let text = base["metadata"]["annotations"][LAST_APPLIED].as_str()?;
+    let text = live.metadata().annotations().key(LAST_APPLIED).get()?;
     let last: Value = serde_json::from_str(text).ok()?;
-    if last["apiVersion"] != writer.api_version || !check::misfits(&last, writer.ty).is_empty() {
+    let version = PartialObjectMetadata::of(&last).api_version();
+    if version != writer.api_version || !check::misfits(&last, writer.ty).is_empty() {
         return None;
     }
     let change = compare(&last, base, writer.ty);
@@ -200,15 +202,14 @@ fn refresh_last_applied(object: &mut Value, config: &Value, writer: &Writer) {
     if writer.manager != "kubectl" {
         return;
     }
-    if let Some(Value::String(annotation)) =
-        object.pointer_mut("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration")
+    let mut object = PartialObjectMetadata::edit(object);
+    let mut metadata = object.metadata();
+    let mut annotations = metadata.annotations();
+    if let Some(Value::String(annotation)) = annotations.map_mut().and_then(|all| all.get_mut(LAST_APPLIED))
         && !annotation.is_empty()
     {
         let mut applied = config.clone();
-        if let Some(annotations) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
-        {
-            annotations.remove(LAST_APPLIED);
-        }
+        PartialObjectMetadata::edit(&mut applied).metadata().annotations().remove(LAST_APPLIED);
         *annotation = format!("{applied}\n");
     }
 }

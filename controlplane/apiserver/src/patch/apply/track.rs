@@ -4,6 +4,8 @@ use super::Writer;
 use super::compare::compare;
 use super::entry::{self, Entry, Operation};
 use super::set::Set;
+use coracle_fields::Schema as _;
+use coracle_fields::meta::PartialObjectMetadata;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -56,7 +58,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, writer: &Writer) {
     };
     // An object that was once without owners stays so until someone applies to it.
     if entries.is_empty()
-        && live.is_some_and(|l| l["metadata"]["uid"].as_str().is_some_and(|u| !u.is_empty()))
+        && live.is_some_and(|live| PartialObjectMetadata::of(live).metadata().uid().filled().is_some())
     {
         return;
     }
