@@ -1,16 +1,17 @@
 //! API errors as `metav1.Status`: code, reason, message and causes, as every Kubernetes client expects them.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// One cause of a `422 Invalid`: a field path, a machine-readable reason and a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldError {
     /// Upstream's cause type, such as `FieldValueRequired`.
     pub reason: &'static str,
-    /// The path, such as `spec.containers[0].image`.
-    pub field: String,
     /// The text without the field, such as `Required value`.
     pub message: String,
+    /// The path, such as `spec.containers[0].image`.
+    pub field: String,
 }
 
 impl FieldError {
@@ -89,20 +90,51 @@ fn with_detail(text: String, detail: &str) -> String {
 }
 
 /// Which object an error is about; `kind` holds the resource name, as upstream does in most of its errors.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Details {
     /// Object name.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// API group.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// Resource or kind.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Object uid.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// Causes of an `Invalid`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<FieldError>,
     /// Seconds after which a retry makes sense.
+    #[serde(rename = "retryAfterSeconds", skip_serializing_if = "is_zero")]
     pub retry_after: u32,
+}
+
+fn is_zero(seconds: &u32) -> bool {
+    *seconds == 0
+}
+
+/// The wire form of an error.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: ListMeta<'a>,
+    status: &'static str,
+    message: &'a str,
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a Details>,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct ListMeta<'a> {
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    continue_token: Option<&'a str>,
 }
 
 /// An API failure: what the client sees as `metav1.Status`.
@@ -260,38 +292,23 @@ impl ApiError {
         self.reason == "AlreadyExists"
     }
 
+    /// Whether a create failed because the namespace is being deleted, so that a retry cannot succeed.
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.code == 403 && self.details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
     /// The wire form.
     pub fn to_json(&self) -> Value {
-        let mut metadata = json!({});
-        if let Some(token) = &self.continue_token {
-            metadata["continue"] = json!(token);
-        }
-        let mut status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
-            "message": self.message, "reason": self.reason,
-        });
-        let d = &self.details;
-        let mut details = serde_json::Map::new();
-        for (key, text) in [("name", &d.name), ("group", &d.group), ("kind", &d.kind), ("uid", &d.uid)] {
-            if !text.is_empty() {
-                details.insert(key.into(), json!(text));
-            }
-        }
-        if !d.causes.is_empty() {
-            let causes = d.causes.iter();
-            details.insert(
-                "causes".into(),
-                causes.map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field})).collect(),
-            );
-        }
-        if d.retry_after > 0 {
-            details.insert("retryAfterSeconds".into(), json!(d.retry_after));
-        }
-        if !details.is_empty() {
-            status["details"] = Value::Object(details);
-        }
-        status["code"] = json!(self.code);
-        status
+        json!(Status {
+            kind: "Status",
+            api_version: "v1",
+            metadata: ListMeta { continue_token: self.continue_token.as_deref() },
+            status: "Failure",
+            message: &self.message,
+            reason: self.reason,
+            details: Some(&*self.details).filter(|details| **details != Details::default()),
+            code: self.code,
+        })
     }
 }
 

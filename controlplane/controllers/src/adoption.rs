@@ -1,7 +1,6 @@
 //! Adoption and release of objects by controller reference. An object of another controller is never adopted. Adoption is a
 //! compare-and-swap, so that only one of two controllers succeeds.
 
-use super::job::view::TRACKING;
 use coracle_fields::meta::{OwnerReference, PartialObjectMetadata};
 use coracle_fields::{Made, Schema as _, make};
 use coracle_informer::pod::controller_of;
@@ -9,6 +8,9 @@ use coracle_informer::selector::Selector;
 use coracle_kinds::object::{Meta, Object};
 use serde_json::Value;
 use std::sync::Arc;
+
+/// The finalizer that keeps the pod of a Job until it is counted.
+pub const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
 
 /// What a controller does with an object it may own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +68,7 @@ pub fn released(object: &Arc<Object>, uid: &str) -> Value {
     let mut value = object.value();
     let mut root = PartialObjectMetadata::edit(&mut value);
     let mut metadata = root.metadata();
-    metadata.finalizers().retain(|finalizer| finalizer != TRACKING);
+    metadata.finalizers().retain(|finalizer| finalizer != JOB_TRACKING);
     metadata.owner_references().retain(|r| r.uid() != uid);
     value
 }
@@ -109,7 +111,7 @@ mod tests {
         let taken = adopted(&pod(web(), None, false), reference("apps/v1", "ReplicaSet", &owner.meta));
         assert_eq!(taken["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
         let mut taken = taken;
-        taken["metadata"]["finalizers"] = json!([TRACKING, "x.io/mine"]);
+        taken["metadata"]["finalizers"] = json!([JOB_TRACKING, "x.io/mine"]);
         let left = released(&object(taken), "u1");
         assert!(left["metadata"]["ownerReferences"].as_array().unwrap().is_empty());
         assert_eq!(left["metadata"]["finalizers"], json!(["x.io/mine"]));

@@ -14,7 +14,6 @@ use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Owner;
 use jiff::Timestamp;
 use serde_json::Value;

@@ -8,7 +8,6 @@ use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::typed::TypedObject as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

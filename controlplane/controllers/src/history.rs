@@ -11,7 +11,6 @@ use coracle_informer::resource::Resource;
 use coracle_informer::runner::Failure;
 use coracle_informer::selector::Selector;
 use coracle_informer::template;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

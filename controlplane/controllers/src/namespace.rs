@@ -14,7 +14,6 @@ use coracle_informer::queue::Queue;
 use coracle_informer::resource::{Resource, same_uid};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;

@@ -1,13 +1,12 @@
 //! Creates and deletes pods of an owner, and records the Events.
 
 use super::adoption;
-use super::replicaset::plan::batches;
 use coracle_fields::core::v1;
 use coracle_fields::meta::OwnerReference;
 use coracle_fields::{Made, View, make};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
-use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::resource::Resource;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use futures::future::join_all;
@@ -60,7 +59,7 @@ impl PodControl {
                 Ok(pod)
             }
             Err(error) => {
-                if !namespace_is_ending(&error) {
+                if !error.is_namespace_terminating() {
                     self.owners.warn(owner, "FailedCreate", format!("Error creating: {error}"));
                 }
                 Err(error)
@@ -82,7 +81,7 @@ impl PodControl {
             let results = join_all(batch.into_iter().map(|pod| self.create(owner, pod))).await;
             created += results.iter().filter(|r| r.is_ok()).count();
             if let Some(error) = results.into_iter().find_map(Result::err) {
-                let ending = namespace_is_ending(&error);
+                let ending = error.is_namespace_terminating();
                 return (created, if ending { Ok(()) } else { Err(error) });
             }
         }
@@ -159,5 +158,30 @@ fn skip_lost(result: Result<Arc<Object>, ApiError>) -> Result<Option<Arc<Object>
         Ok(object) => Ok(Some(object)),
         Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// The sizes of the batches in which `count` creations go out: 1, 2, 4 …, so that a failure which would meet all is
+/// met by few.
+fn batches(count: usize) -> impl Iterator<Item = usize> {
+    let mut left = count;
+    let mut size = 1;
+    std::iter::from_fn(move || {
+        let batch = size.min(left);
+        left -= batch;
+        size *= 2;
+        (batch > 0).then_some(batch)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::batches;
+
+    #[test]
+    fn batches_double_and_add_up() {
+        assert_eq!(batches(0).count(), 0);
+        assert_eq!(batches(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
+        assert_eq!(batches(500).sum::<usize>(), 500);
     }
 }

@@ -9,7 +9,6 @@ use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::template::same;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -9,7 +9,6 @@ use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_pki::service_account::{Keys, LegacyClaims, TOKEN_SECRET, TokenError};
 use jiff::Timestamp;

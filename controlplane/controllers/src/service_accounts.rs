@@ -4,10 +4,9 @@ use async_trait::async_trait;
 use coracle_fields::core::v1::{ConfigMap, ServiceAccount};
 use coracle_fields::{Made, make};
 use coracle_informer::informer::Name;
-use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::typed::TypedObject as _;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 
@@ -53,7 +52,7 @@ pub fn start(setup: &mut Setup<'_>, ca: String) {
 
 fn settled(result: Result<impl Sized, ApiError>) -> Result<Requeue, Failure> {
     match result {
-        Err(error) if !error.is_already_exists() && !namespace_is_ending(&error) => Err(error.into()),
+        Err(error) if !error.is_already_exists() && !error.is_namespace_terminating() => Err(error.into()),
         _ => Ok(Requeue::No),
     }
 }

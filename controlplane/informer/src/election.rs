@@ -2,7 +2,6 @@
 //! takes over within the time of the lease.
 
 use super::time;
-use super::typed::TypedObject as _;
 use coracle_client::Client;
 use coracle_fields::coordination::v1::{Lease, LeaseSpec};
 use coracle_fields::{Made, make};

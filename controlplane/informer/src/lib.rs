@@ -7,8 +7,6 @@
 
 // API timestamps.
 pub mod time;
-// Typed access to the fields of cached objects.
-pub mod typed;
 // Spec and status of an object.
 pub mod wire;
 // Label selectors.

@@ -1,7 +1,6 @@
 //! The event recorder: correlates Events and writes them in batches, in a task of its own.
 
 use super::events::{Correlator, EventDraft, Write};
-use super::resource::namespace_is_ending;
 use coracle_cli::causes;
 use coracle_client::Client;
 use coracle_client::patch::Patch;
@@ -128,7 +127,7 @@ async fn create(events: &Writer, correlator: &mut Correlator, new: Vec<(EventDra
 fn handle_result(correlator: &mut Correlator, draft: &EventDraft, result: Result<Arc<Object>, ApiError>) {
     let Err(error) = result else { return };
     correlator.forget(draft);
-    if !namespace_is_ending(&error) {
+    if !error.is_namespace_terminating() {
         tracing::debug!(error = %causes::chain(&error), "cannot write event");
     }
 }

@@ -129,8 +129,3 @@ pub fn same_uid(object: &Object) -> DeleteOptions {
     let preconditions = Preconditions { uid: Some(object.meta.uid.clone()), resource_version: None };
     DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() }
 }
-
-/// Whether a creation failed because the namespace is going away, so that there is no point in trying again.
-pub fn namespace_is_ending(error: &ApiError) -> bool {
-    error.code == 403 && error.details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
-}

@@ -6,6 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+// Errors.
+mod error;
+// Files and directories that only their owner can read.
+mod files;
 // A certificate authority and the certificates that it signs.
 pub mod authority;
 // Certificate signing requests.
@@ -19,32 +23,12 @@ pub mod bootstrap_token;
 // Revoked nodes: their older certificates are rejected.
 pub mod revoked;
 
+pub use error::PkiError;
+pub use files::{private_directory, write_private};
+
 use authority::{Authority, Profile, Signed};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Why keys could not be made or read.
-#[derive(Debug, thiserror::Error)]
-pub enum PkiError {
-    /// A file could not be read or written.
-    #[error("{path}")]
-    File {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A key or certificate could not be made or parsed.
-    #[error("certificate for {what}")]
-    Certificate {
-        /// For what.
-        what: String,
-        /// Why.
-        #[source]
-        source: rcgen::Error,
-    },
-}
 
 /// Default lifetime of the certificates of server and administrator.
 pub const USUAL_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -134,15 +118,4 @@ fn ensure_key(path: &Path) -> Result<String, PkiError> {
     let pem = key.serialize_pem();
     write_private(path, pem.as_bytes())?;
     Ok(pem)
-}
-
-/// Makes a directory that only its owner can look into.
-pub fn private_directory(path: &Path) -> Result<(), PkiError> {
-    coracle_cli::private_files::directory(path).map_err(|source| PkiError::File { path: path.into(), source })
-}
-
-/// Writes a file that only its owner can read, by rename, so that it is whole or absent.
-pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), PkiError> {
-    coracle_cli::private_files::write(path, bytes)
-        .map_err(|source| PkiError::File { path: path.into(), source })
 }

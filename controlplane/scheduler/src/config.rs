@@ -88,7 +88,21 @@ struct Plugin {
 #[serde(default)]
 struct PluginConfig {
     name: String,
+    /// Of a type that depends on the plugin.
     args: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeResourcesFitArgs {
+    scoring_strategy: ScoringStrategy,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ScoringStrategy {
+    #[serde(rename = "type")]
+    kind: Option<String>,
 }
 
 impl Profiles {
@@ -146,7 +160,8 @@ fn weights(profile: &Profile, at: usize) -> Result<Weights, ConfigError> {
         }
     }
     for config in profile.plugin_config.iter().filter(|c| c.name == "NodeResourcesFit") {
-        match config.args["scoringStrategy"]["type"].as_str() {
+        let args = NodeResourcesFitArgs::deserialize(&config.args).unwrap_or_default();
+        match args.scoring_strategy.kind.as_deref() {
             None | Some("LeastAllocated") => {}
             Some("MostAllocated") => weights.packing = Packing::MostAllocated,
             Some(other) => return Err(ConfigError::UnknownStrategy(other.to_owned(), at)),

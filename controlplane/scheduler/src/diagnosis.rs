@@ -1,6 +1,6 @@
 //! Why a pod is unschedulable: the rejection of every node, and the summary for Events and conditions.
 
-use super::filters::{Plugin, Rejection};
+use super::rejection::{Plugin, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Result of an attempt that found no node.

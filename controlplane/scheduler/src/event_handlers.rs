@@ -9,7 +9,6 @@ use super::wire::Labels;
 use coracle_cli::causes;
 use coracle_fields::Doc;
 use coracle_fields::policy::v1::PodDisruptionBudget;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_proto::selector::LabelSelector;
 use std::collections::{HashMap, HashSet};

@@ -18,6 +18,10 @@ pub mod terms;
 pub mod pod;
 // A node as the scheduler sees it.
 pub mod node;
+// Node selectors.
+pub mod node_selector;
+// Why a node is refused.
+pub mod rejection;
 // Pods that match a term, counted per topology domain.
 pub mod counts;
 // Claims and volumes.

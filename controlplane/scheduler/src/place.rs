@@ -3,9 +3,10 @@
 use super::config::Profiles;
 use super::diagnosis::Diagnosis;
 use super::equivalence::EquivalenceClass;
-use super::filters::{self, Plugin, Query};
+use super::filters::{self, Query};
 use super::pod::PodInfo;
 use super::preempt::{self, Budget, Plan, PreemptionError};
+use super::rejection::Plugin;
 use super::scores::Weights;
 use super::snapshot::{NodeId, Snapshot};
 use std::collections::{HashMap, HashSet};

@@ -1,7 +1,7 @@
 //! A pod as the scheduler sees it.
 
 use super::resources::{Resources, comparable_requests, pod_requests};
-use super::terms::{Term, with_label_keys};
+use super::terms::{Namespaces, Term, with_label_keys};
 use super::wire::{self, Labels, NodeSelector, NodeTerm, Toleration};
 use coracle_kinds::object::Meta;
 use coracle_proto::selector::{LabelSelector, Operator};
@@ -211,6 +211,16 @@ impl PodInfo {
             self.key.hash(h);
         }
         hasher.finish()
+    }
+
+    /// Whether a rule is about the pod.
+    pub fn matches(&self, term: &Term, namespaces: &Namespaces) -> bool {
+        !(term.living_only && self.deleting) && self.is_subject_of(term, namespaces)
+    }
+
+    /// Whether a rule is about the pod, even while it is being deleted.
+    pub fn is_subject_of(&self, term: &Term, namespaces: &Namespaces) -> bool {
+        term.is_about(&self.namespace, &self.labels, self.owner.as_ref(), namespaces)
     }
 
     /// Whether a rule about ordinal labels makes pods of one class differ.

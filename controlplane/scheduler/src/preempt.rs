@@ -3,6 +3,7 @@
 use super::diagnosis::{Diagnosis, histogram};
 use super::filters::{self, Query};
 use super::pod::PodInfo;
+use super::rejection::Rejection;
 use super::snapshot::{NodeId, Snapshot};
 use super::terms::selects;
 use coracle_proto::selector::LabelSelector;
@@ -65,7 +66,7 @@ impl PreemptionError {
 /// Why preemption does not help on a node.
 enum NodeRejected {
     NoVictims,
-    Rejected(filters::Rejection),
+    Rejected(Rejection),
 }
 
 /// Finds the node with the cheapest preemption. The snapshot is changed during the search and restored.
@@ -182,7 +183,7 @@ fn try_node(
     outcome
 }
 
-fn fits(snapshot: &mut Snapshot, pod: &Arc<PodInfo>, id: NodeId) -> Result<(), filters::Rejection> {
+fn fits(snapshot: &mut Snapshot, pod: &Arc<PodInfo>, id: NodeId) -> Result<(), Rejection> {
     let query = Query::new(snapshot, pod.clone());
     filters::check(snapshot, &query, id)
 }

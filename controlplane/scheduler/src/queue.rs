@@ -3,8 +3,9 @@
 //! Time is passed in as milliseconds, so that tests need no clock.
 
 use super::diagnosis::Diagnosis;
-use super::filters::{self, Plugin};
+use super::filters;
 use super::pod::{PodInfo, PodKey};
+use super::rejection::Plugin;
 use super::snapshot::{NodeId, Snapshot};
 use crate::metrics::Size;
 use std::cmp::Reverse;
@@ -324,6 +325,6 @@ fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
 fn concerns(pod: &PodInfo, other: &PodInfo, snapshot: &Snapshot) -> bool {
     let mut own = pod.affinity.iter().chain(&pod.anti_affinity).chain(pod.spread.iter().map(|s| &s.term));
     // Pods that are going have stopped counting for spread, which is why they matter here.
-    own.any(|t| t.about(other, &snapshot.namespaces))
-        || other.anti_affinity.iter().any(|t| t.about(pod, &snapshot.namespaces))
+    own.any(|t| other.is_subject_of(t, &snapshot.namespaces))
+        || other.anti_affinity.iter().any(|t| pod.is_subject_of(t, &snapshot.namespaces))
 }

@@ -311,7 +311,7 @@ impl Snapshot {
     /// Counts a pod for every rule, those it is subject to and those it carries.
     fn count(&mut self, id: NodeId, pod: &PodInfo, sign: i64) {
         for matching in &mut self.matching {
-            if matching.term.matches(pod, &self.namespaces) {
+            if pod.matches(&matching.term, &self.namespaces) {
                 let domain = self.topologies[matching.topology].domain(id);
                 matching.tally.add(id, domain, sign);
             }
@@ -398,7 +398,7 @@ impl Snapshot {
         let mut tally = Tally::default();
         for (id, node) in self.nodes.iter().enumerate() {
             let Some(node) = node else { continue };
-            let here = node.pods.iter().filter(|p| term.matches(p, &self.namespaces)).count() as i64;
+            let here = node.pods.iter().filter(|p| p.matches(term, &self.namespaces)).count() as i64;
             if here > 0 {
                 tally.add(id, self.topologies[topology].domain(id), here);
             }

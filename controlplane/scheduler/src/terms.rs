@@ -1,6 +1,5 @@
 //! Which pods a rule is about: the selector, namespaces and topology of affinity terms and spread constraints.
 
-use super::pod::PodInfo;
 use super::wire::{Labels, PodTerm};
 use coracle_proto::selector::{LabelSelector, Operator, Requirement};
 use std::collections::{BTreeSet, HashMap};
@@ -19,8 +18,8 @@ pub struct Term {
     who: Who,
     namespaces: BTreeSet<String>,
     namespace_selector: Option<LabelSelector>,
-    /// Whether pods that are being deleted count.
-    living_only: bool,
+    /// Whether pods that are being deleted do not count.
+    pub living_only: bool,
 }
 
 #[derive(Debug)]
@@ -82,21 +81,22 @@ impl Term {
         Arc::new(Self { id, topology, who, namespaces, namespace_selector, living_only })
     }
 
-    /// Whether the rule is about a pod.
-    pub fn matches(&self, pod: &PodInfo, namespaces: &Namespaces) -> bool {
-        !(self.living_only && pod.deleting) && self.about(pod, namespaces)
-    }
-
-    /// Whether the rule is about a pod, even one that is being deleted.
-    pub fn about(&self, pod: &PodInfo, namespaces: &Namespaces) -> bool {
-        let in_namespace = self.namespaces.contains(&pod.namespace)
+    /// Whether the rule is about a pod of this namespace, with these labels and this controller.
+    pub fn is_about(
+        &self,
+        namespace: &str,
+        labels: &Labels,
+        owner: Option<&Arc<str>>,
+        namespaces: &Namespaces,
+    ) -> bool {
+        let in_namespace = self.namespaces.contains(namespace)
             || self.namespace_selector.as_ref().is_some_and(|selector| {
-                namespaces.get(&pod.namespace).is_some_and(|labels| selects(selector, labels))
+                namespaces.get(namespace).is_some_and(|labels| selects(selector, labels))
             });
         in_namespace
             && match &self.who {
-                Who::Selected(selector) => selects(selector, &pod.labels),
-                Who::OwnedBy(uid) => pod.owner.as_ref() == Some(uid),
+                Who::Selected(selector) => selects(selector, labels),
+                Who::OwnedBy(uid) => owner == Some(uid),
             }
     }
 

@@ -1,8 +1,9 @@
 //! Claims and volumes: where a pod's storage is, or could be.
 
-use super::filters::{Plugin, Rejection, placement};
 use super::node::NodeInfo;
+use super::node_selector::selects;
 use super::pod::PodInfo;
+use super::rejection::{Plugin, Rejection};
 use super::resources::whole;
 use super::wire::{NodeRequirement, NodeSelector, NodeTerm};
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
@@ -217,9 +218,8 @@ impl Volumes {
                 continue;
             }
             let class = self.classes.get(&claim.class);
-            let made = class.is_some_and(|c| {
-                c.provisions && c.topologies.as_ref().is_none_or(|t| placement::selects(t, node))
-            });
+            let made =
+                class.is_some_and(|c| c.provisions && c.topologies.as_ref().is_none_or(|t| selects(t, node)));
             if elsewhere || !made {
                 return Err(Rejection::hopeless(
                     Plugin::VolumeBinding,
@@ -238,7 +238,7 @@ impl Volumes {
                 "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
             ));
         };
-        if volume.affinity.as_ref().is_some_and(|a| !placement::selects(a, node)) {
+        if volume.affinity.as_ref().is_some_and(|a| !selects(a, node)) {
             return Err(Rejection::hopeless(
                 Plugin::VolumeBinding,
                 "node(s) didn't match PersistentVolume's node affinity",
@@ -261,7 +261,7 @@ impl Volumes {
                     && (v.claim == key || (v.claim.is_empty() && v.available))
                     && v.size >= claim.size
                     && claim.modes.iter().all(|m| v.modes.contains(m))
-                    && v.affinity.as_ref().is_none_or(|a| placement::selects(a, node))
+                    && v.affinity.as_ref().is_none_or(|a| selects(a, node))
                     && !taken.contains(&name.as_str())
             })
             .min_by_key(|(name, v)| (v.claim.is_empty(), v.size, name.as_str()))

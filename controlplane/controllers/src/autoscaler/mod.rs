@@ -24,7 +24,6 @@ use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::{Kind, Subresource};
 use coracle_kinds::registry::scale;
@@ -33,7 +32,7 @@ use coracle_proto::quantity::{Format, Quantity};
 use coracle_proto::selector::LabelSelector;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
-use metrics::Metrics;
+use metrics::{Metrics, MetricsError, PodUsage};
 use parking_lot::Mutex;
 use replicas::{Recommendation, ReplicaCalculation, Target, Tolerance};
 use serde_json::Value;
@@ -102,6 +101,9 @@ enum TargetError {
 /// The event of an autoscaler that did nothing: its reason and its message.
 type Refusal = (&'static str, String);
 
+/// What the pods of a namespace used, by name.
+type Usage<'a> = Result<&'a BTreeMap<String, PodUsage>, &'a MetricsError>;
+
 /// What one look at an autoscaler finds.
 struct Turn {
     hpa: Made<HorizontalPodAutoscaler>,
@@ -132,6 +134,68 @@ impl Turn {
 
     fn condition(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>) {
         conditions::put(&mut self.conditions, Condition::new(kind, holds, reason, message, self.now));
+    }
+
+    /// The most replicas that a metric asks for, and the name of that metric; none without metrics. Refuses to scale down
+    /// while a metric is unknown.
+    fn largest(
+        &mut self,
+        pods: &[Value],
+        usage: Usage<'_>,
+        current: i64,
+    ) -> Result<Option<(i64, String)>, Refusal> {
+        let specs = self.hpa.view().spec().metrics().to_values();
+        let mut best: Option<(i64, String)> = None;
+        for spec in &specs {
+            match self.recommendation(MetricSpec::of(spec), pods, usage, current) {
+                Ok((answer, source)) => {
+                    self.metrics.push(source.status(&answer));
+                    if best.as_ref().is_none_or(|(replicas, _)| answer.replicas > *replicas) {
+                        best = Some((answer.replicas, source.name()));
+                    }
+                }
+                Err(why) => self.failed.push(why),
+            }
+        }
+        let scales_down = best.as_ref().is_some_and(|(replicas, _)| *replicas < current);
+        if let Some((reason, why)) = self.failed.first().cloned()
+            && (best.is_none() || scales_down)
+        {
+            let message = format!("the HPA was unable to compute the replica count: {why}");
+            self.condition("ScalingActive", false, reason, message);
+            let count = format!("invalid metrics ({} invalid out of {})", self.failed.len(), specs.len());
+            return Err(("FailedComputeMetricsReplicas", format!("{count}, first error is: {why}")));
+        }
+        Ok(best)
+    }
+
+    /// How many replicas one metric asks for.
+    fn recommendation<'s>(
+        &self,
+        spec: View<'s, MetricSpec>,
+        pods: &[Value],
+        usage: Usage<'_>,
+        current: i64,
+    ) -> Result<(Recommendation, Source<'s>), Refusal> {
+        let source = source(spec)?;
+        let usage = usage.map_err(|why| {
+            let head = format!("failed to get {} {}", source.resource, source.what());
+            (source.failure, format!("{head}: unable to get metrics for resource {}: {why}", source.resource))
+        })?;
+        let calculation = ReplicaCalculation {
+            resource: source.resource,
+            container: source.container,
+            target: source.target,
+            tolerance: tolerance(self.hpa.view()),
+            current,
+            pods,
+            usage,
+            now: self.now,
+        };
+        let answer = calculation.calculate().map_err(|why| {
+            (source.failure, format!("failed to get {} {}: {why}", source.resource, source.what()))
+        })?;
+        Ok((answer, source))
     }
 
     fn status(&self) -> Made<HorizontalPodAutoscalerStatus> {
@@ -242,19 +306,14 @@ impl Autoscalers {
         near.map(|(other, _)| other.clone()).collect()
     }
 
-    /// What the metrics ask for, bent to what bounds and behavior allow, and why.
-    async fn by_metrics(
+    /// The pods of the target; refuses a target without a selector, and pods that other autoscalers are also about.
+    fn target_pods(
         &self,
         name: &Name,
         (target, scale): (&Value, &Value),
-        bounds: Bounds,
         turn: &mut Turn,
-    ) -> Result<(i64, String), Refusal> {
-        let raw = &target["spec"]["selector"];
-        let labelled = raw.get("matchLabels").is_some() || raw.get("matchExpressions").is_some();
-        let selector =
-            if labelled { LabelSelector::from_object(raw).ok() } else { Some(LabelSelector::from_map(raw)) };
-        let Some(selector) = selector.filter(|_| raw.as_object().is_some_and(|raw| !raw.is_empty())) else {
+    ) -> Result<Vec<Value>, Refusal> {
+        let Some(selector) = target_selector(target) else {
             turn.condition(
                 "ScalingActive",
                 false,
@@ -276,58 +335,22 @@ impl Autoscalers {
             turn.failed.push(("AmbiguousSelector", why.clone()));
             return Err(("FailedComputeMetricsReplicas", why));
         }
-        let pods: Vec<Value> = pods.iter().map(|pod| pod.value()).collect();
+        Ok(pods.iter().map(|pod| pod.value()).collect())
+    }
+
+    /// What the metrics ask for, bent to what bounds and behavior allow, and why.
+    async fn by_metrics(
+        &self,
+        name: &Name,
+        target_and_scale: (&Value, &Value),
+        bounds: Bounds,
+        turn: &mut Turn,
+    ) -> Result<(i64, String), Refusal> {
+        let pods = self.target_pods(name, target_and_scale, turn)?;
         let usage = self.metrics.pods(&name.namespace).await;
-        let specs = turn.hpa.view().spec().metrics().to_values();
-        let tolerance = tolerance(turn.hpa.view());
-        let mut best: Option<(i64, String)> = None;
-        for spec in &specs {
-            let answer = source(MetricSpec::of(spec)).and_then(|source| {
-                let usage = usage.as_ref().map_err(|why| {
-                    let head = format!("failed to get {} {}", source.resource, source.what());
-                    let why =
-                        format!("{head}: unable to get metrics for resource {}: {why}", source.resource);
-                    (source.failure, why)
-                })?;
-                let question = ReplicaCalculation {
-                    resource: source.resource,
-                    container: source.container,
-                    target: source.target,
-                    tolerance,
-                    current: bounds.current,
-                    pods: &pods,
-                    usage,
-                    now: turn.now,
-                };
-                let answer = question.calculate().map_err(|why| {
-                    (source.failure, format!("failed to get {} {}: {why}", source.resource, source.what()))
-                })?;
-                Ok((answer, source))
-            });
-            match answer {
-                Ok((answer, source)) => {
-                    turn.metrics.push(source.status(&answer));
-                    if best.as_ref().is_none_or(|(replicas, _)| answer.replicas > *replicas) {
-                        best = Some((answer.replicas, source.name()));
-                    }
-                }
-                Err(why) => turn.failed.push(why),
-            }
-        }
-        let scales_down = best.as_ref().is_some_and(|(replicas, _)| *replicas < bounds.current);
-        if let Some((reason, why)) = turn.failed.first().cloned()
-            && (best.is_none() || scales_down)
-        {
-            turn.condition(
-                "ScalingActive",
-                false,
-                reason,
-                format!("the HPA was unable to compute the replica count: {why}"),
-            );
-            let count = format!("invalid metrics ({} invalid out of {})", turn.failed.len(), specs.len());
-            return Err(("FailedComputeMetricsReplicas", format!("{count}, first error is: {why}")));
-        }
-        let Some((wanted, metric)) = best else { return Ok((bounds.current, String::new())) };
+        let Some((wanted, metric)) = turn.largest(&pods, usage.as_ref(), bounds.current)? else {
+            return Ok((bounds.current, String::new()));
+        };
         turn.condition(
             "ScalingActive",
             true,
@@ -348,6 +371,15 @@ impl Autoscalers {
         };
         Ok((decision.replicas, why))
     }
+}
+
+/// The selector in the spec of a target: a `LabelSelector`, or labels as of a ReplicationController.
+fn target_selector(target: &Value) -> Option<LabelSelector> {
+    let raw = &target["spec"]["selector"];
+    let labelled = raw.get("matchLabels").is_some() || raw.get("matchExpressions").is_some();
+    let selector =
+        if labelled { LabelSelector::from_object(raw).ok() } else { Some(LabelSelector::from_map(raw)) };
+    selector.filter(|_| raw.as_object().is_some_and(|raw| !raw.is_empty()))
 }
 
 fn selects(selector: &LabelSelector, pod: &Object) -> bool {

@@ -12,7 +12,7 @@ use coracle_fields::meta::ObjectMeta;
 use coracle_fields::{Made, fields};
 use coracle_informer::index::Owned;
 use coracle_informer::informer::Name;
-use coracle_informer::resource::{Resource, namespace_is_ending, same_uid};
+use coracle_informer::resource::{Resource, same_uid};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
@@ -92,7 +92,7 @@ impl Controller for CronJobs {
                     told.edit().active().push(plan::reference(&job));
                 }
                 Err(error) if error.is_already_exists() => {}
-                Err(error) if namespace_is_ending(&error) => return Ok(Requeue::No),
+                Err(error) if error.is_namespace_terminating() => return Ok(Requeue::No),
                 Err(error) => {
                     self.crons.warn(&cron, "FailedCreate", format!("Error creating job: {error}"));
                     return Err(error.into());

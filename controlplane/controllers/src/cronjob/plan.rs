@@ -4,7 +4,7 @@ use super::schedule;
 use coracle_fields::batch::v1;
 use coracle_fields::core::v1::ObjectReference;
 use coracle_fields::meta::{ObjectMeta, OwnerReference};
-use coracle_fields::{Made, Schema as _, fields, make};
+use coracle_fields::{Made, Schema as _, View, fields, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::selector::Labels;
 use coracle_informer::time;
@@ -129,80 +129,16 @@ pub fn plan(
 ) -> Plan {
     let mut plan = Plan { delete: beyond_history(spec, jobs), ..Plan::default() };
     let status = v1::CronJobStatus::of(status);
-    let known = status.active();
-    let known_as = |job: &Job| known.items().find(|k| k.uid() == job.object.meta.uid);
-    for job in jobs {
-        let name = &job.object.meta.name;
-        match (job.ended, known_as(job)) {
-            (Some(what), Some(_)) => {
-                let message = format!("Saw completed job: {name}, condition: {what}");
-                plan.events.push((false, "SawCompletedJob", message));
-            }
-            (None, None) if job.manual => {
-                let message = format!("Saw a job that the controller did not create or forgot: {name}");
-                plan.events.push((true, "UnexpectedJob", message));
-            }
-            _ => {}
-        }
-    }
-    for gone in known.items().filter(|k| jobs.iter().all(|j| k.uid() != j.object.meta.uid)) {
-        let message = format!("Active job went missing: {}", gone.name().text());
-        plan.events.push((false, "MissingJob", message));
-    }
+    plan.events = job_events(status, jobs);
     // One that a server made and had no time to tell of counts; one that a person made does not.
     let active: Vec<&Job> =
-        jobs.iter().filter(|j| j.ended.is_none() && (!j.manual || known_as(j).is_some())).collect();
-    let last_success = jobs.iter().filter_map(|j| j.completed).max();
-    let told_success = time::parse(status.last_successful_time().get());
-    let last = time::parse(status.last_schedule_time().get());
-    let mut told = make!(part v1::CronJobStatus {
-        last_successful_time: last_success.max(told_success).map(time::seconds),
-        last_schedule_time: last.map(time::seconds),
-    });
-    if !active.is_empty() {
-        let told_as = |job: &&Job| match known_as(job) {
-            Some(known) => known.to_value(),
-            None => reference(&job.object).into_value(),
-        };
-        let mut list: Vec<Value> = active.iter().map(told_as).collect();
-        list.sort_by_key(|r| ObjectReference::of(r).name().text().to_owned());
-        told.edit().active().put(Value::Array(list));
-    }
-    plan.status = told.into_value();
+        jobs.iter().filter(|j| j.ended.is_none() && (!j.manual || known_as(status, j).is_some())).collect();
+    plan.status = new_status(status, jobs, &active);
     if spec.suspend {
         return plan;
     }
-    let schedule = match cron::parse(&spec.schedule) {
-        Ok(schedule) => schedule,
-        Err(error) => {
-            let message = format!("unparseable schedule: {:?} : {error}", spec.schedule);
-            plan.events.push((true, "UnparseableSchedule", message));
-            return plan;
-        }
-    };
-    let zone = match zone {
-        Ok(zone) => zone,
-        Err(error) => {
-            plan.events.push((true, "UnknownTimeZone", error.to_string()));
-            return plan;
-        }
-    };
-    let earliest = last.unwrap_or(created);
-    let limit = spec.starting_deadline_seconds.map(|s| time::after(now, -s));
-    let (due, next, many) = schedule::due(&schedule, limit.map_or(earliest, |l| l.max(earliest)), now, &zone);
-    plan.again = next;
-    if many {
-        let message =
-            "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
-        plan.events.push((true, "TooManyMissedTimes", message.into()));
-    }
-    let Some(due) = due.filter(|d| last != Some(*d)) else { return plan };
-    if spec.starting_deadline_seconds.is_some_and(|s| time::after(due, s) < now) {
-        let at = due.strftime("%a, %d %b %Y %H:%M:%S +0000");
-        let message = format!("Missed scheduled time to start a job: {at}");
-        plan.events.push((true, "MissSchedule", message));
-        return plan;
-    }
+    let last = time::parse(status.last_schedule_time().get());
+    let Some(due) = plan.due(spec, zone, (created, last), now) else { return plan };
     match spec.concurrency_policy.as_str() {
         "Forbid" if !active.is_empty() => {
             let message =
@@ -219,6 +155,100 @@ pub fn plan(
     }
     plan.start = Some(due);
     plan
+}
+
+impl Plan {
+    /// The scheduled time to start a job for, unless it is too late. Sets `again`.
+    fn due(
+        &mut self,
+        spec: &Spec,
+        zone: Result<TimeZone, UnknownTimeZone>,
+        (created, last): (Timestamp, Option<Timestamp>),
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let schedule = match cron::parse(&spec.schedule) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                let message = format!("unparseable schedule: {:?} : {error}", spec.schedule);
+                self.events.push((true, "UnparseableSchedule", message));
+                return None;
+            }
+        };
+        let zone = match zone {
+            Ok(zone) => zone,
+            Err(error) => {
+                self.events.push((true, "UnknownTimeZone", error.to_string()));
+                return None;
+            }
+        };
+        let earliest = last.unwrap_or(created);
+        let limit = spec.starting_deadline_seconds.map(|s| time::after(now, -s));
+        let (due, next, many) =
+            schedule::due(&schedule, limit.map_or(earliest, |l| l.max(earliest)), now, &zone);
+        self.again = next;
+        if many {
+            let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            self.events.push((true, "TooManyMissedTimes", message.into()));
+        }
+        let due = due.filter(|d| last != Some(*d))?;
+        if spec.starting_deadline_seconds.is_some_and(|s| time::after(due, s) < now) {
+            let at = due.strftime("%a, %d %b %Y %H:%M:%S +0000");
+            let message = format!("Missed scheduled time to start a job: {at}");
+            self.events.push((true, "MissSchedule", message));
+            return None;
+        }
+        Some(due)
+    }
+}
+
+/// The reference to a job in the status, if it has one.
+fn known_as<'a>(status: View<'a, v1::CronJobStatus>, job: &Job) -> Option<View<'a, ObjectReference>> {
+    status.active().items().find(|k| k.uid() == job.object.meta.uid)
+}
+
+/// Events of jobs that ended, appeared or went missing since the status was written.
+fn job_events(status: View<'_, v1::CronJobStatus>, jobs: &[Job]) -> Vec<(bool, &'static str, String)> {
+    let mut events = Vec::new();
+    for job in jobs {
+        let name = &job.object.meta.name;
+        match (job.ended, known_as(status, job)) {
+            (Some(what), Some(_)) => {
+                let message = format!("Saw completed job: {name}, condition: {what}");
+                events.push((false, "SawCompletedJob", message));
+            }
+            (None, None) if job.manual => {
+                let message = format!("Saw a job that the controller did not create or forgot: {name}");
+                events.push((true, "UnexpectedJob", message));
+            }
+            _ => {}
+        }
+    }
+    for gone in status.active().items().filter(|k| jobs.iter().all(|j| k.uid() != j.object.meta.uid)) {
+        let message = format!("Active job went missing: {}", gone.name().text());
+        events.push((false, "MissingJob", message));
+    }
+    events
+}
+
+/// The status with its active jobs and its last times.
+fn new_status(status: View<'_, v1::CronJobStatus>, jobs: &[Job], active: &[&Job]) -> Value {
+    let last_success = jobs.iter().filter_map(|j| j.completed).max();
+    let told_success = time::parse(status.last_successful_time().get());
+    let last = time::parse(status.last_schedule_time().get());
+    let mut told = make!(part v1::CronJobStatus {
+        last_successful_time: last_success.max(told_success).map(time::seconds),
+        last_schedule_time: last.map(time::seconds),
+    });
+    if !active.is_empty() {
+        let told_as = |job: &&Job| match known_as(status, job) {
+            Some(known) => known.to_value(),
+            None => reference(&job.object).into_value(),
+        };
+        let mut list: Vec<Value> = active.iter().map(told_as).collect();
+        list.sort_by_key(|r| ObjectReference::of(r).name().text().to_owned());
+        told.edit().active().put(Value::Array(list));
+    }
+    told.into_value()
 }
 
 /// Jobs that ended, beyond what is kept, oldest first.

@@ -1,8 +1,7 @@
 //! Policy of the signers: allowed requests, and automatic approval. No clock, no tasks.
 
 use super::subject::{Subject, SubjectError, compared};
-use super::wire::Spec;
-use super::{CLIENT, NODE_CLIENT, NODE_SERVING};
+use super::wire::{CLIENT, NODE_CLIENT, NODE_SERVING, Spec};
 use coracle_client::user::MASTERS;
 use coracle_fields::View;
 use coracle_fields::core::v1::Node;

@@ -1,10 +1,10 @@
 //! Approves and denies requests of nodes, from what the cluster knows of them.
 
-use super::Requests;
 use super::approval::{Approval, evaluate};
 use super::subject::{Subject, compared};
 use super::wire::Spec;
 use crate::servers::lease::reserved_names;
+use coracle_client::Client;
 use coracle_fields::authorization::v1::SubjectAccessReview;
 use coracle_fields::core::v1::{Endpoints, Node};
 use coracle_fields::discovery::v1::EndpointSlice;
@@ -12,9 +12,10 @@ use coracle_fields::{Schema as _, View, make};
 use coracle_informer::conditions::Condition;
 use coracle_informer::runner::Failure;
 use coracle_informer::time;
-use coracle_informer::typed::TypedObject as _;
+use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
+use std::sync::Arc;
 
 /// The label that ties an EndpointSlice to its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -28,7 +29,27 @@ pub(super) enum Decided {
     Not,
 }
 
-impl Requests {
+/// Decides on requests by what the cluster knows of nodes.
+pub(super) struct Approver {
+    client: Client,
+    nodes: Arc<Cache>,
+    /// Where API servers are, in the newer and in the older form.
+    slices: Arc<Cache>,
+    endpoints: Arc<Cache>,
+    /// Names and addresses of this API server.
+    reserved: Vec<String>,
+}
+
+impl Approver {
+    /// An approver; `reserved` are the names and addresses of this API server.
+    pub(super) fn new(client: Client, reserved: Vec<String>) -> Self {
+        let cache = |group: &str, plural: &str| client.cache(&client.kind(group, plural));
+        let nodes = cache("", "nodes");
+        let slices = cache("discovery.k8s.io", "endpointslices");
+        let endpoints = cache("", "endpoints");
+        Self { client, nodes, slices, endpoints, reserved }
+    }
+
     /// Whether the requestor may have such certificates without a person looking.
     async fn may(&self, spec: &Spec, subresource: &str) -> Result<bool, ApiError> {
         let mut review = make!(SubjectAccessReview {
@@ -56,7 +77,7 @@ impl Requests {
     /// Names and addresses that no node may serve under: this API server's, those in the Leases of all API servers, and those
     /// behind their Service.
     fn reserved(&self) -> Vec<String> {
-        let mut all = self.signer.reserved.clone();
+        let mut all = self.reserved.clone();
         all.extend(reserved_names(&self.client));
         for slice in self.slices.list(Some("default")) {
             if slice.meta.labels.get(SERVICE_NAME).map(String::as_str) == Some(API_SERVICE) {

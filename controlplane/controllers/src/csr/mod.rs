@@ -12,10 +12,9 @@ mod approve;
 pub use subject::node_of;
 
 use approval::{Refused, permitted};
-use approve::Decided;
+use approve::{Approver, Decided};
 use async_trait::async_trait;
 use base64::Engine;
-use coracle_client::Client;
 use coracle_fields::certificates::v1::CertificateSigningRequest;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
@@ -23,7 +22,6 @@ use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::watch::cache::Cache;
 use coracle_pki::PkiError;
 use coracle_pki::authority::Authority;
@@ -31,12 +29,9 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use subject::{Subject, subject};
-use wire::Request;
+use wire::{CLIENT, NODE_CLIENT, NODE_SERVING, Request};
 
 const NAME: &str = "certificate-controller";
-const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
 /// How long requests are kept, in seconds: approved or issued, denied or failed, undecided.
 const KEEP_ISSUED: i64 = 3600;
 const KEEP_DENIED: i64 = 3600;
@@ -67,13 +62,9 @@ enum SignError {
 
 struct Requests {
     requests: Resource,
-    nodes: Arc<Cache>,
     /// The list of revoked nodes is one of these.
     lists: Arc<Cache>,
-    /// Where API servers are, in the newer and in the older form.
-    slices: Arc<Cache>,
-    endpoints: Arc<Cache>,
-    client: Client,
+    approver: Approver,
     signer: Signer,
 }
 
@@ -81,12 +72,10 @@ struct Requests {
 pub fn start(setup: &mut Setup<'_>, signer: Signer) {
     let requests = setup.resource(NAME, "certificates.k8s.io", "certificatesigningrequests");
     let client = setup.client(NAME);
-    let nodes = client.cache(&client.kind("", "nodes"));
     let lists = client.cache(&client.kind("", "configmaps"));
-    let slices = client.cache(&client.kind("discovery.k8s.io", "endpointslices"));
-    let endpoints = client.cache(&client.kind("", "endpoints"));
+    let approver = Approver::new(client, signer.reserved.clone());
     let queue = setup.enqueue_on_change(&requests).queue.clone();
-    setup.run(Requests { requests, nodes, lists, slices, endpoints, client, signer }, &queue, 1);
+    setup.run(Requests { requests, lists, approver, signer }, &queue, 1);
 }
 
 impl Requests {
@@ -147,7 +136,7 @@ impl Controller for Requests {
             return Ok(Requeue::At(due));
         }
         if !approved {
-            match self.decide(&spec, &subject, now).await? {
+            match self.approver.decide(&spec, &subject, now).await? {
                 Decided::Now(condition) => {
                     status.conditions.push(*condition);
                     body.edit().status().conditions().set(&status.conditions);

@@ -1,10 +1,17 @@
-//! Certificate signing requests as the API has them.
+//! Certificate signing requests as the API has them, and the names of their signers.
 
 use coracle_fields::certificates::v1;
 use coracle_fields::fields;
 use coracle_fields::meta::ObjectMeta;
 use coracle_informer::conditions::Condition;
 use serde_json::Value;
+
+/// Signs client certificates.
+pub(super) const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// Signs client certificates of nodes.
+pub(super) const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Signs serving certificates of nodes.
+pub(super) const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
 
 fields! {
     pub(super) struct Request: v1::CertificateSigningRequest {

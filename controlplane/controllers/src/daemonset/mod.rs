@@ -14,7 +14,7 @@ use coracle_fields::core::v1;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
-use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
@@ -89,7 +89,7 @@ impl Controller for Daemons {
             collisions: status.collision_count,
         };
         let (revisions, collisions) = match self.history.sync(&subject).await {
-            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Requeue::No),
+            Err(Failure::Api(error)) if error.is_namespace_terminating() => return Ok(Requeue::No),
             result => result?,
         };
         let Some(newest) = revisions.last() else { return Ok(Requeue::No) };

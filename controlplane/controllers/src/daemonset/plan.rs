@@ -8,7 +8,6 @@ use coracle_fields::core::v1::PodTemplateSpec;
 use coracle_fields::{Schema as _, fields, make};
 use coracle_informer::pod::{Phase, Pod};
 use coracle_informer::selector::Selector;
-use coracle_informer::typed::TypedObject as _;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ use coracle_fields::apps::v1;
 use coracle_fields::{Schema as _, make};
 use coracle_informer::index::{Owned, Pods};
 use coracle_informer::informer::Name;
-use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
@@ -167,7 +167,7 @@ impl Deployments {
                 status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
                 self.deployments.set_status(&deployment.object, json!(status)).await?;
             }
-        } else if !namespace_is_ending(&error) {
+        } else if !error.is_namespace_terminating() {
             self.tell_create_failed(deployment, &name, &error, now).await;
         }
         Err(error.into())

@@ -6,7 +6,6 @@ use super::{revision, scale, status};
 use coracle_fields::apps::v1::ReplicaSet;
 use coracle_informer::conditions;
 use coracle_informer::template;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::{Meta, Object};
 use jiff::Timestamp;
 use serde_json::Value;

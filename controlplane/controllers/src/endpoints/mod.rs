@@ -13,12 +13,11 @@ use coracle_fields::meta::OwnerReference;
 use coracle_fields::{Made, View, fields, make};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::has_address;
-use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::selector::{Labels, Selector};
 use coracle_informer::setup::Setup;
 use coracle_informer::template::same;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
@@ -193,7 +192,7 @@ fn copied(labels: &Labels) -> Labels {
 
 fn settled(result: Result<(), ApiError>) -> Result<Requeue, Failure> {
     match result {
-        Err(error) if !namespace_is_ending(&error) => Err(error.into()),
+        Err(error) if !error.is_namespace_terminating() => Err(error.into()),
         _ => Ok(Requeue::No),
     }
 }

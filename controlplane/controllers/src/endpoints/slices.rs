@@ -5,7 +5,6 @@ use coracle_fields::meta::OwnerReference;
 use coracle_fields::{Made, Schema as _, make};
 use coracle_informer::selector::Labels;
 use coracle_informer::template::same;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};

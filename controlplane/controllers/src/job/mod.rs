@@ -13,6 +13,7 @@ mod orphans;
 #[cfg(test)]
 mod plan_tests;
 
+use super::adoption::JOB_TRACKING;
 use super::replicas::{PodControl, pod_of};
 use async_trait::async_trait;
 use coracle_fields::core::v1;
@@ -28,7 +29,7 @@ use jiff::Timestamp;
 use plan::New;
 use serde_json::json;
 use std::sync::Arc;
-use view::{INDEX, INDEX_FAILURES, Job, JobPod, Spec, TRACKING};
+use view::{INDEX, INDEX_FAILURES, Job, JobPod, Spec};
 
 const NAME: &str = "job-controller";
 /// The value of `managedBy` that means this controller.
@@ -48,7 +49,7 @@ pub fn start(setup: &mut Setup<'_>) {
     handlers.owned_or_matching(&pods.kind, &pods.cache, "Job");
     let queue = handlers.queue.clone();
     setup.run(Jobs { control: PodControl { owners, pods }, pods: index }, &queue, 5);
-    orphans::start(setup);
+    orphans::start(setup, NAME);
 }
 
 #[async_trait]
@@ -108,7 +109,7 @@ impl Jobs {
 
     fn body(&self, job: &Object, spec: &Spec, new: New) -> Made<v1::Pod> {
         let mut pod = pod_of(v1::PodTemplateSpec::of(&spec.template), job, self.control.reference(job));
-        pod.edit().metadata().finalizers().push(TRACKING);
+        pod.edit().metadata().finalizers().push(JOB_TRACKING);
         let Some(index) = new.index else { return pod };
         let name: String = job.meta.name.chars().take(50).collect();
         let mut root = pod.edit();

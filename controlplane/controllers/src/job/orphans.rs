@@ -1,6 +1,6 @@
 //! Removes the tracking finalizer of pods whose Job was deleted.
 
-use super::view::TRACKING;
+use crate::adoption::JOB_TRACKING;
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -20,10 +20,10 @@ struct OrphanPods {
     index: Arc<Pods>,
 }
 
-/// Starts the controller.
-pub fn start(setup: &mut Setup<'_>) {
-    let jobs = setup.resource(super::NAME, "batch", "jobs");
-    let pods = setup.resource(super::NAME, "", "pods");
+/// Starts the controller; it writes as `user`.
+pub(super) fn start(setup: &mut Setup<'_>, user: &'static str) {
+    let jobs = setup.resource(user, "batch", "jobs");
+    let pods = setup.resource(user, "", "pods");
     let index = setup.pods();
     let owned = index.clone();
     let mut handlers = setup.enqueue_matching(&pods, tracked);
@@ -37,7 +37,7 @@ pub fn start(setup: &mut Setup<'_>) {
 }
 
 fn tracked(pod: &Object) -> bool {
-    pod.meta.finalizers.iter().any(|f| f == TRACKING)
+    pod.meta.finalizers.iter().any(|f| f == JOB_TRACKING)
 }
 
 #[async_trait]
@@ -73,7 +73,7 @@ impl Controller for OrphanPods {
 pub(super) async fn release(pods: &Resource, name: &Name, uid: &str) -> Result<(), Failure> {
     let change = |value: &mut Value| {
         if PartialObjectMetadata::of(value).metadata().uid() == uid {
-            PartialObjectMetadata::edit(value).metadata().finalizers().retain(|f| f != TRACKING);
+            PartialObjectMetadata::edit(value).metadata().finalizers().retain(|f| f != JOB_TRACKING);
         }
     };
     match pods.modify(name, change).await {

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 use super::plan::{Plan, finished, plan};
-use super::view::{INDEX, INDEX_FAILURES, JobPod, Spec, Status, TRACKING};
+use super::view::{INDEX, INDEX_FAILURES, JobPod, Spec, Status};
+use crate::adoption::JOB_TRACKING;
 use coracle_informer::pod::Pod;
 use coracle_informer::{conditions, time};
 use coracle_kinds::object::testing::object;
@@ -55,7 +56,7 @@ impl Model {
                 Some(i) => json!({INDEX: i.to_string(), INDEX_FAILURES: new.failures.to_string()}),
                 None => json!({}),
             };
-            self.pods.insert(name.clone(), json!({"metadata": {"name": name, "uid": name, "finalizers": [TRACKING],
+            self.pods.insert(name.clone(), json!({"metadata": {"name": name, "uid": name, "finalizers": [JOB_TRACKING],
                 "creationTimestamp": time::seconds(self.now), "annotations": annotations}, "status": {"phase": "Running"}}));
         }
         for pod in plan.delete {

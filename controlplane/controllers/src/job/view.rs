@@ -1,5 +1,6 @@
 //! Jobs and their pods as the plan sees them.
 
+use crate::adoption::JOB_TRACKING;
 use coracle_fields::batch::v1;
 use coracle_fields::meta::ObjectMeta;
 use coracle_fields::{IsEmpty, fields};
@@ -11,8 +12,6 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The finalizer that keeps a pod until it is counted.
-pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// The annotation and label that carry a pod's index.
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// How often an index failed before this pod.
@@ -235,7 +234,7 @@ impl JobPod {
 
     /// Whether it is not yet in the counts.
     pub fn tracked(&self) -> bool {
-        self.pod.object.meta.finalizers.iter().any(|f| f == TRACKING)
+        self.pod.object.meta.finalizers.iter().any(|f| f == JOB_TRACKING)
     }
 
     /// Whether it ended well.

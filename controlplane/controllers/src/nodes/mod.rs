@@ -17,7 +17,6 @@ use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use health::{GRACE_SECONDS, Node, Toleration};
 use jiff::Timestamp;

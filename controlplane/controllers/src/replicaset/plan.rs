@@ -116,19 +116,6 @@ pub fn next_available(active: &[&Pod], min_ready: i32, now: Timestamp) -> Option
     waiting.filter_map(|p| p.available_at(min_ready)).min()
 }
 
-/// The sizes of the batches in which `count` creations go out: 1, 2, 4 …, so that a failure which would meet all is
-/// met by few.
-pub fn batches(count: usize) -> impl Iterator<Item = usize> {
-    let mut left = count;
-    let mut size = 1;
-    std::iter::from_fn(move || {
-        let batch = size.min(left);
-        left -= batch;
-        size *= 2;
-        (batch > 0).then_some(batch)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -156,13 +143,6 @@ mod tests {
             assert!(spec.selector.matches(&labels));
             assert!(!spec.selector.matches(&Labels::new()));
         }
-    }
-
-    #[test]
-    fn batches_double_and_add_up() {
-        assert_eq!(batches(0).count(), 0);
-        assert_eq!(batches(10).collect::<Vec<_>>(), [1, 2, 4, 3]);
-        assert_eq!(batches(500).sum::<usize>(), 500);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use coracle_client::Client;
 use coracle_client::identity_lease::{IDENTITY, NAMESPACE, SERVER};
 use coracle_fields::coordination::v1::{Lease, LeaseSpec};
 use coracle_fields::make;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
 use jiff::Timestamp;

@@ -5,7 +5,6 @@ use super::peers::PeerState;
 use coracle_fields::core::v1::{EndpointAddress, EndpointSubset, Endpoints};
 use coracle_fields::discovery::v1::{Endpoint, EndpointSlice};
 use coracle_fields::{Edit, Made, Map, Text, View, make};
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_validation::tree::same;
 use serde_json::Value;

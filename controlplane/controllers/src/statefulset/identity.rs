@@ -5,7 +5,6 @@ use crate::adoption;
 use coracle_fields::core::v1;
 use coracle_fields::meta::{LabelSelector, OwnerReference};
 use coracle_fields::{Made, Schema as _, View, make};
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use serde_json::Value;
 

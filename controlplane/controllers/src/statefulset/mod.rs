@@ -14,10 +14,9 @@ use coracle_fields::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
-use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use futures::future::try_join_all;
 use jiff::Timestamp;
@@ -84,7 +83,7 @@ impl Controller for Sets {
             collisions: status.collision_count,
         };
         let (revisions, collisions) = match self.history.sync(&subject).await {
-            Err(Failure::Api(error)) if namespace_is_ending(&error) => return Ok(Requeue::No),
+            Err(Failure::Api(error)) if error.is_namespace_terminating() => return Ok(Requeue::No),
             result => result?,
         };
         let Some(update) = revisions.last() else { return Ok(Requeue::No) };
@@ -171,7 +170,7 @@ impl Sets {
         let what = format!("create Pod {}-{ordinal} in StatefulSet {}", set.meta.name, set.meta.name);
         match self.control.pods.create(&set.meta.namespace, pod).await {
             Ok(_) => self.control.owners.normal(set, "SuccessfulCreate", format!("{what} successful")),
-            Err(error) if namespace_is_ending(&error) || error.is_already_exists() => {}
+            Err(error) if error.is_namespace_terminating() || error.is_already_exists() => {}
             Err(error) => {
                 self.control.owners.warn(set, "FailedCreate", format!("{what} failed error: {error}"));
                 return Err(error.into());

@@ -1,16 +1,16 @@
 //! Claims: bound to volumes, and protected while pods use them.
 
+use super::finalizers::{add_finalizer, remove_finalizer};
 use super::fit::{self, Claim, ClaimRef};
-use super::{DEFAULT_CLASS, Parts, SELECTED_NODE};
-use super::{add_finalizer, claims_of, read_claim, read_volume, remove_finalizer};
+use super::parts::{Parts, read_claim, read_volume};
+use super::provision::{DEFAULT_CLASS, Provisioned, SELECTED_NODE, provision};
 use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::storage::v1::StorageClass;
-use coracle_fields::{Schema as _, make};
+use coracle_fields::{Schema as _, View, make};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::has_ended;
 use coracle_informer::runner::{Controller, Failure, Requeue};
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::PROVISIONER;
 use jiff::Timestamp;
@@ -86,7 +86,11 @@ impl Controller for Claims {
             }
             return Ok(Requeue::No);
         }
-        self.provision(&claim, &spec, &row, selected).await
+        match provision(&self.0, &claim, &spec, &row, selected).await? {
+            Provisioned::Volume(volume) => self.bind(&claim, &volume).await,
+            Provisioned::NotCached => Ok(Requeue::Now),
+            Provisioned::Failed => Ok(Requeue::No),
+        }
     }
 }
 
@@ -134,7 +138,7 @@ impl Claims {
     }
 
     /// Writes the volume first: after a crash in between, the volume is still reserved for this claim.
-    pub(super) async fn bind(&self, claim: &Arc<Object>, volume: &Arc<Object>) -> Result<Requeue, Failure> {
+    async fn bind(&self, claim: &Arc<Object>, volume: &Arc<Object>) -> Result<Requeue, Failure> {
         let spec = read_volume(volume)?;
         if spec.claim_ref.as_ref().is_none_or(|r| r.uid != claim.meta.uid) {
             let mut body = volume.copy::<v1::PersistentVolume>();
@@ -208,6 +212,20 @@ impl Claims {
         }
         Ok(Requeue::No)
     }
+}
+
+/// The claims a pod uses.
+pub(super) fn claims_of(pod: &Object) -> Vec<String> {
+    let claim = |volume: View<'_, v1::Volume>| {
+        let named = volume.persistent_volume_claim().claim_name().get().map(str::to_owned);
+        let own = || {
+            let own = volume.ephemeral().is_set();
+            own.then(|| format!("{}-{}", pod.meta.name, volume.name().text()))
+        };
+        named.or_else(own)
+    };
+    let doc = pod.doc();
+    doc.view::<v1::Pod>().spec().volumes().items().filter_map(claim).collect()
 }
 
 fn is_for(kept: &ClaimRef, claim: &Object) -> bool {

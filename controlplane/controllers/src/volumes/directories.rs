@@ -2,7 +2,8 @@
 //! directory. A node that is gone for good holds nothing back. Whoever dies in between, the node is asked again, and what is
 //! gone already is no error.
 
-use super::{NAME, VOLUME_PROTECTION, remove_finalizer};
+use super::finalizers::{VOLUME_PROTECTION, remove_finalizer};
+use super::parts::NAME;
 use crate::nodes::health;
 use async_trait::async_trait;
 use coracle_client::node_volumes::NodeVolumes;
@@ -12,7 +13,6 @@ use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::DIRECTORIES;
 use jiff::Timestamp;

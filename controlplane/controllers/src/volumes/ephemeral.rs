@@ -8,7 +8,7 @@ use coracle_fields::{Made, Schema as _, fields, make};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::controller_of;
 use coracle_informer::queue::Queue;
-use coracle_informer::resource::{Resource, namespace_is_ending};
+use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
@@ -136,7 +136,7 @@ impl Controller for Volumes {
                 Some(_) => ClaimError::NotOwner { volume, claim, pod: name.clone() },
                 None => match self.claims.create(&name.namespace, body).await {
                     Ok(_) => continue,
-                    Err(error) if namespace_is_ending(&error) => return Ok(Requeue::No),
+                    Err(error) if error.is_namespace_terminating() => return Ok(Requeue::No),
                     Err(error) => ClaimError::Create { volume, claim: claim.name, error },
                 },
             };

@@ -2,69 +2,39 @@
 
 // Which volume suits a claim.
 pub mod fit;
-// From claims to volumes.
-mod claims;
-// Volumes made on demand.
-mod provision;
-// From volumes to claims.
-mod reclaim;
+// The kinds that the controllers read and write.
+mod parts;
+// Finalizers of claims and volumes.
+mod finalizers;
 // What nodes keep of volumes that go.
 pub mod directories;
+// Volumes made on demand.
+mod provision;
+// From claims to volumes.
+mod claims;
+// From volumes to claims.
+mod reclaim;
 // Claims of a pod's own.
 pub mod ephemeral;
 #[cfg(test)]
 mod tests;
 
-use claims::Claims;
+use claims::{Claims, claims_of};
 use coracle_client::node_volumes::NodeVolumes;
 use coracle_fields::core::v1;
-use coracle_fields::meta::PartialObjectMetadata;
-use coracle_fields::{Schema as _, View};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::has_ended;
-use coracle_informer::resource::Resource;
-use coracle_informer::runner::Failure;
 use coracle_informer::setup::Setup;
-use coracle_informer::typed::TypedObject as _;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
-use fit::{Claim, ClaimObject, Volume, VolumeObject};
+use parts::{NAME, Parts, read_claim, read_volume};
 use reclaim::Volumes;
-use serde_json::Value;
 use std::sync::Arc;
-
-const NAME: &str = "persistentvolume-controller";
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-
-#[derive(Clone)]
-struct Parts {
-    claims: Resource,
-    volumes: Resource,
-    classes: Resource,
-    pods: Resource,
-    nodes: Resource,
-}
-
-fn read_claim(object: &Object) -> Result<Claim, Failure> {
-    Ok(object.typed::<ClaimObject>()?.spec)
-}
-
-fn read_volume(object: &Object) -> Result<Volume, Failure> {
-    Ok(object.typed::<VolumeObject>()?.spec)
-}
 
 /// Starts the controllers, and makes the class `local-path` if there is no class at all. Without `node_volumes` the directories of
 /// volumes stay on their nodes.
 pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) {
-    let parts = Parts {
-        claims: setup.resource(NAME, "", "persistentvolumeclaims"),
-        volumes: setup.resource(NAME, "", "persistentvolumes"),
-        classes: setup.resource(NAME, "storage.k8s.io", "storageclasses"),
-        pods: setup.resource(NAME, "", "pods"),
-        nodes: setup.resource(NAME, "", "nodes"),
-    };
+    let parts = Parts::new(setup);
     let client = setup.client(NAME);
     setup.finish("storage-class", move || provision::ensure_class(client.clone()));
 
@@ -112,26 +82,4 @@ fn all_pending(claims: &Cache, add: &mut dyn FnMut(Name)) {
     let unbound =
         |c: &&Arc<Object>| c.doc().view::<v1::PersistentVolumeClaim>().spec().volume_name().text().is_empty();
     claims.list(None).iter().filter(unbound).for_each(|c| add(Name::of(c)));
-}
-
-/// The claims a pod uses.
-fn claims_of(pod: &Object) -> Vec<String> {
-    let claim = |volume: View<'_, v1::Volume>| {
-        let named = volume.persistent_volume_claim().claim_name().get().map(str::to_owned);
-        let own = || {
-            let own = volume.ephemeral().is_set();
-            own.then(|| format!("{}-{}", pod.meta.name, volume.name().text()))
-        };
-        named.or_else(own)
-    };
-    let doc = pod.doc();
-    doc.view::<v1::Pod>().spec().volumes().items().filter_map(claim).collect()
-}
-
-fn add_finalizer(body: &mut Value, finalizer: &str) {
-    PartialObjectMetadata::edit(body).metadata().finalizers().push(finalizer);
-}
-
-fn remove_finalizer(body: &mut Value, finalizer: &str) {
-    PartialObjectMetadata::edit(body).metadata().finalizers().retain(|f| f != finalizer);
 }

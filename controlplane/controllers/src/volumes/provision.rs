@@ -1,21 +1,26 @@
 //! Volumes made on demand: directories on a node's own disk. The node makes the directory when a pod first uses it, and
 //! removes it when the volume goes.
 
-use super::claims::Claims;
 use super::directories::{FINALIZER, NODE, announced};
+use super::finalizers::VOLUME_PROTECTION;
 use super::fit::Claim;
-use super::{DEFAULT_CLASS, SELECTED_NODE, VOLUME_PROTECTION};
+use super::parts::Parts;
 use coracle_cli::causes;
 use coracle_client::Client;
 use coracle_fields::core::v1::PersistentVolume;
 use coracle_fields::storage::v1::StorageClass;
 use coracle_fields::{Made, Schema as _, View, make};
 use coracle_informer::informer::Name;
-use coracle_informer::runner::{Failure, Requeue};
+use coracle_informer::runner::Failure;
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::{DIRECTORY, PROVISIONED_BY, PROVISIONER, directory_name};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// The annotation of a claim with the node that the scheduler chose.
+pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The annotation of the class of claims that name none.
+pub(super) const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// Makes the class `local-path` if there is no class at all.
 pub(super) async fn ensure_class(client: Client) {
@@ -114,56 +119,62 @@ fn plan_volume(
     Ok(volume)
 }
 
-impl Claims {
-    /// Makes a volume on the node that the scheduler chose.
-    pub(super) async fn provision(
-        &self,
-        claim: &Arc<Object>,
-        spec: &Claim,
-        class: &Value,
-        node: Option<&str>,
-    ) -> Result<Requeue, Failure> {
-        let class = StorageClass::of(class);
-        let failed = |why: &dyn std::error::Error| {
-            let class = class.metadata().name().text();
-            let message = format!("failed to provision volume with StorageClass {class:?}: {why}");
-            self.0.claims.warn(claim, "ProvisioningFailed", message);
-        };
-        let Some(node) = node else {
-            failed(&ProvisionError::NoNode);
-            return Ok(Requeue::No);
-        };
-        let Some(node) = self.0.nodes.get(&Name::new("", node)) else {
-            // The scheduler chooses another.
-            failed(&ProvisionError::NodeNotFound(node.to_owned()));
-            let change = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
-            self.0.claims.merge(&Name::of(claim), change).await?;
-            return Ok(Requeue::No);
-        };
-        let body = match plan_volume(claim, spec, class, &node) {
-            Ok(body) => body,
-            Err(error) => {
-                failed(&error);
-                return Ok(Requeue::No);
-            }
-        };
-        let name = body.view().metadata().name().text().to_owned();
-        match self.0.volumes.create("", body).await {
-            Ok(_) => {
-                let message = format!("Successfully provisioned volume {name}");
-                self.0.claims.normal(claim, "ProvisioningSucceeded", message);
-            }
-            Err(error) if error.is_already_exists() => {}
-            Err(error) => {
-                failed(&error);
-                return Err(error.into());
-            }
+/// Result of making a volume for a claim.
+pub(super) enum Provisioned {
+    /// The volume, to be bound to the claim.
+    Volume(Arc<Object>),
+    /// It is made, and not in the cache yet.
+    NotCached,
+    /// It was not made; an Event says why.
+    Failed,
+}
+
+/// Makes a volume on the node that the scheduler chose.
+pub(super) async fn provision(
+    parts: &Parts,
+    claim: &Arc<Object>,
+    spec: &Claim,
+    class: &Value,
+    node: Option<&str>,
+) -> Result<Provisioned, Failure> {
+    let class = StorageClass::of(class);
+    let failed = |why: &dyn std::error::Error| {
+        let class = class.metadata().name().text();
+        let message = format!("failed to provision volume with StorageClass {class:?}: {why}");
+        parts.claims.warn(claim, "ProvisioningFailed", message);
+    };
+    let Some(node) = node else {
+        failed(&ProvisionError::NoNode);
+        return Ok(Provisioned::Failed);
+    };
+    let Some(node) = parts.nodes.get(&Name::new("", node)) else {
+        // The scheduler chooses another.
+        failed(&ProvisionError::NodeNotFound(node.to_owned()));
+        let change = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
+        parts.claims.merge(&Name::of(claim), change).await?;
+        return Ok(Provisioned::Failed);
+    };
+    let body = match plan_volume(claim, spec, class, &node) {
+        Ok(body) => body,
+        Err(error) => {
+            failed(&error);
+            return Ok(Provisioned::Failed);
         }
-        match self.0.volumes.get(&Name::new("", &name)) {
-            Some(volume) => self.bind(claim, &volume).await,
-            None => Ok(Requeue::Now),
+    };
+    let name = body.view().metadata().name().text().to_owned();
+    match parts.volumes.create("", body).await {
+        Ok(_) => {
+            let message = format!("Successfully provisioned volume {name}");
+            parts.claims.normal(claim, "ProvisioningSucceeded", message);
+        }
+        Err(error) if error.is_already_exists() => {}
+        Err(error) => {
+            failed(&error);
+            return Err(error.into());
         }
     }
+    let volume = parts.volumes.get(&Name::new("", &name));
+    Ok(volume.map_or(Provisioned::NotCached, Provisioned::Volume))
 }
 
 #[cfg(test)]

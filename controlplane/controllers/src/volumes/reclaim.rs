@@ -1,7 +1,8 @@
 //! Volumes: their phases, protected while bound, deleted with their claims where that is their policy.
 
+use super::finalizers::{VOLUME_PROTECTION, add_finalizer, remove_finalizer};
 use super::fit::Volume;
-use super::{NAME, Parts, VOLUME_PROTECTION, add_finalizer, read_volume, remove_finalizer};
+use super::parts::{NAME, Parts, read_volume};
 use async_trait::async_trait;
 use coracle_fields::core::v1::PersistentVolume;
 use coracle_fields::{Made, Schema as _};

@@ -3,7 +3,7 @@
 use super::super::counts::NONE;
 use super::super::pod::PodInfo;
 use super::super::snapshot::{NodeId, Snapshot};
-use super::{Plugin, Rejection};
+use crate::rejection::{Plugin, Rejection};
 
 /// Indexes of the counts that the required terms use.
 #[derive(Debug, Default)]
@@ -21,10 +21,10 @@ impl RequiredAffinity {
     pub fn new(snapshot: &mut Snapshot, pod: &PodInfo) -> Self {
         let affinity = pod.affinity.iter().map(|t| snapshot.matching(t)).collect();
         let anti = pod.anti_affinity.iter().map(|t| snapshot.matching(t)).collect();
-        let own = pod.affinity.iter().all(|t| t.matches(pod, &snapshot.namespaces));
+        let own = pod.affinity.iter().all(|t| pod.matches(t, &snapshot.namespaces));
         let holdings = snapshot.holdings().iter().enumerate();
         let against =
-            holdings.filter(|(_, h)| h.term.matches(pod, &snapshot.namespaces)).map(|(at, _)| at).collect();
+            holdings.filter(|(_, h)| pod.matches(&h.term, &snapshot.namespaces)).map(|(at, _)| at).collect();
         Self { affinity, anti, against, own }
     }
 

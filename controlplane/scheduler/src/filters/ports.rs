@@ -2,7 +2,7 @@
 
 use super::super::node::NodeInfo;
 use super::super::pod::{HostPort, PodInfo};
-use super::{Plugin, Rejection};
+use crate::rejection::{Plugin, Rejection};
 
 /// Whether the pod's host ports are free beside those in use and those promised.
 pub fn check(pod: &PodInfo, node: &NodeInfo, promised: &[&PodInfo]) -> Result<(), Rejection> {

@@ -3,7 +3,7 @@
 use super::super::node::NodeInfo;
 use super::super::pod::PodInfo;
 use super::super::resources::Resources;
-use super::{Plugin, Rejection};
+use crate::rejection::{Plugin, Rejection};
 use std::borrow::Cow;
 
 /// Whether the node has what the pod asks for, beside what runs there and what is promised.

@@ -3,7 +3,8 @@
 use super::super::counts::NONE;
 use super::super::pod::{PodInfo, Spread};
 use super::super::snapshot::{NodeId, Snapshot};
-use super::{Plugin, Rejection, placement, taints};
+use super::{placement, taints};
+use crate::rejection::{Plugin, Rejection};
 
 /// A pod's hard constraints with their counts.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ impl RequiredSpread {
             let counts = domains.iter().zip(&present).filter(|(_, p)| **p).map(|(n, _)| *n);
             let known = present.iter().filter(|p| **p).count() as i64;
             let least = if known < spread.min_domains { 0 } else { counts.min().unwrap_or(0) };
-            let own = i64::from(spread.term.matches(pod, &snapshot.namespaces));
+            let own = i64::from(pod.matches(&spread.term, &snapshot.namespaces));
             let topology = snapshot.matching_at(*at).topology;
             let per_node = snapshot.topology_at(topology).is_per_node();
             Counted { topology, per_node, max_skew: spread.max_skew, own, least, domains }

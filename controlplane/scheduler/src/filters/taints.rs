@@ -3,7 +3,7 @@
 use super::super::node::NodeInfo;
 use super::super::pod::PodInfo;
 use super::super::wire::{Taint, Toleration};
-use super::{Plugin, Rejection};
+use crate::rejection::{Plugin, Rejection};
 
 /// Taints that keep pods away must be tolerated.
 pub fn check(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {

@@ -4,6 +4,8 @@
 mod outcome;
 // Quarantine of objects that made the scheduler panic.
 mod quarantine;
+// Panics: quarantine, reports, retries.
+mod recovery;
 // Timers that start work which no event asks for.
 mod timers;
 #[cfg(test)]
@@ -23,17 +25,20 @@ use coracle_client::Client;
 use coracle_client::diagnostics::PendingPods;
 use coracle_client::user::User;
 use coracle_kinds::object::Object;
-use coracle_kinds::watch::cache::{Cache, Cursor, EventType};
+use coracle_kinds::watch::cache::{Cache, Cursor};
+use coracle_kinds::watch::event::EventType;
 use coracle_proto::status::ApiError;
 use futures::future::select_all;
 use parking_lot::{Mutex, RwLock};
-use quarantine::{Quarantine, TASK};
+use quarantine::Quarantine;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub(crate) use timers::Timers;
 use tokio::task::JoinSet;
 
+/// Name of the scheduler task in metrics and on health pages.
+const TASK: &str = "scheduler";
 /// How long to wait for pending writes before the state is rebuilt.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Pods scheduled before changes are applied again.

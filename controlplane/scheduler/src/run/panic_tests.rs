@@ -4,7 +4,7 @@ use super::*;
 use crate::tests::{NO_TIMERS, cluster};
 use coracle_client::patch::Patch;
 use coracle_kinds::object::Name;
-use coracle_kinds::watch::cache::Event;
+use coracle_kinds::watch::event::Event;
 use coracle_testing::Cluster;
 use serde_json::{Value, json};
 

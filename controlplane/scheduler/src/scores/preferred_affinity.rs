@@ -1,8 +1,8 @@
 //! Scores by node: preferred node affinity, `PreferNoSchedule` taints and image locality.
 
-use super::super::filters::placement::term_matches;
 use super::super::filters::taints::tolerates;
 use super::super::node::NodeInfo;
+use super::super::node_selector::term_matches;
 use super::super::pod::PodInfo;
 use super::super::snapshot::Snapshot;
 use super::FULL;

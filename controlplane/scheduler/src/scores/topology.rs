@@ -33,7 +33,7 @@ impl TopologyScores {
             }
         }
         made.own = pod.preferred.iter().map(|(weight, term)| (*weight, snapshot.matching(term))).collect();
-        let about = |h: &super::super::counts::Holding| h.term.matches(pod, &snapshot.namespaces);
+        let about = |h: &super::super::counts::Holding| pod.matches(&h.term, &snapshot.namespaces);
         made.others = (0..snapshot.holdings().len()).filter(|at| about(&snapshot.holdings()[*at])).collect();
         made
     }

@@ -1,8 +1,7 @@
 use super::*;
 use crate::event_handlers::{Source, State};
-use coracle_kinds::object::Object;
+use coracle_kinds::object::{Object, decode};
 use coracle_kinds::registry::fields;
-use coracle_kinds::watch::render;
 
 /// A pod as the cache has it.
 fn stored(revision: u64, change: impl FnOnce(&mut Value)) -> Object {
@@ -12,7 +11,7 @@ fn stored(revision: u64, change: impl FnOnce(&mut Value)) -> Object {
         "status": {"phase": "Pending"},
     });
     change(&mut pod);
-    render::object(&fields::pod(), pod.to_string().as_bytes(), revision).unwrap()
+    decode::object(&fields::pod(), pod.to_string().as_bytes(), revision).unwrap()
 }
 
 #[test]

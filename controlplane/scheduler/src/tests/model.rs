@@ -64,7 +64,7 @@ fn sound(placer: &Placer, pod: &PodInfo, at: &str) -> Result<(), String> {
     for (_, node) in s.nodes() {
         for other in node.pods.iter().filter(|p| p.key != pod.key) {
             let against = |a: &PodInfo, b: &PodInfo| {
-                a.anti_affinity.iter().any(|t| same(node, here, &t.topology) && t.matches(b, &s.namespaces))
+                a.anti_affinity.iter().any(|t| same(node, here, &t.topology) && b.matches(t, &s.namespaces))
             };
             if against(pod, other) || against(other, pod) {
                 return Err(format!("{} and {} must not meet", pod.name, other.name));
@@ -74,7 +74,7 @@ fn sound(placer: &Placer, pod: &PodInfo, at: &str) -> Result<(), String> {
     for spread in pod.spread.iter().filter(|s| s.hard) {
         let mut zones: HashMap<&String, i64> = HashMap::new();
         for (_, node) in s.nodes() {
-            let n = node.pods.iter().filter(|p| spread.term.matches(p, &s.namespaces)).count() as i64;
+            let n = node.pods.iter().filter(|p| p.matches(&spread.term, &s.namespaces)).count() as i64;
             *zones.entry(&node.labels[spread.term.topology.as_ref()]).or_default() += n;
         }
         let mine = zones[&here.labels[spread.term.topology.as_ref()]];

@@ -2,17 +2,13 @@
 //! panic rebuilds the whole state. A change of fields that the scheduler reads shortens the delay. The work queue of the
 //! controllers does the same (`informer/src/queue.rs`).
 
-use super::Runner;
-use crate::event_handlers::{SOURCES, Source, same_for_scheduling};
-use coracle_cli::supervise::{Panicked, Subject};
+use crate::event_handlers::{Source, same_for_scheduling};
 use coracle_kinds::object::Object;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Name of the scheduler task in metrics and on health pages.
-pub(super) const TASK: &str = "scheduler";
 /// How long an object that changed rests after its first panic; doubles with each further panic.
 const FIRST_REST_OF_CHANGED: Duration = Duration::from_secs(1);
 /// The longest rest.
@@ -105,7 +101,8 @@ impl Quarantine {
         now < until
     }
 
-    fn put(&mut self, source: Source, object: &Arc<Object>, now: Instant) -> Duration {
+    /// Quarantines an object. How long it rests.
+    pub(super) fn put(&mut self, source: Source, object: &Arc<Object>, now: Instant) -> Duration {
         let key = key(source, object);
         let before = self.entries.get(&key).filter(|entry| entry.object.meta.uid == object.meta.uid);
         let panics = before.map_or(0, |entry| entry.panics).saturating_add(1);
@@ -117,7 +114,7 @@ impl Quarantine {
     }
 
     /// An object was handled. Whether it was quarantined until now.
-    fn recovered(&mut self, source: Source, object: &Object) -> bool {
+    pub(super) fn recovered(&mut self, source: Source, object: &Object) -> bool {
         let key = key(source, object);
         if !self.knows(source, object) {
             // Another one of its name may have been.
@@ -128,12 +125,12 @@ impl Quarantine {
     }
 
     /// An object is gone. Whether it was quarantined until now.
-    fn remove(&mut self, key: &Key) -> bool {
+    pub(super) fn remove(&mut self, key: &Key) -> bool {
         self.entries.remove(key).is_some_and(|entry| entry.stage != Stage::Recovered)
     }
 
     /// What has rested long enough. Forgets what has been well for long.
-    fn due(&mut self, now: Instant) -> Vec<Key> {
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Key> {
         self.entries.retain(|_, entry| entry.stage != Stage::Recovered || now < entry.since + REMEMBERED);
         let due = self
             .entries
@@ -153,56 +150,6 @@ impl Quarantine {
             Stage::Tried | Stage::Recovered => None,
         });
         due.min()
-    }
-}
-
-fn subject(source: Source, namespace: &str, name: &str) -> Subject {
-    let row = SOURCES.iter().find(|(of, ..)| *of == source);
-    Subject::new(row.map_or("objects", |(_, _, plural)| plural), namespace, name)
-}
-
-impl Runner {
-    /// Quarantines an object. The state may be inconsistent after the panic, so it is rebuilt.
-    pub(super) fn quarantine_object(&mut self, source: Source, object: &Arc<Object>, panicked: &Panicked) {
-        self.broken = true;
-        let rest = self.quarantine.lock().put(source, object, Instant::now());
-        let meta = &object.meta;
-        self.supervisor.quarantine(TASK, subject(source, &meta.namespace, &meta.name), panicked);
-        let seconds = rest.as_secs();
-        let text = format!(
-            "the scheduler panicked and tries again in {seconds} s, earlier after a change: {panicked}"
-        );
-        self.writes.warn(source, object, "ReconcilePanicked", text);
-    }
-
-    /// An object was handled.
-    pub(super) fn handled(&mut self, source: Source, object: &Object) {
-        if self.quarantine.lock().recovered(source, object) {
-            let meta = &object.meta;
-            self.supervisor.release(TASK, || subject(source, &meta.namespace, &meta.name));
-        }
-    }
-
-    /// An object is gone.
-    pub(super) fn forget(&mut self, source: Source, namespace: &str, name: &str) {
-        if self.quarantine.lock().remove(&(source, namespace.to_owned(), name.to_owned())) {
-            self.supervisor.release(TASK, || subject(source, namespace, name));
-        }
-    }
-
-    /// Tries objects again that have rested.
-    pub(super) fn try_again(&mut self) {
-        if self.quarantine.lock().is_empty() {
-            return;
-        }
-        let due = self.quarantine.lock().due(Instant::now());
-        for (source, namespace, name) in due {
-            let follower = self.followers.iter().find(|follower| follower.source == source);
-            match follower.and_then(|follower| follower.cache.get(&namespace, &name)) {
-                Some(object) => self.set(source, &object, None),
-                None => self.forget(source, &namespace, &name),
-            }
-        }
     }
 }
 
