@@ -23,5 +23,9 @@ pub mod up;
 pub mod doctor;
 // `coracle hollow`: simulated nodes without containers.
 pub mod hollow;
-// `coracle token` and `coracle revoke-node`: bootstrap tokens and revocation of nodes.
+// Requests of commands to the API server.
+mod admin;
+// `coracle token`: bootstrap tokens.
 pub mod token;
+// `coracle revoke-node`: revocation of nodes.
+pub mod revoke_node;

@@ -6,7 +6,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;
 use coracle::hollow::HollowArgs;
-use coracle::token::{RevokeNodeArgs, TokenArgs};
+use coracle::revoke_node::RevokeNodeArgs;
+use coracle::token::TokenArgs;
 use coracle::up::{DownArgs, SuperviseArgs, UpArgs};
 use coracle_cli::causes;
 
@@ -73,7 +74,7 @@ fn main() -> anyhow::Result<()> {
             runtime.block_on(coracle::hollow::run(args))
         }
         Command::Token(args) => small_runtime()?.block_on(coracle::token::run(&args)),
-        Command::RevokeNode(args) => small_runtime()?.block_on(coracle::token::revoke_node(&args)),
+        Command::RevokeNode(args) => small_runtime()?.block_on(coracle::revoke_node::run(&args)),
         Command::Hold => coracle::up::hold(),
         Command::Supervise(args) => {
             std::process::exit(small_runtime()?.block_on(coracle::up::supervise(&args))?);

@@ -9,6 +9,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,20 +83,53 @@ pub(super) fn broken(error: impl std::error::Error + Send + Sync + 'static) -> C
     ClientError::Connection(Box::new(error))
 }
 
+/// What is read of a kubeconfig: the first cluster and the first user.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kubeconfig {
+    clusters: Vec<NamedCluster>,
+    users: Vec<NamedUser>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedCluster {
+    cluster: Cluster,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Cluster {
+    server: String,
+    certificate_authority_data: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedUser {
+    user: User,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct User {
+    client_certificate_data: String,
+    client_key_data: String,
+}
+
 /// The address and the name of the server, and how to connect to it.
 fn read(path: &Path) -> Result<(String, ServerName<'static>, rustls::ClientConfig), KubeconfigError> {
     let text = std::fs::read_to_string(path)?;
-    let file: Value = serde_saphyr::from_str(&text).map_err(|e| KubeconfigError::Yaml(Box::new(e)))?;
-    let (cluster, user) = (&file["clusters"][0]["cluster"], &file["users"][0]["user"]);
-    let pem = |value: &Value| STANDARD.decode(value.as_str().unwrap_or_default());
-    let server = cluster["server"].as_str().unwrap_or_default();
-    let address = server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+    let file: Kubeconfig = serde_saphyr::from_str(&text).map_err(|e| KubeconfigError::Yaml(Box::new(e)))?;
+    let NamedCluster { cluster } = file.clusters.into_iter().next().unwrap_or_default();
+    let NamedUser { user } = file.users.into_iter().next().unwrap_or_default();
+    let address = cluster.server.trim_start_matches("https://").trim_end_matches('/').to_owned();
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
     let host = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&pem(&cluster["certificate-authority-data"])?)?)?;
-    let certificate = pem(&user["client-certificate-data"])?;
-    let key = pem(&user["client-key-data"])?;
+    roots.add(CertificateDer::from_pem_slice(&STANDARD.decode(&cluster.certificate_authority_data)?)?)?;
+    let certificate = STANDARD.decode(&user.client_certificate_data)?;
+    let key = STANDARD.decode(&user.client_key_data)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

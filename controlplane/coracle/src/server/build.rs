@@ -30,7 +30,7 @@ use coracle_apiserver::nodes::node_tls::NodeTls;
 use coracle_apiserver::openapi::OpenApi;
 use coracle_apiserver::resource::Resources;
 use coracle_apiserver::tls::{self, ServingCertificate, Tls};
-use coracle_apiserver::wellknown::WellKnown;
+use coracle_apiserver::wellknown::{Issuer, WellKnown};
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_client::diagnostics::MetricsSource;
@@ -147,6 +147,9 @@ fn admission(config: &Config, needs: &plugins::Needs) -> anyhow::Result<Chain> {
     };
     plugins::chain(needs, &options).map_err(|error| match error {
         ConfigurationError::Unknown { .. } => anyhow::Error::from(error),
+        ConfigurationError::Plugin { plugin, .. } if !options.configuration.names(plugin) => {
+            anyhow::Error::from(error).context("--enable-admission-plugins")
+        }
         error => anyhow::Error::from(error).context("--admission-control-config-file"),
     })
 }
@@ -182,22 +185,20 @@ fn well_known(
 }
 
 /// What identity consumers elsewhere need to verify our tokens; nothing when the issuer is no place that they could ask.
-fn issuer(config: &Config, keys: &Keys, url: &str) -> serde_json::Value {
+fn issuer(config: &Config, keys: &Keys, url: &str) -> Option<Issuer> {
     if !keys.issuer().starts_with("https://") {
         tracing::warn!(
             issuer = keys.issuer(),
             "service-account keys are not published: the issuer is no https URL"
         );
-        return serde_json::Value::Null;
+        return None;
     }
     let own = || format!("{url}/openid/v1/jwks");
-    json!({
-        "configuration": {
-            "issuer": keys.issuer(),
-            "jwks_uri": config.security.service_account_jwks_uri.clone().unwrap_or_else(own),
-            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": ["ES256"],
-        },
-        "keys": {"keys": [keys.jwk()]},
-    })
+    let configuration = json!({
+        "issuer": keys.issuer(),
+        "jwks_uri": config.security.service_account_jwks_uri.clone().unwrap_or_else(own),
+        "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    });
+    Some(Issuer { configuration, keys: json!({"keys": [keys.jwk()]}) })
 }

@@ -11,12 +11,16 @@ mod state;
 mod network;
 // Starting and ending processes.
 mod process;
+// Waiting until a program is ready.
+mod readiness;
 // Starting programs again that failed.
 mod supervise;
 // The nodes' way out to the machine's network.
 mod outbound;
 // Packet forwarding of the hub.
 mod rules;
+// Nodes.
+mod node;
 // The end of all that.
 mod down;
 
@@ -26,21 +30,14 @@ pub(crate) use options::directory;
 pub use supervise::{SuperviseArgs, supervise};
 
 use anyhow::{Context, bail};
-use coracle_pki::authority::{Authority, Profile};
-use coracle_pki::kubeconfig;
-use options::PORT;
+use options::{HUB, PORT};
 use outbound::OutboundSetup;
-use state::{Node, Process, State};
-use std::io::{ErrorKind, PipeReader};
+use state::{Process, State};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// The server's address on the bridge.
-const HUB: &str = "10.89.0.1";
-/// Timeout for the start of a process.
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Instant;
 
 /// Address of the API of a cluster on this machine, from its state or the default.
 pub fn address(data_dir: &Path) -> SocketAddr {
@@ -64,7 +61,7 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     ensure_server(args, &mut state, &mut outbound)?;
     outbound.begin(&mut state)?;
     for number in 1..=state.node_count {
-        ensure_node(args, &mut state, number)?;
+        node::ensure(args, &mut state, number)?;
     }
     outbound.finish(&mut state)?;
     let kubeconfig = args.data_dir.join("admin.kubeconfig");
@@ -111,10 +108,10 @@ fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup)
     ];
     flags.extend(args.server_flags.iter().cloned());
     let program = process::beside("coracle")?;
-    let (server, ready) = start_supervised(&hub, &program, flags, &log, Some(listener.as_raw_fd()))?;
-    state.server = Some(server.clone());
+    let (server, ready) = process::start_supervised(&hub, &program, flags, &log, Some(listener.as_raw_fd()))?;
+    state.server = Some(server);
     state.write(&args.data_dir)?;
-    wait("the API server serves", &log, &server, &ready)
+    readiness::wait("the API server serves", &log, ready)
 }
 
 fn listen(bind: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -125,177 +122,6 @@ fn listen(bind: SocketAddr) -> anyhow::Result<TcpListener> {
         ),
         _ => anyhow::Error::from(error).context(format!("listen on {bind}")),
     })
-}
-
-fn ensure_node(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result<()> {
-    let name = format!("node-{number}");
-    let hub = state.hub.clone().context("the hub is up")?;
-    let known = state.nodes.iter().position(|node| node.name == name);
-    let mut node = match known.map(|at| state.nodes.remove(at)).filter(|node| node.holder.alive()) {
-        Some(node) => node,
-        None => {
-            let holder = process::hold(&name, &outbound::resolv_conf(&args.data_dir))?;
-            let address = network::attach(&hub, &holder, number, HUB)?;
-            let address6 =
-                match server_flag(args, "--cluster-cidr").is_some_and(|ranges| ranges.contains(':')) {
-                    true => Some(network::attach_ipv6(&hub, &holder, number)?),
-                    false => None,
-                };
-            Node { name: name.clone(), holder, agent: None, address, address6 }
-        }
-    };
-    let running = node.agent.as_ref().is_some_and(Process::alive);
-    let dir = args.data_dir.join(&name);
-    let log = dir.join("agent.log");
-    std::fs::create_dir_all(&dir)?;
-    let program = process::beside("coracle-agent")?;
-    // A node that runs takes new ones, too.
-    load_images(&program, &dir, &args.image)?;
-    let mut ready = None;
-    if !running {
-        let kubeconfig = ensure_node_identity(&args.data_dir, &dir, &node)?;
-        let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), name.clone()];
-        for (flag, value) in [
-            ("--kubeconfig", kubeconfig.display().to_string()),
-            ("--root-dir", dir.display().to_string()),
-            ("--node-ip", node.address.clone()),
-            ("--pod-log-dir", dir.join("logs").display().to_string()),
-            // Volumes name it, and they take no `..`.
-            ("--storage-dir", dir.canonicalize()?.join("storage").display().to_string()),
-            ("--root", dir.join("engine").display().to_string()),
-            ("--cni-conf-dir", dir.join("cni").display().to_string()),
-            ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
-            ("--cni-bin-dir", program.with_file_name("").display().to_string()),
-            ("--cgroup-parent", format!("/{}", process::cgroup(&hub, &name))),
-            ("--cgroup-root", format!("/{}", process::cgroup(&hub, &name))),
-            // A cluster for trying things shares the disk with everything else on the machine.
-            ("--eviction-hard", "memory.available<100Mi,nodefs.available<512Mi".into()),
-        ] {
-            flags.extend([flag.to_owned(), value]);
-        }
-        flags.extend(node.address6.iter().flat_map(|ip| ["--node-ip".to_owned(), ip.clone()]));
-        if !names_dns(&args.agent_flags) {
-            let addresses = crate::server::dns_addresses(&service_range(args));
-            flags.extend(addresses.into_iter().flat_map(|ip| ["--cluster-dns".to_owned(), ip]));
-        }
-        flags.extend(args.agent_flags.iter().cloned());
-        let (agent, pipe) = start_supervised(&node.holder, &program, flags, &log, None)?;
-        (node.agent, ready) = (Some(agent), Some(pipe));
-    }
-    let agent = node.agent.clone().context("the agent was started")?;
-    state.nodes.push(node);
-    state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    state.write(&args.data_dir)?;
-    match ready {
-        Some(ready) => wait(&format!("{name} is ready"), &log, &agent, &ready),
-        None => Ok(()),
-    }
-}
-
-/// Starts a program inside a holder's namespaces, below a process that starts it again; that one is returned, and the pipe
-/// in which the program says that it is ready.
-fn start_supervised(
-    holder: &Process,
-    program: &Path,
-    flags: Vec<String>,
-    log: &Path,
-    listener: Option<RawFd>,
-) -> anyhow::Result<(Process, PipeReader)> {
-    let mut words = vec!["supervise".to_owned(), "--".to_owned(), program.display().to_string()];
-    words.extend(flags);
-    process::start_inside(holder, &process::beside("coracle")?, &words, log, listener)
-}
-
-/// Whether the flags of the agents set the DNS server.
-fn names_dns(flags: &[String]) -> bool {
-    flags.iter().any(|flag| flag == "--cluster-dns" || flag.starts_with("--cluster-dns="))
-}
-
-/// The Service address range from the flags of the server, or the default.
-fn service_range(args: &UpArgs) -> String {
-    server_flag(args, "--service-cidr").unwrap_or_else(|| crate::config::SERVICE_CIDR.to_owned())
-}
-
-/// The value of a flag of the server, given as `--flag=value` or `--flag value`.
-fn server_flag(args: &UpArgs, wanted: &str) -> Option<String> {
-    let mut flags = args.server_flags.iter();
-    while let Some(flag) = flags.next() {
-        match flag.strip_prefix(wanted) {
-            Some("") => return flags.next().cloned(),
-            Some(value) => {
-                if let Some(value) = value.strip_prefix('=') {
-                    return Some(value.to_owned());
-                }
-            }
-            None => {}
-        }
-    }
-    None
-}
-
-/// Loads image archives into a node's store; those that are there already cost nothing.
-fn load_images(agent: &Path, dir: &Path, archives: &[PathBuf]) -> anyhow::Result<()> {
-    if archives.is_empty() {
-        return Ok(());
-    }
-    let store = dir.join("engine").join("images");
-    let output = std::process::Command::new(agent)
-        .args(["image", "--image-dir"])
-        .arg(&store)
-        .arg("import")
-        .args(archives)
-        .output()?;
-    if !output.status.success() {
-        bail!("images could not be loaded: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
-}
-
-/// A node's identity: certificates signed here and now, which its agent renews by itself later.
-fn ensure_node_identity(data_dir: &Path, dir: &Path, node: &Node) -> anyhow::Result<PathBuf> {
-    let authority = Authority::ensure(&data_dir.join("pki"), "ca", "coracle-ca")?;
-    let pki = dir.join("pki");
-    coracle_pki::private_directory(&pki)?;
-    coracle_pki::write_private(&pki.join("ca.crt"), authority.certificate.as_bytes())?;
-    let user = format!("system:node:{}", node.name);
-    let mut names = vec![node.name.clone(), node.address.clone()];
-    names.extend(node.address6.clone());
-    for (file, profile) in [
-        ("client.pem", Profile::client(&user, &["system:nodes"])),
-        ("serving.pem", Profile::server(&user, &names)),
-    ] {
-        let path = pki.join(file);
-        let known = std::fs::read_to_string(&path).unwrap_or_default();
-        if !authority.still_good(&known, &profile) {
-            let signed = authority.sign(&profile)?;
-            coracle_pki::write_private(&path, format!("{}{}", signed.certificate, signed.key).as_bytes())?;
-        }
-    }
-    let path = dir.join("kubeconfig");
-    kubeconfig::write_node(&path, &format!("https://{HUB}:{PORT}"), &pki, &node.name)?;
-    Ok(path)
-}
-
-/// Whether a program has reported that it is ready.
-fn is_ready(pipe: &PipeReader) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let mut polled = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-    poll(&mut polled, PollTimeout::ZERO).is_ok()
-        && polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN))
-}
-
-fn wait(what: &str, log: &Path, process: &Process, ready: &PipeReader) -> anyhow::Result<()> {
-    let begun = Instant::now();
-    while !is_ready(ready) {
-        if !process.alive() || begun.elapsed() > PATIENCE {
-            let text = std::fs::read_to_string(log).unwrap_or_default();
-            let tail: Vec<&str> = text.lines().rev().take(8).collect();
-            let tail: Vec<&str> = tail.into_iter().rev().collect();
-            bail!("{what}: it did not happen; the end of {}:\n{}", log.display(), tail.join("\n"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 /// Keeps the namespaces of a node until it is killed.

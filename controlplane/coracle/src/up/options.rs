@@ -6,6 +6,8 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+/// The server's address on the bridge.
+pub const HUB: &str = "10.89.0.1";
 /// The port the nodes reach the server on.
 pub const PORT: u16 = 6443;
 /// The bridge network without its first ten addresses and the broadcast address.

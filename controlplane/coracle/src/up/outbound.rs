@@ -3,14 +3,14 @@
 //! once instead of timing out.
 
 use super::process;
+use super::readiness;
 use super::rules::Rules;
 use super::state::{Process, State};
 use crate::executables::find_program;
 use anyhow::Context;
-use std::io::{self, PipeReader, Read};
-use std::os::fd::AsFd;
+use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The link's network: slirp4netns has .2, its name server .3, the hub .100.
 const RANGE: &str = "10.89.1.0/24";
@@ -97,7 +97,7 @@ impl OutboundSetup {
             state.outbound.ruled = None;
         }
         let Some(program) = self.program else { return Ok(()) };
-        let opened = match self.ready.is_none_or(is_ready) {
+        let opened = match self.ready.is_none_or(|ready| readiness::is_ready_within(ready, PATIENCE)) {
             true => Ok(()),
             false => Err(OutboundError::NotReady(last_log(&self.data_dir))),
         };
@@ -175,21 +175,6 @@ fn start(program: &Path, hub: &Process, log: &Path) -> anyhow::Result<(Process, 
     ];
     let process = process::start_beside(hub, program, &flags, log)?;
     Ok((process, reader))
-}
-
-/// Waits for a byte from slirp4netns; false on timeout or when it has exited.
-fn is_ready(mut ready: PipeReader) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let begun = Instant::now();
-    while let Some(left) = PATIENCE.checked_sub(begun.elapsed()) {
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut [PollFd::new(ready.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(0) => return false,
-            Ok(_) => return ready.read(&mut [0]).is_ok_and(|read| read == 1),
-            Err(_) => {}
-        }
-    }
-    false
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ const LISTENER: RawFd = 3;
 
 /// Starts a program inside a holder's namespaces, its output in `log`. A listening socket is handed over as systemd does. A
 /// line in the pipe that is returned says that the program is ready.
-pub fn start_inside(
+fn start_inside(
     holder: &Process,
     program: &Path,
     flags: &[String],
@@ -123,6 +123,20 @@ pub fn start_inside(
     command.env(coracle_cli::ready::DESCRIPTOR, inherited(&writer)?.to_string());
     command.arg(program).args(flags).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     Ok((start(command, program, log)?, ready))
+}
+
+/// Starts a program inside a holder's namespaces, below a process that starts it again; that one is returned, and the pipe
+/// in which the program says that it is ready.
+pub fn start_supervised(
+    holder: &Process,
+    program: &Path,
+    flags: Vec<String>,
+    log: &Path,
+    listener: Option<RawFd>,
+) -> anyhow::Result<(Process, PipeReader)> {
+    let mut words = vec!["supervise".to_owned(), "--".to_owned(), program.display().to_string()];
+    words.extend(flags);
+    start_inside(holder, &beside("coracle")?, &words, log, listener)
 }
 
 /// Starts a program in a holder's pid namespace, so that it ends with the holder, and everything else as it is here.

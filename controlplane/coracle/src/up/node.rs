@@ -1,0 +1,159 @@
+//! One node: its namespaces, its identity and its agent.
+
+use super::options::{HUB, PORT, UpArgs};
+use super::state::{Node, Process, State};
+use super::{network, outbound, process, readiness};
+use anyhow::{Context, bail};
+use coracle_pki::authority::{Authority, Profile};
+use coracle_pki::kubeconfig;
+use std::path::{Path, PathBuf};
+
+/// Starts the node unless it runs, and waits until it is ready.
+pub fn ensure(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result<()> {
+    let name = format!("node-{number}");
+    let hub = state.hub.clone().context("the hub is up")?;
+    let known = state.nodes.iter().position(|node| node.name == name);
+    let mut node = match known.map(|at| state.nodes.remove(at)).filter(|node| node.holder.alive()) {
+        Some(node) => node,
+        None => make_namespaces(args, &hub, &name, number)?,
+    };
+    let running = node.agent.as_ref().is_some_and(Process::alive);
+    let dir = args.data_dir.join(&name);
+    let log = dir.join("agent.log");
+    std::fs::create_dir_all(&dir)?;
+    let program = process::beside("coracle-agent")?;
+    // A node that runs takes new ones, too.
+    load_images(&program, &dir, &args.image)?;
+    let mut ready = None;
+    if !running {
+        let flags = agent_flags(args, &hub, &node, &dir, &program)?;
+        let (agent, pipe) = process::start_supervised(&node.holder, &program, flags, &log, None)?;
+        (node.agent, ready) = (Some(agent), Some(pipe));
+    }
+    state.nodes.push(node);
+    state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    state.write(&args.data_dir)?;
+    match ready {
+        Some(ready) => readiness::wait(&format!("{name} is ready"), &log, ready),
+        None => Ok(()),
+    }
+}
+
+/// Makes the namespaces of a node and connects them to the hub.
+fn make_namespaces(args: &UpArgs, hub: &Process, name: &str, number: usize) -> anyhow::Result<Node> {
+    let holder = process::hold(name, &outbound::resolv_conf(&args.data_dir))?;
+    let address = network::attach(hub, &holder, number, HUB)?;
+    let address6 = match server_flag(args, "--cluster-cidr").is_some_and(|ranges| ranges.contains(':')) {
+        true => Some(network::attach_ipv6(hub, &holder, number)?),
+        false => None,
+    };
+    Ok(Node { name: name.to_owned(), holder, agent: None, address, address6 })
+}
+
+/// The command line of a node's agent, which gets an identity.
+fn agent_flags(
+    args: &UpArgs,
+    hub: &Process,
+    node: &Node,
+    dir: &Path,
+    program: &Path,
+) -> anyhow::Result<Vec<String>> {
+    let kubeconfig = ensure_identity(&args.data_dir, dir, node)?;
+    let cgroup = format!("/{}", process::cgroup(hub, &node.name));
+    let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), node.name.clone()];
+    for (flag, value) in [
+        ("--kubeconfig", kubeconfig.display().to_string()),
+        ("--root-dir", dir.display().to_string()),
+        ("--node-ip", node.address.clone()),
+        ("--pod-log-dir", dir.join("logs").display().to_string()),
+        // Volumes name it, and they take no `..`.
+        ("--storage-dir", dir.canonicalize()?.join("storage").display().to_string()),
+        ("--root", dir.join("engine").display().to_string()),
+        ("--cni-conf-dir", dir.join("cni").display().to_string()),
+        ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
+        ("--cni-bin-dir", program.with_file_name("").display().to_string()),
+        ("--cgroup-parent", cgroup.clone()),
+        ("--cgroup-root", cgroup),
+        // A cluster for trying things shares the disk with everything else on the machine.
+        ("--eviction-hard", "memory.available<100Mi,nodefs.available<512Mi".into()),
+    ] {
+        flags.extend([flag.to_owned(), value]);
+    }
+    flags.extend(node.address6.iter().flat_map(|ip| ["--node-ip".to_owned(), ip.clone()]));
+    if !names_dns(&args.agent_flags) {
+        let addresses = crate::server::dns_addresses(&service_range(args));
+        flags.extend(addresses.into_iter().flat_map(|ip| ["--cluster-dns".to_owned(), ip]));
+    }
+    flags.extend(args.agent_flags.iter().cloned());
+    Ok(flags)
+}
+
+/// Whether the flags of the agents set the DNS server.
+fn names_dns(flags: &[String]) -> bool {
+    flags.iter().any(|flag| flag == "--cluster-dns" || flag.starts_with("--cluster-dns="))
+}
+
+/// The Service address range from the flags of the server, or the default.
+fn service_range(args: &UpArgs) -> String {
+    server_flag(args, "--service-cidr").unwrap_or_else(|| crate::config::SERVICE_CIDR.to_owned())
+}
+
+/// The value of a flag of the server, given as `--flag=value` or `--flag value`.
+fn server_flag(args: &UpArgs, wanted: &str) -> Option<String> {
+    let mut flags = args.server_flags.iter();
+    while let Some(flag) = flags.next() {
+        match flag.strip_prefix(wanted) {
+            Some("") => return flags.next().cloned(),
+            Some(value) => {
+                if let Some(value) = value.strip_prefix('=') {
+                    return Some(value.to_owned());
+                }
+            }
+            None => {}
+        }
+    }
+    None
+}
+
+/// Loads image archives into a node's store; those that are there already cost nothing.
+fn load_images(agent: &Path, dir: &Path, archives: &[PathBuf]) -> anyhow::Result<()> {
+    if archives.is_empty() {
+        return Ok(());
+    }
+    let store = dir.join("engine").join("images");
+    let output = std::process::Command::new(agent)
+        .args(["image", "--image-dir"])
+        .arg(&store)
+        .arg("import")
+        .args(archives)
+        .output()?;
+    if !output.status.success() {
+        bail!("images could not be loaded: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// A node's identity: certificates signed here and now, which its agent renews by itself later.
+fn ensure_identity(data_dir: &Path, dir: &Path, node: &Node) -> anyhow::Result<PathBuf> {
+    let authority = Authority::ensure(&data_dir.join("pki"), "ca", "coracle-ca")?;
+    let pki = dir.join("pki");
+    coracle_pki::private_directory(&pki)?;
+    coracle_pki::write_private(&pki.join("ca.crt"), authority.certificate.as_bytes())?;
+    let user = format!("system:node:{}", node.name);
+    let mut names = vec![node.name.clone(), node.address.clone()];
+    names.extend(node.address6.clone());
+    for (file, profile) in [
+        ("client.pem", Profile::client(&user, &["system:nodes"])),
+        ("serving.pem", Profile::server(&user, &names)),
+    ] {
+        let path = pki.join(file);
+        let known = std::fs::read_to_string(&path).unwrap_or_default();
+        if !authority.still_good(&known, &profile) {
+            let signed = authority.sign(&profile)?;
+            coracle_pki::write_private(&path, format!("{}{}", signed.certificate, signed.key).as_bytes())?;
+        }
+    }
+    let path = dir.join("kubeconfig");
+    kubeconfig::write_node(&path, &format!("https://{HUB}:{PORT}"), &pki, &node.name)?;
+    Ok(path)
+}
