@@ -1,14 +1,14 @@
 //! A directory entry held by an `O_PATH` descriptor: checks and changes apply to the same file, even if its name is reused.
 
 use nix::fcntl::{AtFlags, OFlag, readlinkat};
-use nix::sys::stat::{FchmodatFlags, FileStat, SFlag, fchmodat, fstat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmodat, fstat};
 use nix::unistd::{Gid, Uid, fchownat};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::{EntryError, HostDir, bits, open_regular, resolve};
+use super::{EntryError, HostDir, bits, resolve};
 
 /// An entry of a directory, neither opened for reading nor followed.
 pub struct Entry {
@@ -29,6 +29,18 @@ impl HostDir {
 /// The type of a file.
 pub(super) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+/// Reopens an `O_PATH` descriptor if it is a regular file: opening a FIFO can block forever, and opening a device can have
+/// side effects.
+pub fn open_regular(held: &OwnedFd, flags: OFlag) -> io::Result<File> {
+    if kind(&fstat(held)?) != SFlag::S_IFREG {
+        return Err(EntryError::NotRegular.into());
+    }
+    // This path leads to the file that was checked, even if its name was reused.
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    Ok(nix::fcntl::open(path.as_str(), flags, Mode::empty())?.into())
 }
 
 impl Entry {

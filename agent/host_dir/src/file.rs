@@ -1,16 +1,14 @@
 //! Regular files of a directory. Devices, FIFOs and links are rejected.
 
 use nix::fcntl::{OFlag, OpenHow, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Gid, Uid, fchown};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::entry::kind;
+use super::entry::open_regular;
 use super::{EntryError, HostDir, TRIES, bits, busy, names, resolve, single};
 
 impl HostDir {
@@ -99,18 +97,6 @@ impl HostDir {
         self.open_file(name)?.take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
-}
-
-/// Reopens an `O_PATH` descriptor if it is a regular file: opening a FIFO can block forever, and opening a device can have
-/// side effects.
-pub fn open_regular(held: &OwnedFd, flags: OFlag) -> io::Result<File> {
-    if kind(&fstat(held)?) != SFlag::S_IFREG {
-        return Err(EntryError::NotRegular.into());
-    }
-    // This path leads to the file that was checked, even if its name was reused.
-    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    Ok(nix::fcntl::open(path.as_str(), flags, Mode::empty())?.into())
 }
 
 #[cfg(test)]

@@ -25,9 +25,8 @@ pub mod measure;
 // The agent's own directories, closed to other local users.
 pub mod private;
 
-pub use entry::Entry;
+pub use entry::{Entry, open_regular};
 pub use error::EntryError;
-pub use file::open_regular;
 pub use measure::{Size, UNMEASURABLE, measure};
 pub use walk::{Limits, WalkError};
 

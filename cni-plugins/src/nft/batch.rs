@@ -1,10 +1,9 @@
 //! Changes, collected and applied together.
 
 use super::{
-    Table,
     expr::Expr,
-    message,
     set::{self, Element, SetSpec},
+    table::{Table, message},
 };
 use crate::netlink::Message;
 

@@ -3,6 +3,8 @@
 //! A batch is applied as a whole or not at all. Tables, chains and sets may be added again at no cost; rules cannot,
 //! so a chain is flushed and refilled inside one batch.
 
+// Tables, and netlink messages about what is in them.
+mod table;
 // Expressions of rules.
 mod expr;
 // Sets, maps and their elements.
@@ -16,22 +18,12 @@ pub use batch::{Batch, Hook};
 pub use expr::{Base, Ct, Expr, Meta, NatKind, Verdict, reg};
 pub use monitor::{Monitor, TableChange};
 pub use set::{Data, Element, KeyType, SetSpec};
+pub use table::{INET, Table};
 
 use nix::errno::Errno;
+use table::message;
 
 use crate::netlink::{Attributes, Message, Protocol, Result, Socket};
-
-/// `inet`: IPv4 and IPv6.
-pub const INET: u8 = 1;
-
-/// A table of a family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Table {
-    /// `INET`, `AF_INET`, `AF_INET6`, …
-    pub family: u8,
-    /// Its name.
-    pub name: &'static str,
-}
 
 /// nftables of the network namespace it was opened in.
 #[derive(Debug)]
@@ -121,10 +113,4 @@ impl Nft {
         self.socket.query(request, |_| count += 1)?;
         Ok(count)
     }
-}
-
-/// A message of the nf_tables subsystem with its `struct nfgenmsg`.
-fn message(kind: i32, flags: u16, family: u8, action: impl Into<String>) -> Message {
-    let kind = (libc::NFNL_SUBSYS_NFTABLES << 8 | kind) as u16;
-    Message::new(kind, flags, action).raw(&[family, 0, 0, 0])
 }

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use nix::errno::Errno;
 
-use super::Table;
+use super::table::Table;
 use crate::netlink::{Attributes, Protocol, Result, Socket};
 
 /// The group of nf_tables notifications, as a bit of a mask.

@@ -1,5 +1,6 @@
 //! CNI errors.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Error codes of the CNI specification.
@@ -38,6 +39,18 @@ pub struct Error {
     pub details: String,
 }
 
+/// An error result in JSON.
+#[derive(Serialize)]
+struct ErrorResult<'a> {
+    #[serde(rename = "cniVersion")]
+    version: &'a str,
+    code: u32,
+    #[serde(rename = "msg")]
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a str>,
+}
+
 /// Outcome of a verb.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -55,11 +68,8 @@ impl Error {
 
     /// As printed on stdout.
     pub fn to_json(&self, version: &str) -> Value {
-        let mut value = json!({ "cniVersion": version, "code": self.code, "msg": self.message });
-        if !self.details.is_empty() {
-            value["details"] = Value::String(self.details.clone());
-        }
-        value
+        let details = Some(self.details.as_str()).filter(|details| !details.is_empty());
+        json!(ErrorResult { version, code: self.code, message: &self.message, details })
     }
 }
 

@@ -52,6 +52,14 @@ pub struct Ip {
     pub gateway: Option<IpAddr>,
 }
 
+/// An address before CNI 1.0, with its family.
+#[derive(Serialize)]
+struct OldIp<'a> {
+    #[serde(flatten)]
+    ip: &'a Ip,
+    version: &'static str,
+}
+
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteEntry {
@@ -122,12 +130,9 @@ impl NetResult {
                 json!(Interface { mtu: if newest { interface.mtu } else { 0 }, ..interface.clone() })
             })
             .collect();
-        let ips = self.ips.iter().map(|ip| {
-            let mut value = json!(ip);
-            if !at_least(version, "1.0.0") {
-                value["version"] = Value::from(if ip.address.ip.is_ipv4() { "4" } else { "6" });
-            }
-            value
+        let ips = self.ips.iter().map(|ip| match at_least(version, "1.0.0") {
+            true => json!(ip),
+            false => json!(OldIp { ip, version: if ip.address.ip.is_ipv4() { "4" } else { "6" } }),
         });
         let routes = self.routes.iter().map(|route| match newest {
             true => json!(route),

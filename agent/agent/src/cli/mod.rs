@@ -2,6 +2,8 @@
 
 // Logs.
 mod log;
+// Options of the node.
+pub mod options;
 // The node.
 pub mod run;
 // Builds the parts of the node.
@@ -30,7 +32,7 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Run the node: start and supervise the pods that are bound to it.
-    Run(Box<run::RunArgs>),
+    Run(Box<options::RunArgs>),
     /// Join a cluster: verify the server and request a certificate with a token.
     Join(join::JoinArgs),
     /// Manage images of this node: import, pull, ls, rm, gc.

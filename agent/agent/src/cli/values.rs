@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr};
 
 use crate::config::Threshold;
-use crate::node::eviction::{ThresholdError, parse_thresholds};
+use crate::node::eviction_signals::{ThresholdError, parse_thresholds};
 use crate::node::object::parse_taint;
 use crate::pod::amount;
 

@@ -4,11 +4,11 @@ use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{NodeConfig, Threshold};
+use super::eviction_signals::{read_signals, thresholds_met};
+use crate::config::NodeConfig;
 use crate::events::{Kind, Recorder};
 use crate::lifecycle::table::{Message, PodTable};
 use crate::pod::node_facts::Pressure;
@@ -22,117 +22,6 @@ const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait for an evicted pod to stop before evicting the next.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Supported eviction signals. `imagefs` signals use the node's own file system.
-const SIGNALS: [&str; 9] = [
-    "memory.available",
-    "allocatableMemory.available",
-    "nodefs.available",
-    "nodefs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "pid.available",
-];
-
-/// Why a list of thresholds is not understood.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ThresholdError {
-    /// Not a signal.
-    #[error("unknown eviction signal {signal:?}")]
-    Signal {
-        /// The signal as given.
-        signal: String,
-    },
-    /// Not a comparison with an amount.
-    #[error("{text:?} is not of the form signal<quantity or signal<percent%")]
-    Form {
-        /// The value as given.
-        text: String,
-    },
-}
-
-/// `memory.available<100Mi,nodefs.available<10%,…`.
-pub fn parse_thresholds(text: &str) -> Result<BTreeMap<String, Threshold>, ThresholdError> {
-    let one = |part: &str| {
-        let form = || ThresholdError::Form { text: part.to_owned() };
-        let (signal, value) = part.split_once('<').ok_or_else(form)?;
-        if !SIGNALS.contains(&signal) {
-            return Err(ThresholdError::Signal { signal: signal.to_owned() });
-        }
-        let threshold = match value.strip_suffix('%') {
-            Some(percent) => {
-                percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Threshold::Percent)
-            }
-            None => amount::parse_units(value).filter(|amount| *amount >= 0).map(Threshold::Amount),
-        };
-        Ok((signal.to_owned(), threshold.ok_or_else(form)?))
-    };
-    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(one).collect()
-}
-
-/// Available and total amount by signal.
-pub type Signals = BTreeMap<&'static str, (i64, i64)>;
-
-/// Reads the machine.
-pub fn read_signals(data: &Path) -> Signals {
-    let mut signals = Signals::new();
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<i64>().ok().map(|kib| kib * 1024)
-    };
-    if let (Some(free), Some(total)) = (field("MemAvailable:"), field("MemTotal:")) {
-        signals.insert("memory.available", (free, total));
-    }
-    if let Ok(disk) = nix::sys::statvfs::statvfs(data) {
-        let bytes = |blocks: u64| i64::try_from(blocks * disk.fragment_size()).unwrap_or(i64::MAX);
-        signals.insert("nodefs.available", (bytes(disk.blocks_available()), bytes(disk.blocks())));
-        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        if disk.files() > 0 {
-            signals.insert("nodefs.inodesFree", (count(disk.files_available()), count(disk.files())));
-        }
-    }
-    // `0.20 0.18 0.12 1/80 11206`: the fourth says how many threads there are.
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let threads = load.split([' ', '/']).nth(4).and_then(|n| n.parse::<i64>().ok());
-    let most = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
-    let limits = [most("/proc/sys/kernel/pid_max"), most("/proc/sys/kernel/threads-max")];
-    if let (Some(threads), Some(most)) = (threads, limits.into_iter().flatten().min()) {
-        signals.insert("pid.available", (most - threads, most));
-    }
-    signals
-}
-
-/// The signals below their threshold, with threshold and free amount.
-pub fn thresholds_met(
-    signals: &Signals,
-    thresholds: &BTreeMap<String, Threshold>,
-) -> Vec<(&'static str, i64, i64)> {
-    signals
-        .iter()
-        .filter_map(|(signal, (free, total))| {
-            let least = thresholds.get(*signal)?.of(*total);
-            (*free < least).then_some((*signal, least, *free))
-        })
-        .collect()
-}
-
-/// Amount of a resource reserved by eviction thresholds. It is not allocatable: otherwise a full node would evict pods
-/// within their requests.
-pub fn reserved_by_thresholds(
-    thresholds: &BTreeMap<String, Threshold>,
-    resource: &str,
-    capacity: i64,
-) -> i64 {
-    let signal = match resource {
-        "memory" => "memory.available",
-        "ephemeral-storage" => "nodefs.available",
-        _ => return 0,
-    };
-    thresholds.get(signal).map_or(0, |threshold| threshold.of(capacity))
-}
 
 /// Eviction order: pods above their requests, then lower priority, then the largest excess.
 pub fn rank_for_eviction(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resource: &str) -> Vec<Arc<Pod>> {
@@ -344,23 +233,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn thresholds_are_met_by_amount_and_by_percent() {
-        assert!(parse_thresholds("nodefs.available<10%,nonsense").is_err());
-        let thresholds = parse_thresholds("memory.available<100Mi,nodefs.available<10%").unwrap();
-        assert_eq!(thresholds.len(), 2);
-        let signals =
-            Signals::from([("memory.available", (99 << 20, 1 << 30)), ("nodefs.available", (11, 100))]);
-        assert_eq!(thresholds_met(&signals, &thresholds), [("memory.available", 100 << 20, 99 << 20)]);
-        let signals =
-            Signals::from([("memory.available", (100 << 20, 1 << 30)), ("nodefs.available", (9, 100))]);
-        assert_eq!(thresholds_met(&signals, &thresholds), [("nodefs.available", 10, 9)]);
-        for (resource, want) in [("memory", 100 << 20), ("ephemeral-storage", 50), ("cpu", 0)] {
-            assert_eq!(reserved_by_thresholds(&thresholds, resource, 500), want, "{resource}");
-        }
-        assert_eq!(reserved_by_thresholds(&BTreeMap::new(), "memory", 500), 0);
-    }
 
     #[test]
     fn the_message_names_who_used_too_much() {

@@ -10,6 +10,8 @@ pub mod status;
 pub mod lease;
 // The CNI configuration for the pod CIDRs.
 pub mod cni_conf;
+// Free resources and the thresholds of evictions.
+pub mod eviction_signals;
 // Eviction of pods under resource pressure.
 pub mod eviction;
 // Container log rotation.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::eviction;
+use super::eviction_signals::reserved_by_thresholds;
 use super::machine::Machine;
 use crate::config::NodeConfig;
 use crate::pod::node_facts::Pressure;
@@ -26,8 +26,7 @@ pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i
     let mut all = machine.capacity.clone();
     for (key, amount) in &mut all {
         let reserved = config.reserved.get(key).copied().unwrap_or(0);
-        *amount =
-            (*amount - reserved - eviction::reserved_by_thresholds(&config.eviction, key, *amount)).max(0);
+        *amount = (*amount - reserved - reserved_by_thresholds(&config.eviction, key, *amount)).max(0);
     }
     all.insert("pods".to_owned(), i64::from(config.max_pods));
     all

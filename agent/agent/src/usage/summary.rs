@@ -2,6 +2,7 @@
 
 use coracle_proto::cri;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::Reading;
@@ -98,21 +99,50 @@ fn io(io: &Option<cri::IoUsage>) -> Value {
         .map_or(Value::Null, |io| drop_nulls(json!({"time": nanos(io.timestamp), "psi": pressure(&io.psi)})))
 }
 
+/// The first interface, and all of them.
+#[derive(Serialize)]
+struct Network<'a> {
+    #[serde(flatten)]
+    default: Interface<'a>,
+    time: String,
+    interfaces: Vec<Interface<'a>>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Interface<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rx_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rx_errors: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_errors: Option<u64>,
+}
+
+impl<'a> Interface<'a> {
+    fn of(usage: &'a cri::NetworkInterfaceUsage) -> Self {
+        let number = |value: &Option<cri::UInt64Value>| value.as_ref().map(|value| value.value);
+        Self {
+            name: &usage.name,
+            rx_bytes: number(&usage.rx_bytes),
+            rx_errors: number(&usage.rx_errors),
+            tx_bytes: number(&usage.tx_bytes),
+            tx_errors: number(&usage.tx_errors),
+        }
+    }
+}
+
 fn network(usage: &Option<cri::NetworkUsage>) -> Value {
-    let interface = |usage: &cri::NetworkInterfaceUsage| {
-        drop_nulls(json!({
-            "name": usage.name, "rxBytes": number(&usage.rx_bytes), "rxErrors": number(&usage.rx_errors),
-            "txBytes": number(&usage.tx_bytes), "txErrors": number(&usage.tx_errors),
-        }))
-    };
     usage.as_ref().map_or(Value::Null, |usage| {
-        let mut shown =
-            usage.default_interface.as_ref().map(interface).unwrap_or_else(|| json!({"name": ""}));
-        let all: Vec<Value> =
-            usage.default_interface.iter().chain(&usage.interfaces).map(interface).collect();
-        shown["time"] = nanos(usage.timestamp).into();
-        shown["interfaces"] = all.into();
-        shown
+        let default = usage.default_interface.as_ref();
+        json!(Network {
+            default: default.map(Interface::of).unwrap_or_default(),
+            time: nanos(usage.timestamp),
+            interfaces: default.into_iter().chain(&usage.interfaces).map(Interface::of).collect(),
+        })
     })
 }
 

@@ -114,7 +114,7 @@ impl NetworkList {
         for (at, plugin) in source.get("plugins").and_then(Value::as_array).into_iter().flatten().enumerate()
         {
             let Value::Object(plugin) = plugin else { return Err(ConfigError::PluginNotAnObject { at }) };
-            match plugin.get("type").and_then(Value::as_str) {
+            match plugin_type(plugin) {
                 Some(kind) if !kind.is_empty() && !kind.contains('/') => plugins.push(plugin.clone()),
                 _ => return Err(ConfigError::NoType { at }),
             }
@@ -168,12 +168,10 @@ impl NetworkList {
         let mut conf = plugin.clone();
         conf.insert("name".into(), Value::String(self.name.clone()));
         conf.insert("cniVersion".into(), Value::String(self.version.clone()));
-        let wanted = plugin.get("capabilities").and_then(Value::as_object);
-        let granted: Map<String, Value> = wanted
-            .into_iter()
-            .flatten()
-            .filter(|(_, on)| on.as_bool() == Some(true))
-            .filter_map(|(name, _)| runtime.get(name).map(|value| (name.clone(), value.clone())))
+        let granted: Map<String, Value> = runtime
+            .iter()
+            .filter(|(name, _)| has_capability(plugin, name))
+            .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         if !granted.is_empty() {
             conf.insert("runtimeConfig".into(), Value::Object(granted));
@@ -184,6 +182,16 @@ impl NetworkList {
         };
         Value::Object(conf)
     }
+}
+
+/// The name of a plugin's executable.
+pub(super) fn plugin_type(plugin: &Map<String, Value>) -> Option<&str> {
+    plugin.get("type")?.as_str()
+}
+
+/// Whether a plugin's configuration asks for a capability.
+pub(super) fn has_capability(plugin: &Map<String, Value>, name: &str) -> bool {
+    plugin.get("capabilities").and_then(|capabilities| capabilities.get(name)) == Some(&Value::Bool(true))
 }
 
 /// The first configuration of `dir` in name order: the cluster network. If it is invalid, the others are not tried.

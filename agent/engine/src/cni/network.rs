@@ -106,7 +106,7 @@ impl Network {
     pub async fn status(&self) -> Result<()> {
         let list = config::first(&self.dirs.conf)?;
         if !list.at_least("1.1.0") {
-            let mut kinds = list.plugins.iter().filter_map(|p| p.get("type")?.as_str());
+            let mut kinds = list.plugins.iter().filter_map(config::plugin_type);
             return kinds.try_for_each(|kind| exec::find(&self.dirs.bin, kind).map(drop));
         }
         for plugin in &list.plugins {
@@ -253,10 +253,7 @@ impl Network {
             let Some(list) = list.filter(|list| list.at_least("0.4.0") && !list.disable_check) else {
                 continue;
             };
-            let maps = |plugin: &&Map<String, Value>| {
-                plugin.get("capabilities").is_some_and(|capabilities| capabilities[PORTS] == true)
-            };
-            for plugin in list.plugins.iter().filter(maps) {
+            for plugin in list.plugins.iter().filter(|plugin| config::has_capability(plugin, PORTS)) {
                 let stdin = list.stdin_of(plugin, &entry.capability_args, Some(&entry.result));
                 let args = call_args(&entry);
                 if exec::run(&self.dirs.bin, &list.name, Verb::Check, &args, &stdin).await.is_ok() {
@@ -379,8 +376,8 @@ impl PodNet {
 
 /// True for the portmap plugin of a pod without host ports: it would only pass its input on.
 fn is_idle(plugin: &Map<String, Value>, entry: &Entry) -> bool {
-    plugin.get("type").is_some_and(|kind| kind == "portmap")
-        && plugin.get("capabilities").is_some_and(|capabilities| capabilities[PORTS] == true)
+    config::plugin_type(plugin) == Some("portmap")
+        && config::has_capability(plugin, PORTS)
         && !plugin.contains_key("runtimeConfig")
         && !entry.capability_args.contains_key(PORTS)
 }

@@ -52,7 +52,7 @@ pub(super) async fn fetch(
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Blob> {
     let hex = hex_of(&descriptor.digest)?;
-    let path = store.path("ingest", hex);
+    let path = store.ingest_dir().join(hex);
     let failed = |source: io::Error| Error::Io { action: "downloading to", path: path.clone(), source };
     // Another process, or a pull from another registry, may download the same blob: uses a file of its own.
     let file = std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
@@ -60,7 +60,7 @@ pub(super) async fn fetch(
     let (path, file) = match file.try_lock() {
         Ok(()) => (path.clone(), file),
         Err(_) => {
-            let path = store.path("ingest", &format!("{hex}.{}", uuid::Uuid::new_v4()));
+            let path = store.ingest_dir().join(format!("{hex}.{}", uuid::Uuid::new_v4()));
             let file =
                 std::fs::OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
             (path.clone(), file.map_err(failed)?)

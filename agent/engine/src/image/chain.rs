@@ -13,11 +13,11 @@ use std::{
 };
 
 use super::{
-    Error, ImageRecord, ImageStore, Result, Unsupported,
-    files::remove_file,
+    Error, Result, Unsupported,
+    files::{names_in, remove_file},
     manifest::{digest_of, hex_of},
     record::LayerRef,
-    store::Names,
+    trash::Trash,
 };
 
 /// Layers of the current form.
@@ -77,80 +77,68 @@ fn link_target(kind: &str, hex: &str) -> PathBuf {
     Path::new("..").join(kind).join(hex).join("fs")
 }
 
-impl ImageStore {
-    /// The layer directories of an image, topmost first, as overlayfs wants its `lowerdir`.
-    ///
-    /// Paths are short links, so that many layers fit in one mount option.
-    pub fn rootfs_layers(&self, id: &str) -> Result<Vec<PathBuf>> {
-        self.get(id)?.layers.iter().rev().map(|layer| self.layer_link(layer)).collect()
+/// Unpacked layers in a store: `chains/`, `layers/` and the short links in `l/`.
+#[derive(Debug, Clone)]
+pub(super) struct Layers {
+    root: PathBuf,
+}
+
+impl Layers {
+    /// In the directory of a store.
+    pub(super) fn new(root: &Path) -> Self {
+        Layers { root: root.to_owned() }
     }
 
-    pub(super) fn layer_dir(&self, layer: &LayerRef) -> Result<PathBuf> {
+    pub(super) fn dir(&self, layer: &LayerRef) -> Result<PathBuf> {
         let (kind, hex) = layer.place()?;
-        Ok(self.path(kind, hex))
+        Ok(self.root.join(kind).join(hex))
     }
 
-    pub(super) fn has_layer(&self, layer: &LayerRef) -> bool {
-        self.layer_dir(layer).is_ok_and(|dir| dir.join("fs").is_dir())
+    pub(super) fn has(&self, layer: &LayerRef) -> bool {
+        self.dir(layer).is_ok_and(|dir| dir.join("fs").is_dir())
     }
 
-    pub(super) fn layer_size(&self, layer: &LayerRef) -> u64 {
-        let Ok(dir) = self.layer_dir(layer) else { return 0 };
+    pub(super) fn size(&self, layer: &LayerRef) -> u64 {
+        let Ok(dir) = self.dir(layer) else { return 0 };
         fs::read_to_string(dir.join("size")).unwrap_or_default().trim().parse().unwrap_or(0)
     }
 
+    fn link_path(&self, short: &str) -> PathBuf {
+        self.root.join("l").join(short)
+    }
+
     /// `l/<16 hex digits>`, unless another layer has it.
-    fn layer_link(&self, layer: &LayerRef) -> Result<PathBuf> {
+    pub(super) fn link(&self, layer: &LayerRef) -> Result<PathBuf> {
         let (kind, hex) = layer.place()?;
-        let (target, link) = (link_target(kind, hex), self.path("l", &hex[..16]));
+        let (target, link) = (link_target(kind, hex), self.link_path(&hex[..16]));
         match symlink(&target, &link) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("linking", &link)(e)),
             _ => {}
         }
         match fs::read_link(&link) {
             Ok(found) if found == target => Ok(link),
-            _ => Ok(self.path(kind, hex).join("fs")),
+            _ => Ok(self.dir(layer)?.join("fs")),
         }
     }
 
-    /// Layers of the earlier form that containers of an image may have mounted, when a new record is about to replace
-    /// the one that names them. The store's lock is held.
-    pub(super) fn former_layers(&self, new: &ImageRecord) -> Result<Vec<LayerRef>> {
-        let hex = hex_of(&new.id)?;
-        if self.holders(hex)?.is_empty() {
-            return Ok(Vec::new());
-        }
-        let Some(old) = self.record(hex, &Names::new())? else { return Ok(Vec::new()) };
-        Ok(old.former_layers.into_iter().chain(old.layers).filter(|l| l.chain_id.is_none()).collect())
-    }
-
-    /// Moves layers that no image needs to the trash. The store's lock is held.
-    pub(super) fn drop_unreferenced_layers(&self) -> Result<()> {
-        let mut wanted = BTreeSet::new();
-        for record in self.list()? {
-            let held = !self.holders(hex_of(&record.id)?)?.is_empty();
-            let former = record.former_layers.iter().filter(|_| held);
-            for layer in record.layers.iter().chain(former) {
-                let (kind, hex) = layer.place()?;
-                wanted.insert((kind, hex.to_owned()));
-            }
-        }
+    /// Moves all but these to the trash. The store's lock is held.
+    pub(super) fn retain(&self, needed: &[LayerRef], trash: &Trash) -> Result<()> {
+        let places = needed.iter().map(LayerRef::place).collect::<Result<BTreeSet<_>>>()?;
         for kind in [CHAINS, BY_DIFF_ID] {
-            for hex in self.entries(kind)? {
-                if !wanted.contains(&(kind, hex.clone())) {
-                    self.drop_layer(kind, &hex)?;
+            for hex in names_in(&self.root.join(kind))? {
+                if !places.contains(&(kind, hex.as_str())) {
+                    trash.add(&self.root.join(kind).join(&hex))?;
+                    self.unlink(kind, &hex)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn drop_layer(&self, kind: &str, hex: &str) -> Result<()> {
-        let path = self.path(kind, hex);
-        let doomed = self.path("trash", &uuid::Uuid::new_v4().to_string());
-        fs::rename(&path, &doomed).map_err(Error::io("removing", &path))?;
+    /// Removes the short link of a layer, if it is its own.
+    fn unlink(&self, kind: &str, hex: &str) -> Result<()> {
         let Some(short) = hex.get(..16) else { return Ok(()) };
-        let link = self.path("l", short);
+        let link = self.link_path(short);
         match fs::read_link(&link) {
             Ok(found) if found == link_target(kind, hex) => remove_file(&link),
             _ => Ok(()),
@@ -162,6 +150,7 @@ impl ImageStore {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{
+        ImageStore,
         commit::NewImage,
         layer::{self, Limits},
         pull::record_of,
@@ -203,7 +192,7 @@ mod tests {
             .layers
             .iter()
             .zip(tars)
-            .filter(|(layer, _)| !store.has_layer(layer))
+            .filter(|(layer, _)| !store.layers.has(layer))
             .map(|(l, tar)| {
                 layer::stage(store, l.clone(), tar.as_slice(), Limits::for_compressed(1)).unwrap()
             })
@@ -223,11 +212,11 @@ mod tests {
     fn make_legacy(store: &ImageStore, id: &str) {
         let mut record = store.get(id).unwrap();
         for layer in &mut record.layers {
-            let from = store.layer_dir(layer).unwrap();
+            let from = store.layers.dir(layer).unwrap();
             layer.chain_id = None;
-            fs::rename(from, store.layer_dir(layer).unwrap()).unwrap();
+            fs::rename(from, store.layers.dir(layer).unwrap()).unwrap();
         }
-        store.write_record(&record).unwrap();
+        store.records.write(&record).unwrap();
     }
 
     #[test]
@@ -264,7 +253,7 @@ mod tests {
         assert_eq!(mode_of_d(&store, &above), 0o750, "its layers are still needed");
         store.remove(&above).unwrap();
         store.remove(&open).unwrap();
-        assert_eq!(store.entries(CHAINS).unwrap().len(), 2, "those of the last image");
+        assert_eq!(names_in(&store.root.join(CHAINS)).unwrap().len(), 2, "those of the last image");
     }
 
     #[test]
@@ -280,7 +269,7 @@ mod tests {
         assert_eq!(unpacked, 1);
         assert_ne!(mode_of_d(&store, &other), 0o777);
         store.remove(&old).unwrap();
-        assert!(store.entries(BY_DIFF_ID).unwrap().is_empty());
+        assert!(names_in(&store.root.join(BY_DIFF_ID)).unwrap().is_empty());
         assert_ne!(mode_of_d(&store, &other), 0o777);
     }
 
@@ -296,11 +285,11 @@ mod tests {
             assert_eq!(commit(&store, &[base(0o777), upper()]).1, unpacked);
             let store = ImageStore::open(temp.path()).unwrap();
             assert!(store.get(&id).unwrap().layers.iter().all(|layer| layer.chain_id.is_some()));
-            assert_eq!(store.entries(BY_DIFF_ID).unwrap().len(), 2);
+            assert_eq!(names_in(&store.root.join(BY_DIFF_ID)).unwrap().len(), 2);
         }
         store.release(&id, "container").unwrap();
         let store = ImageStore::open(temp.path()).unwrap();
-        assert!(store.entries(BY_DIFF_ID).unwrap().is_empty());
+        assert!(names_in(&store.root.join(BY_DIFF_ID)).unwrap().is_empty());
         assert_eq!(mode_of_d(&store, &id), 0o777);
     }
 }

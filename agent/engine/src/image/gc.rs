@@ -98,7 +98,7 @@ impl ImageStore {
         let images = self.list()?;
         let mut candidates = Vec::new();
         for image in &images {
-            let in_use = image.pinned || !self.holders(hex_of(&image.id)?)?.is_empty();
+            let in_use = image.pinned || !self.holds.of(hex_of(&image.id)?)?.is_empty();
             let (id, size, last_used) = (image.id.clone(), image.size, image.last_used);
             candidates.push(Candidate { id, size, last_used, in_use });
         }
@@ -116,7 +116,7 @@ impl ImageStore {
             }
             drop(lock);
         }
-        self.empty_trash();
+        self.trash.empty();
         let used = disk.capacity.saturating_sub(disk.available);
         if used * 100 >= disk.capacity * u64::from(policy.high_percent) {
             let target = disk.capacity / 100 * u64::from(policy.low_percent);

@@ -44,42 +44,42 @@ impl ImageStore {
         blocking(move || {
             let archive = Archive::open(&path, &store.ingest_dir())?;
             let found = archive.images(name.as_deref())?;
-            found.into_iter().map(|image| store.import_image(&archive, image)).collect()
+            found.into_iter().map(|image| import_image(&store, &archive, image)).collect()
         })
         .await
     }
+}
 
-    fn import_image(&self, archive: &Archive, image: Found) -> Result<ImageRecord> {
-        let bytes = archive.verified(&image.config, &image.config_path)?;
-        let config: ConfigBlob =
-            serde_json::from_slice(&bytes).map_err(|e| archive.unusable(Unsupported::Config(e)))?;
-        if let Some(size) = image.config_size.filter(|size| *size > 0 && *size != bytes.len() as u64) {
-            let (document, bytes) = ("config", bytes.len());
-            return Err(archive.unusable(Unsupported::Size { document, bytes, described: size }));
+fn import_image(store: &ImageStore, archive: &Archive, image: Found) -> Result<ImageRecord> {
+    let bytes = archive.verified(&image.config, &image.config_path)?;
+    let config: ConfigBlob =
+        serde_json::from_slice(&bytes).map_err(|e| archive.unusable(Unsupported::Config(e)))?;
+    if let Some(size) = image.config_size.filter(|size| *size > 0 && *size != bytes.len() as u64) {
+        let (document, bytes) = ("config", bytes.len());
+        return Err(archive.unusable(Unsupported::Size { document, bytes, described: size }));
+    }
+    let what = archive.path.display().to_string();
+    check_layers(&what, config.rootfs.diff_ids.len(), image.layers.len())?;
+    let names = image.names.clone();
+    let mut new = NewImage {
+        record: ImageRecord { imported: true, ..record_of(&image.config, &image.manifest, &config) },
+        names: image.names,
+        config: bytes,
+        staged: Vec::new(),
+    };
+    let layers = new.record.layers.clone();
+    let mut missing: Vec<_> = layers.iter().filter(|layer| !store.layers.has(layer)).cloned().collect();
+    loop {
+        for (layer, path) in layers.iter().zip(&image.layers).filter(|(l, _)| missing.contains(l)) {
+            let (reader, size) = archive.open_member(path)?;
+            new.staged.push(layer::stage(store, layer.clone(), reader, Limits::for_compressed(size))?);
         }
-        let what = archive.path.display().to_string();
-        check_layers(&what, config.rootfs.diff_ids.len(), image.layers.len())?;
-        let names = image.names.clone();
-        let mut new = NewImage {
-            record: ImageRecord { imported: true, ..record_of(&image.config, &image.manifest, &config) },
-            names: image.names,
-            config: bytes,
-            staged: Vec::new(),
-        };
-        let layers = new.record.layers.clone();
-        let mut missing: Vec<_> = layers.iter().filter(|layer| !self.has_layer(layer)).cloned().collect();
-        loop {
-            for (layer, path) in layers.iter().zip(&image.layers).filter(|(l, _)| missing.contains(l)) {
-                let (reader, size) = archive.open_member(path)?;
-                new.staged.push(layer::stage(self, layer.clone(), reader, Limits::for_compressed(size))?);
-            }
-            self.flush(&new.staged)?;
-            missing = self.commit(&mut new)?;
-            if missing.is_empty() {
-                let mut record = self.get(&new.record.id)?;
-                record.repo_tags.sort_by_key(|tag| !names.contains(tag));
-                return Ok(record);
-            }
+        store.flush(&new.staged)?;
+        missing = store.commit(&mut new)?;
+        if missing.is_empty() {
+            let mut record = store.get(&new.record.id)?;
+            record.repo_tags.sort_by_key(|tag| !names.contains(tag));
+            return Ok(record);
         }
     }
 }

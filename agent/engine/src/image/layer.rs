@@ -17,6 +17,7 @@ use super::super::paths::remove_tree;
 pub use super::unpack::Limits;
 use super::{
     Error, ImageStore, LayerViolation, Result,
+    chain::Layers,
     manifest::format_digest,
     record::LayerRef,
     unpack::{self, Unpacker},
@@ -46,8 +47,8 @@ impl StagedLayer {
     }
 
     /// Moves the layer into the store; the caller holds the store's lock. If the layer exists already, that one is kept.
-    pub(super) fn publish(self, store: &ImageStore) -> Result<()> {
-        let target = store.layer_dir(&self.layer)?;
+    pub(super) fn publish(self, layers: &Layers) -> Result<()> {
+        let target = layers.dir(&self.layer)?;
         if target.join("fs").is_dir() {
             return Ok(());
         }
@@ -70,7 +71,7 @@ pub(super) fn stage(
     source: impl Read + Send,
     limits: Limits,
 ) -> Result<StagedLayer> {
-    let dir = store.path("ingest", &format!("layer-{}", uuid::Uuid::new_v4()));
+    let dir = store.ingest_dir().join(format!("layer-{}", uuid::Uuid::new_v4()));
     // Another process must not delete the directory before it is locked.
     let lock = store.exclusive()?;
     let made = fs::create_dir(&dir).and_then(|()| fs::create_dir(dir.join("fs")));
@@ -251,11 +252,11 @@ mod tests {
         let store = ImageStore::open(temp.path()).unwrap();
         let staged = StagedLayer {
             layer: LayerRef { diff_id: String::new(), chain_id: None, size: 0 },
-            dir: store.path("ingest", "layer-x"),
+            dir: store.ingest_dir().join("layer-x"),
             implicit: Vec::new(),
             _alive: None,
         };
-        let trash = store.path("trash", "x");
+        let trash = store.root.join("trash/x");
         for dir in [&staged.dir, &trash] {
             fs::create_dir(dir).unwrap();
             make_deep(dir);

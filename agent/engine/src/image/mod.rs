@@ -21,6 +21,12 @@ mod files;
 mod disk;
 // Leftovers of pulls and imports that died.
 mod ingest;
+// Records and names of images.
+mod records;
+// Which containers use an image.
+mod holds;
+// Deletions under way.
+mod trash;
 // The store on disk.
 pub mod store;
 // Layers in the store, by chain id.

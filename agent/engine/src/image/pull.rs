@@ -69,7 +69,11 @@ impl ImageStore {
         let mut last = None;
         let mut said = Vec::new();
         for endpoint in hosts.endpoints(image.registry()) {
-            match self.pull_from(&image, &endpoint, credentials, hosts, &progress).await {
+            let pulled = match Source::connect(&image, &endpoint, credentials, hosts).await {
+                Ok(source) => Pull { store: self, source, progress: &progress }.run(&image).await,
+                Err(error) => Err(error),
+            };
+            match pulled {
                 Ok(record) => return Ok(record),
                 Err(error) if endpoint.mirror => {
                     let words = causes::chain(&error);
@@ -88,23 +92,25 @@ impl ImageStore {
         }
         Err(last.unwrap_or(Error::NotFound { name: name.to_owned() }))
     }
+}
 
-    async fn pull_from(
-        &self,
-        image: &Reference,
-        endpoint: &Endpoint,
-        credentials: &Credentials,
-        hosts: &RegistryConfig,
-        progress: &Progress,
-    ) -> Result<ImageRecord> {
-        let source = Source::connect(image, endpoint, credentials, hosts).await?;
-        let _once = self.busy.lock(&image.whole()).await;
+/// A pull from one endpoint.
+struct Pull<'a> {
+    store: &'a ImageStore,
+    source: Source,
+    progress: &'a Progress,
+}
+
+impl Pull<'_> {
+    async fn run(&self, image: &Reference) -> Result<ImageRecord> {
+        let (store, source) = (self.store, &self.source);
+        let _once = store.busy.lock(&image.whole()).await;
         let resolved = source.resolve().await?;
         let config_bytes = source.small_blob(&resolved.config).await?;
         let config: ConfigBlob =
             serde_json::from_slice(&config_bytes).map_err(|e| source.unsupported(Unsupported::Config(e)))?;
         check_layers(&source.name(), config.rootfs.diff_ids.len(), resolved.layers.len())?;
-        self.check_free_space(
+        store.check_free_space(
             resolved.layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(layer.size)),
         )?;
         let record = record_of(&resolved.config.digest, &resolved.manifest, &config);
@@ -115,15 +121,16 @@ impl ImageStore {
         names.extend(reference::tag_name(image));
         let mut new = NewImage { record, names, config: config_bytes, staged: Vec::new() };
         // Layers in the store may be removed while the others are downloaded.
-        let mut wanted: Vec<_> = layers.iter().filter(|(layer, _)| !self.has_layer(layer)).cloned().collect();
-        progress(ProgressEvent::Resolved {
+        let mut wanted: Vec<_> =
+            layers.iter().filter(|(layer, _)| !store.layers.has(layer)).cloned().collect();
+        (self.progress)(ProgressEvent::Resolved {
             digest: resolved.manifest.clone(),
             layers: wanted.len(),
             bytes: wanted.iter().fold(0, |sum: u64, (_, d)| sum.saturating_add(d.size)),
         });
         loop {
-            new.staged.extend(self.fetch_layers(&source, std::mem::take(&mut wanted), progress).await?);
-            let store = self.clone();
+            new.staged.extend(self.fetch_layers(std::mem::take(&mut wanted)).await?);
+            let store = store.clone();
             let missing;
             (new, missing) = blocking(move || {
                 store.flush(&new.staged)?;
@@ -132,18 +139,14 @@ impl ImageStore {
             })
             .await?;
             if missing.is_empty() {
-                return self.get(&new.record.id);
+                return self.store.get(&new.record.id);
             }
             wanted = layers.iter().filter(|(layer, _)| missing.contains(layer)).cloned().collect();
         }
     }
 
-    async fn fetch_layers(
-        &self,
-        source: &Source,
-        wanted: Vec<(LayerRef, Descriptor)>,
-        progress: &Progress,
-    ) -> Result<Vec<StagedLayer>> {
+    async fn fetch_layers(&self, wanted: Vec<(LayerRef, Descriptor)>) -> Result<Vec<StagedLayer>> {
+        let (store, source, progress) = (self.store, &self.source, self.progress);
         // The same contents at several places of an image are downloaded once and unpacked for each place.
         let mut blobs: BTreeMap<String, (Descriptor, Vec<LayerRef>)> = BTreeMap::new();
         for (layer, descriptor) in wanted {
@@ -157,8 +160,8 @@ impl ImageStore {
             // Another pull may be at the same blob: then the layer may be in the store when we get the lock. A registry
             // that is slow holds up only pulls from itself, whatever it says that its layers are.
             let key = format!("{} {diff_id}", source.registry.image().resolve_registry());
-            let _once = self.busy.lock(&key).await;
-            layers.retain(|layer| !self.has_layer(layer));
+            let _once = store.busy.lock(&key).await;
+            layers.retain(|layer| !store.layers.has(layer));
             if layers.is_empty() {
                 return Ok(Vec::new());
             }
@@ -166,8 +169,8 @@ impl ImageStore {
                 let size = descriptor.size;
                 progress(ProgressEvent::Downloading { digest: descriptor.digest.clone(), have, size });
             };
-            let blob = blob::fetch(self, &source.registry, &descriptor, &report).await?;
-            let (store, limits) = (self.clone(), Limits::for_compressed(descriptor.size));
+            let blob = blob::fetch(store, &source.registry, &descriptor, &report).await?;
+            let (store, limits) = (store.clone(), Limits::for_compressed(descriptor.size));
             let staged = blocking(move || {
                 let stage = |layer| layer::stage(&store, layer, blob.rewound()?, limits);
                 layers.into_iter().map(stage).collect::<Result<Vec<_>>>()
@@ -178,15 +181,6 @@ impl ImageStore {
         });
         let staged = stream::iter(fetches).buffer_unordered(PARALLEL).try_collect::<Vec<_>>().await?;
         Ok(staged.into_iter().flatten().collect())
-    }
-
-    /// Syncs layer contents before anything refers to them.
-    pub(super) fn flush(&self, staged: &[StagedLayer]) -> Result<()> {
-        if staged.is_empty() {
-            return Ok(());
-        }
-        let root = std::fs::File::open(&self.root).map_err(Error::io("opening", &self.root))?;
-        nix::unistd::syncfs(&root).map_err(|e| Error::io("flushing", &self.root)(e.into()))
     }
 }
 

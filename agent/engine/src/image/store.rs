@@ -9,26 +9,27 @@
 //! layers/<hex>/       layers of images that earlier versions recorded, by diff id
 //! ```
 
-use coracle_cli::causes;
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
 };
 
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 
-use super::super::paths::remove_tree;
 use super::{
     Error, ImageRecord, ReferenceError, Result,
-    files::{modified, names_in, remove_file, write_atomic},
+    chain::Layers,
+    holds::Holds,
     ingest,
     manifest::hex_of,
+    record::LayerRef,
+    records::{Names, Records},
     reference::{self, as_id},
+    trash::Trash,
 };
 
 /// Images and their layers.
@@ -38,6 +39,10 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct ImageStore {
     pub(super) root: PathBuf,
+    pub(super) records: Records,
+    pub(super) layers: Layers,
+    pub(super) holds: Holds,
+    pub(super) trash: Trash,
     /// Serializes pulls and unpacking of the same image or layer.
     pub(super) busy: Arc<KeyedLocks>,
 }
@@ -59,8 +64,6 @@ impl KeyedLocks {
     }
 }
 
-pub(super) type Names = BTreeMap<String, String>;
-
 impl ImageStore {
     /// Opens or creates a store and removes leftovers of a crash.
     pub fn open(dir: &Path) -> Result<Self> {
@@ -71,7 +74,14 @@ impl ImageStore {
         // Images contain devices and setuid programs: no other local user may access them.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(Error::io("closing", dir))?;
         let root = dir.canonicalize().map_err(Error::io("resolving", dir))?;
-        let store = ImageStore { root, busy: Arc::default() };
+        let store = ImageStore {
+            records: Records::new(&root),
+            layers: Layers::new(&root),
+            holds: Holds::new(&root),
+            trash: Trash::new(&root),
+            busy: Arc::default(),
+            root,
+        };
         store.sweep()?;
         Ok(store)
     }
@@ -79,10 +89,6 @@ impl ImageStore {
     /// Directory for unfinished work; old files in it are deleted.
     pub fn ingest_dir(&self) -> PathBuf {
         self.root.join("ingest")
-    }
-
-    pub(super) fn path(&self, sub: &str, name: &str) -> PathBuf {
-        self.root.join(sub).join(name)
     }
 
     /// Takes the store's lock, held while something becomes visible or invisible.
@@ -96,16 +102,7 @@ impl ImageStore {
 
     /// All images, by id.
     pub fn list(&self) -> Result<Vec<ImageRecord>> {
-        let names = self.names()?;
-        let mut records = Vec::new();
-        for hex in self.entries("images")? {
-            if let Some(hex) = hex.strip_suffix(".json")
-                && let Some(record) = self.record(hex, &names)?
-            {
-                records.push(record);
-            }
-        }
-        Ok(records)
+        self.records.list()
     }
 
     /// The image of a name, an id, or an id's unambiguous beginning.
@@ -115,27 +112,14 @@ impl ImageStore {
 
     /// As `get`, with `None` for an image that is not here.
     pub fn find(&self, name: &str) -> Result<Option<ImageRecord>> {
-        let names = self.names()?;
-        if let Some(hex) = as_id(name) {
-            return self.record(hex, &names);
-        }
-        if let Ok(reference) = reference::parse(name) {
-            let by_digest = reference.digest().map(|d| reference::digest_name(&reference, d));
-            let wanted = by_digest.or_else(|| reference::tag_name(&reference)).unwrap_or_default();
-            if let Some(id) = names.get(&wanted) {
-                return self.record(hex_of(id)?, &names);
-            }
-        }
-        let start = name.strip_prefix("sha256:").unwrap_or(name);
-        if start.len() < 4 || !start.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Ok(None);
-        }
-        let ids = self.entries("images")?;
-        let mut fitting = ids.iter().filter(|id| id.starts_with(start));
-        match (fitting.next(), fitting.next()) {
-            (Some(id), None) => self.record(id.trim_end_matches(".json"), &names),
-            _ => Ok(None),
-        }
+        self.records.find(name)
+    }
+
+    /// The layer directories of an image, topmost first, as overlayfs wants its `lowerdir`.
+    ///
+    /// Paths are short links, so that many layers fit in one mount option.
+    pub fn rootfs_layers(&self, id: &str) -> Result<Vec<PathBuf>> {
+        self.get(id)?.layers.iter().rev().map(|layer| self.layers.link(layer)).collect()
     }
 
     /// Options of an overlay mount of the image with a container's own `upper` and `work`.
@@ -146,7 +130,7 @@ impl ImageStore {
 
     /// The config blob, verbatim.
     pub fn config_blob(&self, id: &str) -> Result<Vec<u8>> {
-        let path = self.path("configs", hex_of(&self.get(id)?.id)?);
+        let path = self.records.config_path(hex_of(&self.get(id)?.id)?);
         fs::read(&path).map_err(Error::io("reading", &path))
     }
 
@@ -155,10 +139,8 @@ impl ImageStore {
         let _lock = self.exclusive()?;
         let record = self.get(id)?;
         let hex = hex_of(&record.id)?;
-        let dir = self.path("holds", hex);
-        let path = dir.join(container);
-        fs::create_dir_all(&dir).and_then(|()| fs::write(&path, "")).map_err(Error::io("writing", &path))?;
-        self.touch(hex);
+        self.holds.add(hex, container)?;
+        self.records.touch(hex);
         Ok(())
     }
 
@@ -167,27 +149,15 @@ impl ImageStore {
         let Some(hex) = as_id(id) else {
             return Err(Error::BadReference { name: id.into(), reason: ReferenceError::NotAnId });
         };
-        let path = self.path("holds", hex).join(container);
-        remove_file(&path)?;
-        self.touch(hex);
+        self.holds.remove(hex, container)?;
+        self.records.touch(hex);
         Ok(())
     }
 
     /// Drops the holds of containers for which `live` is false; called at the start of an engine.
     pub fn retain_holds(&self, live: impl Fn(&str) -> bool) -> Result<()> {
         let _lock = self.exclusive()?;
-        for hex in self.entries("holds")? {
-            for container in self.holders(&hex)? {
-                if !live(&container) {
-                    remove_file(&self.path("holds", &hex).join(container))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn holders(&self, hex: &str) -> Result<Vec<String>> {
-        names_in(&self.path("holds", hex))
+        self.holds.retain(live)
     }
 
     /// Adds a name to an image; removes it from the image that had it.
@@ -195,16 +165,15 @@ impl ImageStore {
         let reference = reference::parse(name)?;
         let _lock = self.exclusive()?;
         let record = self.get(id)?;
-        let mut names = self.names()?;
-        names.insert(reference::tag_name(&reference).unwrap_or_else(|| reference.whole()), record.id);
-        self.write_names(&names)
+        let name = reference::tag_name(&reference).unwrap_or_else(|| reference.whole());
+        self.records.add_names(&record.id, &[name])
     }
 
     /// Exempts an image from garbage collection, or no longer.
     pub fn pin(&self, id: &str, pinned: bool) -> Result<()> {
         let _lock = self.exclusive()?;
         let record = ImageRecord { pinned, ..self.get(id)? };
-        self.write_record(&record)
+        self.records.write(&record)
     }
 
     /// Removes an image with all its names, and the layers no other image has.
@@ -216,71 +185,41 @@ impl ImageStore {
         let Some(record) = self.find(name)? else { return Ok(()) };
         self.remove_locked(&record)?;
         drop(lock);
-        self.empty_trash();
+        self.trash.empty();
         Ok(())
     }
 
     pub(super) fn remove_locked(&self, record: &ImageRecord) -> Result<()> {
         let hex = hex_of(&record.id)?;
-        let holders = self.holders(hex)?;
+        let holders = self.holds.of(hex)?;
         if !holders.is_empty() {
             return Err(Error::InUse { id: record.id.clone(), holders });
         }
-        let mut names = self.names()?;
-        names.retain(|_, id| *id != record.id);
-        self.write_names(&names)?;
-        remove_file(&self.path("images", &format!("{hex}.json")))?;
-        remove_file(&self.path("configs", hex))?;
-        let _ = fs::remove_dir(self.path("holds", hex));
+        self.records.remove(record)?;
+        self.holds.forget(hex);
         self.drop_unreferenced_layers()
     }
 
-    pub(super) fn names(&self) -> Result<Names> {
-        let path = self.root.join("names.json");
-        match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::io("reading", &path)(e.into())),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Names::new()),
-            Err(e) => Err(Error::io("reading", &path)(e)),
+    /// Layers of the earlier form that containers of an image may have mounted, when a new record is about to replace
+    /// the one that names them. The store's lock is held.
+    pub(super) fn former_layers(&self, new: &ImageRecord) -> Result<Vec<LayerRef>> {
+        let hex = hex_of(&new.id)?;
+        if self.holds.of(hex)?.is_empty() {
+            return Ok(Vec::new());
         }
+        let Some(old) = self.records.read(hex, &Names::new())? else { return Ok(Vec::new()) };
+        Ok(old.former_layers.into_iter().chain(old.layers).filter(|l| l.chain_id.is_none()).collect())
     }
 
-    pub(super) fn write_names(&self, names: &Names) -> Result<()> {
-        let path = self.root.join("names.json");
-        let bytes = serde_json::to_vec_pretty(names).map_err(|e| Error::io("writing", &path)(e.into()))?;
-        write_atomic(&path, &bytes)
-    }
-
-    pub(super) fn record(&self, hex: &str, names: &Names) -> Result<Option<ImageRecord>> {
-        let path = self.path("images", &format!("{hex}.json"));
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io("reading", &path)(e)),
-        };
-        let mut record: ImageRecord =
-            serde_json::from_slice(&bytes).map_err(|e| Error::io("reading", &path)(e.into()))?;
-        let own = names.iter().filter(|(_, id)| **id == record.id).map(|(name, _)| name.clone());
-        (record.repo_digests, record.repo_tags) = own.partition(|name| name.contains('@'));
-        record.last_used = modified(&self.path("configs", hex));
-        Ok(Some(record))
-    }
-
-    pub(super) fn write_record(&self, record: &ImageRecord) -> Result<()> {
-        let path = self.path("images", &format!("{}.json", hex_of(&record.id)?));
-        let bytes = serde_json::to_vec_pretty(record).map_err(|e| Error::io("writing", &path)(e.into()))?;
-        write_atomic(&path, &bytes)
-    }
-
-    /// The config blob's modification time is when the image was last used.
-    fn touch(&self, hex: &str) {
-        let path = self.path("configs", hex);
-        if let Ok(file) = fs::File::open(&path) {
-            let _ = file.set_modified(SystemTime::now());
+    /// Moves layers that no image needs to the trash. The store's lock is held.
+    fn drop_unreferenced_layers(&self) -> Result<()> {
+        let mut needed = Vec::new();
+        for record in self.list()? {
+            let held = !self.holds.of(hex_of(&record.id)?)?.is_empty();
+            needed.extend(record.layers);
+            needed.extend(record.former_layers.into_iter().filter(|_| held));
         }
-    }
-
-    pub(super) fn entries(&self, sub: &str) -> Result<Vec<String>> {
-        names_in(&self.root.join(sub))
+        self.layers.retain(&needed, &self.trash)
     }
 
     /// Deletes layers without a record, and everything in `trash`.
@@ -289,26 +228,12 @@ impl ImageStore {
         self.drop_unreferenced_layers()?;
         ingest::sweep(&self.root)?;
         drop(lock);
-        self.empty_trash();
+        self.trash.empty();
         Ok(())
-    }
-
-    /// Deletes in the background; what a crash leaves is deleted at the next opening.
-    pub(super) fn empty_trash(&self) {
-        if self.entries("trash").is_ok_and(|doomed| !doomed.is_empty()) {
-            let store = self.clone();
-            std::thread::spawn(move || store.purge());
-        }
     }
 
     /// Deletes the layers of removed images and waits for it.
     pub fn purge(&self) {
-        for doomed in self.entries("trash").unwrap_or_default() {
-            let path = self.path("trash", &doomed);
-            // A layer may be too deep for a recursive removal.
-            if let Err(error) = remove_tree(&path) {
-                tracing::warn!(path = %path.display(), error = %causes::chain(&error), "image layer not deleted, will retry at the next start");
-            }
-        }
+        self.trash.purge();
     }
 }

@@ -8,8 +8,10 @@
 //! traced, so that nothing in the container can write to it or read it through `/proc`. Every descriptor but the three
 //! streams is closed. Nothing of the container is touched before all of its namespaces are joined, and from there on only
 //! what its own process could touch. User namespaces and terminals are left to the runtime: see
-//! `engine/src/enter_request.rs`.
+//! `engine/src/exec/enter_request.rs`.
 
+// Errors.
+mod error;
 // The request file.
 mod request;
 // Namespaces and cgroup.
@@ -27,58 +29,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use nix::errno::Errno;
-
+pub use self::error::Error;
 pub use self::request::{Capabilities, Request};
 use crate::causes::chain;
-
-/// Why no process was started. The wording follows OCI runtimes.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file, directory or pipe that the keeper needs.
-    #[error("{what}")]
-    Io {
-        /// Its role.
-        what: &'static str,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The request file is not valid JSON.
-    #[error("request")]
-    Request(#[source] serde_json::Error),
-    /// A system call failed before exec.
-    #[error("{what}")]
-    Kernel {
-        /// The operation that failed.
-        what: &'static str,
-        /// The cause.
-        #[source]
-        errno: Errno,
-    },
-    /// The container's first process has ended, or its cgroup is gone.
-    #[error("container is not running")]
-    NotRunning,
-    /// Only the OCI runtime can join a user namespace.
-    #[error("the container has a user namespace")]
-    UserNamespace,
-    /// The child failed; its error came through a pipe.
-    #[error("unable to start container process: {message}")]
-    Child {
-        /// Its error, with causes.
-        message: String,
-    },
-}
-
-impl Error {
-    fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what, source }
-    }
-
-    fn kernel(what: &'static str) -> impl FnOnce(Errno) -> Self {
-        move |errno| Self::Kernel { what, errno }
-    }
-}
 
 /// Starts the process that the file `request` describes. On failure no process is left.
 ///

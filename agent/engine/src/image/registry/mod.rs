@@ -11,6 +11,7 @@ use reqwest::{
     redirect,
 };
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::RwLock;
 
 // Errors.
@@ -56,6 +57,14 @@ impl From<RequestFailure> for Error {
         let (RequestFailure::Again(error) | RequestFailure::Final(error)) = failure;
         error
     }
+}
+
+/// The answer of a token server; those of OAuth 2.0 only have `access_token`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TokenAnswer {
+    token: Value,
+    access_token: Value,
 }
 
 /// A blob that comes in.
@@ -205,8 +214,8 @@ impl Registry {
             return Err(denied(DeniedError::Refused { words: text(response).await }));
         }
         let bytes = read(response, ANSWER, &name()).await?;
-        let answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let token = answer["token"].as_str().or_else(|| answer["access_token"].as_str());
+        let answer: TokenAnswer = serde_json::from_slice(&bytes).unwrap_or_default();
+        let token = answer.token.as_str().or_else(|| answer.access_token.as_str());
         token.and_then(|token| header(&format!("Bearer {token}"))).ok_or_else(|| denied(DeniedError::NoToken))
     }
 }

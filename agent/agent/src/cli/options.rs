@@ -1,0 +1,232 @@
+//! Options of `coracle-agent run`, and the settings of the node that follow from them.
+
+use anyhow::Context as _;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use super::engine::EngineOptions;
+use super::values::{self, CpuPolicy, Thresholds};
+use crate::config::verification::{Pattern, Verification, VerificationPolicy};
+use crate::config::{ClusterDns, NetworkMode, NodeConfig};
+use crate::dns::route::Stub;
+use crate::node::machine::{self, Machine};
+use coracle_host_dir::private;
+
+/// `coracle-agent run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Kubeconfig used to connect to the API server.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: PathBuf,
+    /// YAML file with any of these options, in camel case.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Name of the node; the host name by default.
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// Address of the node; repeat it for dual stack.
+    #[arg(long, value_parser = values::address)]
+    pub node_ip: Vec<String>,
+    /// Directory for data of pods.
+    #[arg(long, default_value = "/var/lib/coracle/agent")]
+    pub root_dir: PathBuf,
+    /// Directory for Secrets and tokens of pods; must be on a tmpfs.
+    #[arg(long, default_value = "/run/coracle/volumes")]
+    pub memory_dir: PathBuf,
+    /// Directory for logs of pods.
+    #[arg(long, default_value = "/var/log/pods")]
+    pub pod_log_dir: PathBuf,
+    /// Directory for volumes of the built-in provisioner; repeat it for storage classes that name a directory.
+    #[arg(long, default_value = coracle_proto::local_path::DIRECTORY)]
+    pub storage_dir: Vec<PathBuf>,
+    /// Directory of static pod manifests.
+    #[arg(long)]
+    pub manifests: Option<PathBuf>,
+    /// Endpoint of another CRI runtime to use instead of the built-in engine.
+    #[arg(long)]
+    pub container_runtime_endpoint: Option<String>,
+    /// Do not write a CNI configuration: another network plugin is installed.
+    #[arg(long)]
+    pub external_network: bool,
+    /// How packets reach pods of other nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub network: NetworkMode,
+    /// Do not run the service proxy: another proxy is installed.
+    #[arg(long)]
+    pub no_service_proxy: bool,
+    /// The cluster's domain.
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// Addresses of the cluster DNS; those of the Service kube-dns by default.
+    #[arg(long)]
+    pub cluster_dns: Vec<String>,
+    /// Do not serve cluster DNS: another DNS server is installed.
+    #[arg(long)]
+    pub external_dns: bool,
+    /// DNS servers for names outside the cluster, instead of the host's: address[:port].
+    #[arg(long, value_delimiter = ',')]
+    pub dns_upstream: Vec<String>,
+    /// Stub domain with its own DNS servers: domain=address[:port],…; may be repeated.
+    #[arg(long)]
+    pub dns_stub_domain: Vec<Stub>,
+    /// Do not enforce network policies: another network plugin enforces them.
+    #[arg(long)]
+    pub external_policies: bool,
+    /// The host's resolver configuration.
+    #[arg(long, default_value = "/etc/resolv.conf")]
+    pub resolv_conf: PathBuf,
+    /// Labels to register with: key=value.
+    #[arg(long, value_delimiter = ',', value_parser = values::pair)]
+    pub node_labels: Vec<(String, String)>,
+    /// Taints to register with: key=value:effect.
+    #[arg(long, value_delimiter = ',', value_parser = values::taint)]
+    pub register_with_taints: Vec<String>,
+    /// Maximum number of pods.
+    #[arg(long, default_value_t = 110)]
+    pub max_pods: u32,
+    /// Maximum number of processes per pod; 0 for no limit.
+    #[arg(long, alias = "pod-pids-limit", default_value_t = 0)]
+    pub pod_max_pids: i64,
+    /// Resources reserved for the system: cpu=100m,memory=256Mi.
+    #[arg(long, value_delimiter = ',', value_parser = values::reserved)]
+    pub reserved: Vec<(String, i64)>,
+    /// Unsafe sysctls that pods may set.
+    #[arg(long, value_delimiter = ',')]
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// Parent cgroup of all pods.
+    #[arg(long, default_value = "/")]
+    pub cgroup_root: String,
+    /// Hard eviction thresholds: pods are evicted while less is free.
+    #[arg(
+        long,
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%",
+        value_parser = values::thresholds
+    )]
+    pub eviction_hard: Thresholds,
+    /// CPU manager policy: none or static.
+    #[arg(long, value_enum, default_value_t)]
+    pub cpu_manager_policy: CpuPolicy,
+    /// Which images on the node a pod may use without credentials that have pulled them before.
+    #[arg(long, value_enum, default_value_t)]
+    pub image_pull_credentials_verification_policy: VerificationPolicy,
+    /// Allowlist of NeverVerifyAllowlistedImages: repositories, or registries and paths that end in /*.
+    #[arg(long, value_delimiter = ',')]
+    pub preloaded_images_verification_allowlist: Vec<Pattern>,
+    /// Seconds that pods have to terminate when the machine shuts down; 0 disables graceful shutdown.
+    #[arg(long, default_value_t = 0)]
+    pub shutdown_grace_period: u64,
+    /// Seconds of these that are reserved for critical pods, at the end.
+    #[arg(long, default_value_t = 0)]
+    pub shutdown_grace_period_critical_pods: u64,
+    /// Port of the node API (HTTPS).
+    #[arg(long, default_value_t = 10250)]
+    pub port: u16,
+    /// Certificate of the node API; requested from the cluster by default.
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Private key of the node API.
+    #[arg(long)]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// CA file for client certificates of the node API; the kubeconfig's CA by default.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+    /// Open tunnels to the API server, which cannot dial this node (NAT, firewall).
+    #[arg(long)]
+    pub tunnel: bool,
+    /// Size at which a container's log file is rotated.
+    #[arg(long, default_value = "10Mi", value_parser = values::bytes)]
+    pub container_log_max_size: u64,
+    /// Maximum number of log files per container, including the current one.
+    #[arg(long, default_value_t = 5)]
+    pub container_log_max_files: usize,
+    /// Unix socket on which the built-in engine serves CRI, for crictl.
+    #[arg(long, default_value = "/run/coracle/engine.sock")]
+    pub cri_socket: PathBuf,
+    /// The built-in engine.
+    #[command(flatten)]
+    pub engine: EngineOptions,
+}
+
+impl RunArgs {
+    /// The settings of the node.
+    pub(super) fn config(&self, machine: &Machine) -> anyhow::Result<NodeConfig> {
+        let ips = if self.node_ip.is_empty() {
+            vec![self.own_address().context("no address towards the API server; give --node-ip")?]
+        } else {
+            self.node_ip.clone()
+        };
+        Ok(NodeConfig {
+            name: self.node_name.clone().unwrap_or_else(|| machine.hostname.to_lowercase()),
+            ips,
+            root_dir: self.root_dir.clone(),
+            memory_dir: self.memory_dir.clone(),
+            log_dir: self.pod_log_dir.clone(),
+            storage_dirs: self.storage_dir.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
+            manifests: self.manifests.clone(),
+            cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
+            cni_data_dir: self.engine.cni_cache_dir.join("networks"),
+            cluster: ClusterDns { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
+            resolv_conf: self.resolv_conf.clone(),
+            labels: self.node_labels.iter().cloned().collect(),
+            taints: self.register_with_taints.clone(),
+            max_pods: self.max_pods,
+            max_pids: self.pod_max_pids,
+            reserved: self.reserved.iter().cloned().collect(),
+            allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
+            api_port: self.port,
+            cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+            cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
+            eviction: self.eviction_hard.0.clone(),
+            policies: !self.external_policies,
+            static_cpus: self.cpu_manager_policy == CpuPolicy::Static,
+            network: if self.external_network { NetworkMode::None } else { self.network },
+            service_proxy: !self.no_service_proxy,
+            serves_dns: !self.external_dns,
+            verification: Verification::new(
+                self.image_pull_credentials_verification_policy,
+                self.preloaded_images_verification_allowlist.clone(),
+            )
+            .context("--preloaded-images-verification-allowlist")?,
+        })
+    }
+
+    fn own_address(&self) -> Option<String> {
+        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let server = file.clusters.first()?.cluster.as_ref()?.server.clone()?;
+        let uri: http::Uri = server.parse().ok()?;
+        let port = uri.port_u16().unwrap_or(443);
+        let address: SocketAddr =
+            (uri.host()?.trim_matches(['[', ']']), port).to_socket_addrs().ok()?.next()?;
+        Some(machine::address_towards(address)?.to_string())
+    }
+
+    /// Removes access of other local users to data of pods, and replaces the paths by canonical ones.
+    pub(super) fn restrict_directories(&mut self) -> anyhow::Result<()> {
+        self.root_dir = private::ensure(&self.root_dir, 0o750).context("--root-dir")?;
+        self.memory_dir = private::ensure(&self.memory_dir, 0o700).context("--memory-dir")?;
+        self.pod_log_dir = private::ensure(&self.pod_log_dir, 0o750).context("--pod-log-dir")?;
+        private::ensure(&self.root_dir.join("pods"), 0o750).context("--root-dir")?;
+        Ok(())
+    }
+
+    /// Addresses on which DNS is served: the cluster DNS addresses, unless another server is used.
+    pub(super) fn dns_addresses(&self) -> anyhow::Result<Vec<IpAddr>> {
+        if self.external_dns {
+            return Ok(vec![]);
+        }
+        let parse = |text: &String| text.parse().with_context(|| format!("--cluster-dns {text}"));
+        self.cluster_dns.iter().map(parse).collect()
+    }
+
+    /// The cluster's CA certificate, PEM.
+    pub(super) fn kubeconfig_authority(&self) -> Option<Vec<u8>> {
+        use base64::Engine as _;
+        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let cluster = file.clusters.first()?.cluster.as_ref()?.clone();
+        match (cluster.certificate_authority_data, cluster.certificate_authority) {
+            (Some(data), _) => base64::engine::general_purpose::STANDARD.decode(data).ok(),
+            (None, Some(path)) => std::fs::read(path).ok(),
+            (None, None) => None,
+        }
+    }
+}
