@@ -26,10 +26,10 @@ pub struct Output {
     pub err: String,
 }
 
-/// Every kubectl found, by version: `COR_KUBECTL` (colon separated), the path, and other tools' private copies.
+/// Every kubectl found, by version: `CORACLE_KUBECTL` (colon separated), the path, and other tools' private copies.
 pub fn found() -> BTreeMap<(u32, u32), PathBuf> {
     let mut candidates: Vec<PathBuf> = Vec::new();
-    let listed = std::env::var("COR_KUBECTL").unwrap_or_default();
+    let listed = std::env::var("CORACLE_KUBECTL").unwrap_or_default();
     candidates.extend(listed.split(':').filter(|p| !p.is_empty()).map(PathBuf::from));
     let path = std::env::var("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();

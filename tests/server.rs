@@ -17,7 +17,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one; `COR_DATASTORE` may name another store than the embedded one for all suites.
+    /// Starts one; `CORACLE_DATASTORE` may name another store than the embedded one for all suites.
     pub fn start() -> Self {
         Self::with(&[])
     }

@@ -332,7 +332,7 @@ fn write_by_hand(server: &Server, values: &[(&str, String)]) {
 
 #[test]
 fn an_object_that_is_stored_and_unreadable_stops_nobody_and_can_be_deleted() {
-    if std::env::var("COR_DATASTORE").is_ok_and(|store| store != "embedded") {
+    if std::env::var("CORACLE_DATASTORE").is_ok_and(|store| store != "embedded") {
         return coracle_tests::skipped(
             "attacks::an_object_that_is_stored_and_unreadable_stops_nobody_and_can_be_deleted",
             "it writes into the embedded store",
