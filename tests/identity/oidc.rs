@@ -1,10 +1,15 @@
 //! Tokens of an OpenID Connect provider: a small one with discovery and keys, over TLS.
 
 use crate::caller::Caller;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use coracle_tests::https::Https;
 use coracle_tests::server::Server;
-use jsonwebtoken::jwk::Jwk;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+    RsaPublicKeyComponents,
+};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -13,36 +18,77 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A key of the provider.
 struct Key {
     id: &'static str,
-    algorithm: Algorithm,
-    key: EncodingKey,
+    pair: Pair,
+}
+
+enum Pair {
+    Rsa(RsaKeyPair),
+    Ec(EcdsaKeyPair),
+}
+
+fn encoded(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// What is signed of a token.
+fn message(algorithm: &str, id: &str, claims: &Value) -> String {
+    let header = json!({"typ": "JWT", "alg": algorithm, "kid": id});
+    format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()))
+}
+
+/// A private key in PKCS#8.
+fn generate(options: &[&str]) -> Vec<u8> {
+    let mut command = Command::new("openssl");
+    let output = command.args(["genpkey", "-outform", "DER", "-algorithm"]).args(options).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
 impl Key {
-    fn new(id: &'static str, algorithm: Algorithm) -> Self {
-        let options: &[&str] = match algorithm {
-            Algorithm::RS256 => &["RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
-            _ => &["EC", "-pkeyopt", "ec_paramgen_curve:prime256v1"],
-        };
-        let output = Command::new("openssl").args(["genpkey", "-algorithm"]).args(options).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let key = match algorithm {
-            Algorithm::RS256 => EncodingKey::from_rsa_pem(&output.stdout),
-            _ => EncodingKey::from_ec_pem(&output.stdout),
-        };
-        Self { id, algorithm, key: key.unwrap() }
+    fn rsa(id: &'static str) -> Self {
+        let der = generate(&["RSA", "-pkeyopt", "rsa_keygen_bits:2048"]);
+        Self { id, pair: Pair::Rsa(RsaKeyPair::from_pkcs8(&der).unwrap()) }
+    }
+
+    fn ec(id: &'static str) -> Self {
+        let der = generate(&["EC", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &SystemRandom::new());
+        Self { id, pair: Pair::Ec(pair.unwrap()) }
     }
 
     fn published(&self) -> Value {
-        let mut key =
-            serde_json::to_value(Jwk::from_encoding_key(&self.key, self.algorithm).unwrap()).unwrap();
-        key["kid"] = json!(self.id);
-        key["use"] = json!("sig");
-        key
+        match &self.pair {
+            Pair::Rsa(pair) => {
+                let public: RsaPublicKeyComponents<Vec<u8>> = pair.public().into();
+                json!({"kty": "RSA", "alg": "RS256", "n": encoded(public.n), "e": encoded(public.e), "kid": self.id,
+                    "use": "sig"})
+            }
+            Pair::Ec(pair) => {
+                // An uncompressed point: 04, then x and y of 32 bytes each.
+                let point: &[u8] = pair.public_key().as_ref();
+                let (x, y) = point[1..].split_at(32);
+                json!({"kty": "EC", "alg": "ES256", "crv": "P-256", "x": encoded(x), "y": encoded(y), "kid": self.id,
+                    "use": "sig"})
+            }
+        }
     }
 
     fn sign(&self, claims: &Value) -> String {
-        let header = Header { kid: Some(self.id.to_owned()), ..Header::new(self.algorithm) };
-        encode(&header, claims, &self.key).unwrap()
+        let random = SystemRandom::new();
+        let (message, signature) = match &self.pair {
+            Pair::Rsa(pair) => {
+                let message = message("RS256", self.id, claims);
+                let mut signature = vec![0; pair.public().modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
+                (message, signature)
+            }
+            Pair::Ec(pair) => {
+                let message = message("ES256", self.id, claims);
+                let signature = pair.sign(&random, message.as_bytes()).unwrap();
+                (message, signature.as_ref().to_vec())
+            }
+        };
+        format!("{message}.{}", encoded(signature))
     }
 }
 
@@ -100,11 +146,7 @@ fn start(https: &Https, authority: &str) -> (Server, tempfile::TempDir) {
 
 #[test]
 fn tokens_of_a_provider_are_verified_and_their_claims_are_users() {
-    let (rsa, ec, later) = (
-        Key::new("rsa", Algorithm::RS256),
-        Key::new("ec", Algorithm::ES256),
-        Key::new("later", Algorithm::RS256),
-    );
+    let (rsa, ec, later) = (Key::rsa("rsa"), Key::ec("ec"), Key::rsa("later"));
     let (https, keys) = provider(vec![rsa.published(), ec.published()]);
     let (server, _dir) = start(&https, https.authority());
     let claims = |change: Value| {
@@ -150,16 +192,15 @@ fn tokens_of_a_provider_are_verified_and_their_claims_are_users() {
         assert_eq!(who(&rsa.sign(&claims(change))), Err(401), "{what}");
     }
     // Keys: one that only says it is the provider's, one that nobody published, none, and the public one as a password.
-    let wrong = Key { id: "rsa", ..Key::new("x", Algorithm::RS256) };
+    let wrong = Key::rsa("rsa");
     assert_eq!(who(&wrong.sign(&claims(json!({})))), Err(401), "another key under a known name");
     assert_eq!(who(&later.sign(&claims(json!({})))), Err(401), "a key that is not published");
     let body = rsa.sign(&claims(json!({}))).split('.').nth(1).unwrap().to_owned();
     assert_eq!(who(&format!("eyJhbGciOiJub25lIn0.{body}.")), Err(401), "no signature");
     let public = rsa.published()["n"].as_str().unwrap().to_owned();
-    let header = Header { kid: Some("rsa".into()), ..Header::new(Algorithm::HS256) };
-    let symmetric =
-        encode(&header, &claims(json!({})), &EncodingKey::from_secret(public.as_bytes())).unwrap();
-    assert_eq!(who(&symmetric), Err(401), "the public key as a shared one");
+    let symmetric = message("HS256", "rsa", &claims(json!({})));
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, public.as_bytes()), symmetric.as_bytes());
+    assert_eq!(who(&format!("{symmetric}.{}", encoded(tag))), Err(401), "the public key as a shared one");
     assert!(server.log().contains("oidc: "), "the log says why");
     // The provider changes its keys: the new one counts as soon as somebody comes with it, the old one no longer.
     *keys.lock().unwrap() = vec![later.published()];
@@ -170,7 +211,7 @@ fn tokens_of_a_provider_are_verified_and_their_claims_are_users() {
 
 #[test]
 fn a_provider_whose_certificate_is_not_known_is_not_believed() {
-    let key = Key::new("ec", Algorithm::ES256);
+    let key = Key::ec("ec");
     let (https, _) = provider(vec![key.published()]);
     let other = Https::start(|_| (404, Value::Null));
     let (server, _dir) = start(&https, other.authority());

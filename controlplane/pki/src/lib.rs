@@ -16,6 +16,8 @@ pub mod authority;
 mod request;
 // Kubeconfig files for kubectl and agents.
 pub mod kubeconfig;
+// Signatures of JSON Web Tokens.
+pub mod jwt;
 // Signing keys and claims of service-account tokens.
 pub mod service_account;
 // Bootstrap tokens of nodes that join.

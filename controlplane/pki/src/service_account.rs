@@ -1,5 +1,6 @@
 //! The keys of service-account tokens, and what such tokens say.
 
+use jsonwebtoken::errors::{ErrorKind, new_error};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -128,14 +129,18 @@ impl Keys {
     /// From a PKCS#8 PEM of a P-256 key.
     pub fn from_pem(pem: &str) -> Result<Self, TokenError> {
         let pair = rcgen::KeyPair::from_pem(pem)?;
+        if !pair.is_compatible(&rcgen::PKCS_ECDSA_P256_SHA256) {
+            return Err(new_error(ErrorKind::InvalidKeyFormat).into());
+        }
         let public = pair.public_key_pem();
         let id = {
             use base64::Engine;
             base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(Sha256::digest(public.as_bytes()))
         };
-        let encoding = EncodingKey::from_ec_pem(pem.as_bytes())?;
-        let decoding = DecodingKey::from_ec_pem(public.as_bytes())?;
+        crate::jwt::install();
+        let encoding = EncodingKey::from_ec_der(pair.serialized_der());
         let point = pair.public_key_raw().to_vec();
+        let decoding = DecodingKey::from_ec_der(&point);
         Ok(Self { encoding, decoding, id, public, issuers: vec![ISSUER.into()], point })
     }
 
