@@ -1,5 +1,6 @@
 //! Options from a YAML file: the long flags in camel case. The command line takes precedence.
 
+use crate::yaml::YamlError;
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value};
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ pub enum Error {
     Read(PathBuf, #[source] std::io::Error),
     /// It is no YAML mapping.
     #[error("{0} is not a valid configuration")]
-    Parse(PathBuf, #[source] Box<serde_saphyr::Error>),
+    Parse(PathBuf, #[source] YamlError),
     /// Unknown option.
     #[error("{0}: there is no option {1}")]
     Unknown(PathBuf, String),
@@ -50,7 +51,7 @@ pub fn expand(arguments: Vec<OsString>, command: &Command) -> Result<Vec<OsStrin
     let content = std::fs::read_to_string(&path).map_err(|e| Error::Read(path.clone(), e))?;
     // A file with nothing but comments is null.
     let options: Option<Map<String, Value>> =
-        serde_saphyr::from_str(&content).map_err(|e| Error::Parse(path.clone(), Box::new(e)))?;
+        crate::yaml::from_str(&content).map_err(|e| Error::Parse(path.clone(), e))?;
     let mut expanded: Vec<OsString> = arguments[..2].to_vec();
     for (name, value) in options.unwrap_or_default() {
         let long = command.get_arguments().filter_map(Arg::get_long).find(|long| key(long) == name);

@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn both_forms_are_read_by_their_names() {
         let node: Value =
-            serde_saphyr::from_str(&of_node("https://10.0.0.1:6443", Path::new("/p"), "a")).unwrap();
+            crate::yaml::from_str(&of_node("https://10.0.0.1:6443", Path::new("/p"), "a")).unwrap();
         assert_eq!(
             node["clusters"][0]["cluster"],
             json!({"server": "https://10.0.0.1:6443", "certificate-authority": "/p/ca.crt"})
@@ -75,7 +75,7 @@ mod tests {
             json!({"name": "system:node:a", "user": {"client-certificate": "/p/client.pem", "client-key": "/p/client.pem"}})
         );
         let inside = text("https://h", Part::Data("YQ=="), "admin", Part::Data("Yg=="), Part::Data("Yw=="));
-        let inside: Value = serde_saphyr::from_str(&inside).unwrap();
+        let inside: Value = crate::yaml::from_str(&inside).unwrap();
         assert_eq!(inside["clusters"][0]["cluster"]["certificate-authority-data"], "YQ==");
         assert_eq!(
             inside["users"][0]["user"],

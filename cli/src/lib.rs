@@ -1,5 +1,7 @@
 //! Code that the programs `coracle` and `coracle-agent` share, besides the wire formats in `coracle-proto`.
 
+// YAML files.
+pub mod yaml;
 // Options from a YAML file, and a template of that file.
 pub mod config_file;
 // Man pages, shell completions and file templates.

@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_cli::causes::chain;
+use coracle_cli::yaml::YamlError;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::redirect::Policy;
@@ -48,7 +49,7 @@ pub enum HttpsClientError {
 pub enum KubeconfigError {
     /// It is not YAML, or has fields of other types.
     #[error(transparent)]
-    Yaml(Box<serde_saphyr::Error>),
+    Yaml(YamlError),
     /// A certificate or key in it is not base64.
     #[error(transparent)]
     Base64(#[from] base64::DecodeError),
@@ -150,7 +151,7 @@ impl HttpsClient {
         let text = std::fs::read_to_string(path).map_err(|e| HttpsClientError::Read(path.into(), e))?;
         let bad = |error: KubeconfigError| HttpsClientError::Kubeconfig(path.into(), error);
         let file: Kubeconfig =
-            serde_saphyr::from_str(&text).map_err(|e| bad(KubeconfigError::Yaml(Box::new(e))))?;
+            coracle_cli::yaml::from_str(&text).map_err(|e| bad(KubeconfigError::Yaml(e)))?;
         let context = file.contexts.iter().find(|c| c.name == file.current_context);
         // Webhook configurations often have one cluster, one user and no context.
         let cluster = match context {

@@ -3,6 +3,7 @@
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use coracle_cli::yaml::YamlError;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -134,7 +135,7 @@ pub enum ConfigError {
     Read(PathBuf, #[source] std::io::Error),
     /// The file is not what it should be.
     #[error("{0} is not a valid configuration")]
-    Parse(PathBuf, #[source] Box<serde_saphyr::Error>),
+    Parse(PathBuf, #[source] YamlError),
 }
 
 impl ServerArgs {
@@ -176,7 +177,7 @@ fn over<T>(matches: &ArgMatches, id: &str, flag: T, file: Option<T>) -> T {
 
 fn read(path: &Path) -> Result<File, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
-    serde_saphyr::from_str(&text).map_err(|e| ConfigError::Parse(path.into(), Box::new(e)))
+    coracle_cli::yaml::from_str(&text).map_err(|e| ConfigError::Parse(path.into(), e))
 }
 
 #[cfg(test)]
@@ -209,7 +210,7 @@ mod tests {
         let in_force: Vec<&str> = lines.map(|line| &line[1..]).collect();
         assert!(in_force.len() > 8, "{template}");
         assert!(in_force.contains(&"bind: 0.0.0.0:6443") && in_force.contains(&"tlsSan: []"), "{template}");
-        if let Err(error) = serde_saphyr::from_str::<File>(&in_force.join("\n")) {
+        if let Err(error) = coracle_cli::yaml::from_str::<File>(&in_force.join("\n")) {
             panic!("{error}\n{template}");
         }
     }

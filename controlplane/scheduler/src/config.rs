@@ -2,6 +2,7 @@
 //! works inside (parallelism, percentages of nodes, client limits) is accepted and means nothing here.
 
 use super::scores::{Packing, Weights};
+use coracle_cli::yaml::YamlError;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub enum ConfigError {
     },
     /// It is no YAML of this form.
     #[error("not a KubeSchedulerConfiguration: {0}")]
-    Malformed(Box<serde_saphyr::Error>),
+    Malformed(YamlError),
     /// It is of another kind.
     #[error("not a KubeSchedulerConfiguration: {api_version} {kind}")]
     Kind {
@@ -115,7 +116,7 @@ impl Profiles {
 
     /// From YAML or JSON; without profiles, the default one.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file: File = serde_saphyr::from_str(text).map_err(|e| ConfigError::Malformed(Box::new(e)))?;
+        let file: File = coracle_cli::yaml::from_str(text).map_err(ConfigError::Malformed)?;
         if file.kind != "KubeSchedulerConfiguration"
             || !file.api_version.starts_with("kubescheduler.config.k8s.io/")
         {

@@ -140,7 +140,7 @@ impl JsonError {
 /// Why a text is not YAML that the server reads.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// Not UTF-8, or with a NUL.
+    /// Not UTF-8, or with control characters.
     #[error("control characters are not allowed")]
     ControlCharacters,
     /// The text with its aliases expanded is too large.

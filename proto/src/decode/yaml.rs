@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde_json::Number;
 
 use super::{DecodeError, Tree, YamlError};
@@ -13,6 +13,8 @@ use crate::limits::{MAX_BODY_DEPTH, MAX_NODES, RESERVED};
 const MAX_TEXT: usize = 8 << 20;
 /// Repeated keys that are reported.
 const MAX_DUPLICATES: usize = 100;
+/// What `!!` stands for in tags.
+const CORE_TAGS: &str = "tag:yaml.org,2002:";
 
 /// A body that was YAML.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,12 +39,12 @@ impl Yaml {
 /// Reads the first document. JSON is YAML, too, but reads slower here than with [`super::from_json`].
 pub fn from_yaml(body: &[u8]) -> Result<Yaml, DecodeError> {
     let text = std::str::from_utf8(body).map_err(|_| YamlError::ControlCharacters)?;
-    // A NUL ends the scanner's input without an error.
     if text.contains('\0') {
         return Err(YamlError::ControlCharacters.into());
     }
+    let options = granit_parser::options! { emit_comments: false };
     let mut reader = Reader {
-        events: Parser::new_from_str(text),
+        events: Parser::new_from_str_with_options(text, options),
         anchors: HashMap::new(),
         duplicates: Vec::new(),
         expanded: Size::default(),
@@ -82,7 +84,7 @@ struct Node {
 }
 
 struct Reader<'a> {
-    events: Parser<'a, saphyr_parser::StrInput<'a>>,
+    events: Parser<'a, StrInput<'a>>,
     /// Anchored nodes with what they expand to.
     anchors: HashMap<usize, (Node, Size)>,
     duplicates: Vec<String>,
@@ -94,8 +96,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, YamlError> {
-        let next = self.events.next().transpose();
-        next.map_err(|e| YamlError::Syntax { line: e.marker().line(), message: e.info().to_owned() })
+        self.events.next().transpose().map_err(|e| syntax_error(&e))
     }
 
     /// The first document. Nested nodes are kept on a stack of their own: a call for every level would need more of the
@@ -105,13 +106,13 @@ impl<'a> Reader<'a> {
         while let Some((event, span)) = self.next()? {
             let line = span.start.line();
             let node = match event {
-                Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => continue,
+                Event::StreamStart | Event::DocumentStart(..) => continue,
                 Event::StreamEnd | Event::DocumentEnd if open.is_empty() => return Ok(Tree::Null),
-                Event::SequenceStart(anchor, _) => {
+                Event::SequenceStart(_, anchor, _) => {
                     self.open(&mut open, anchor, Inside::Sequence(Vec::new()))?;
                     continue;
                 }
-                Event::MappingStart(anchor, _) => {
+                Event::MappingStart(_, anchor, _) => {
                     self.open(&mut open, anchor, Inside::Mapping(Mapping::default()))?;
                     continue;
                 }
@@ -277,6 +278,15 @@ impl Mapping {
     }
 }
 
+fn syntax_error(error: &ScanError) -> YamlError {
+    match error.kind() {
+        ErrorKind::UnexpectedCharacter { character } if character.is_control() => {
+            YamlError::ControlCharacters
+        }
+        _ => YamlError::Syntax { line: error.marker().line(), message: error.info() },
+    }
+}
+
 fn check_depth(depth: usize) -> Result<(), YamlError> {
     if depth > MAX_BODY_DEPTH {
         return Err(YamlError::Depth);
@@ -310,7 +320,7 @@ fn key_text(key: Tree, line: usize) -> Result<String, YamlError> {
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Tree {
-    let tag = tag.filter(|t| t.is_yaml_core_schema()).map(|t| t.suffix.as_str());
+    let tag = tag.filter(|t| t.handle() == CORE_TAGS).map(Tag::suffix);
     match tag {
         Some("str" | "binary") => Tree::String(text.to_owned()),
         None if style != ScalarStyle::Plain => Tree::String(text.to_owned()),
@@ -418,6 +428,38 @@ mod tests {
             map.insert("y".into(), y);
         }
         assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn comments_directives_and_tags_are_no_content() {
+        let comments = "# comment\n".repeat(200);
+        let text = format!(
+            "%YAML 1.1\n---\n{comments}a: # comment\n  {}  b: !!binary YQ==\n",
+            comments.replace('#', "  #")
+        );
+        assert_eq!(value(&text), json!({"a": {"b": "YQ=="}}));
+        assert_eq!(value("# nothing else\n"), Value::Null);
+        assert_eq!(
+            value("a: !!float 1\nb: !other yes\nc: !!int '7'\n"),
+            json!({"a": 1.0, "b": true, "c": 7})
+        );
+    }
+
+    #[test]
+    fn control_characters_are_refused() {
+        for text in ["a: \0", "a: x\u{1}", "a: 'x\u{7f}'", "# \u{1b}[31m\na: 1"] {
+            let why = from_yaml(text.as_bytes()).unwrap_err().to_string();
+            assert_eq!(why, "yaml: control characters are not allowed", "{text:?}");
+        }
+        assert_eq!(value("a: \"x\\u0001\"\n"), json!({"a": "x\u{1}"}));
+    }
+
+    #[test]
+    fn syntax_errors_name_their_line() {
+        let why = from_yaml(b"a: 1\nb: *c\n").unwrap_err().to_string();
+        assert_eq!(why, "yaml: line 2: while parsing node, found unknown anchor");
+        let why = from_yaml(b"a: 1\nb: c: d\n").unwrap_err().to_string();
+        assert_eq!(why, "yaml: line 2: mapping values are not allowed in this context");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Static pods from manifests in a directory.
 
 use coracle_cli::causes;
+use coracle_cli::yaml::YamlError;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
 use futures::StreamExt;
@@ -39,7 +40,7 @@ pub enum ManifestError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: Box<serde_saphyr::Error>,
+        source: YamlError,
     },
     /// Another object.
     #[error("{path}: kind is {kind}, not Pod")]
@@ -182,8 +183,8 @@ pub fn parse(path: &Path, node: &str) -> Result<Pod, ManifestError> {
     let file = || path.to_owned();
     let text =
         std::fs::read_to_string(path).map_err(|source| ManifestError::Read { path: file(), source })?;
-    let value: serde_json::Value = serde_saphyr::from_str(&text)
-        .map_err(|error| ManifestError::Syntax { path: file(), source: Box::new(error) })?;
+    let value: serde_json::Value = coracle_cli::yaml::from_str(&text)
+        .map_err(|source| ManifestError::Syntax { path: file(), source })?;
     let kind = PartialObjectMetadata::of(&value).kind();
     if kind != "Pod" {
         return Err(ManifestError::Kind { path: file(), kind: kind.to_value().to_string() });

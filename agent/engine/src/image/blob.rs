@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom},
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -162,10 +162,20 @@ async fn restart(file: &mut tokio::fs::File) -> io::Result<(Sha256, u64)> {
 async fn hash_existing(file: &mut tokio::fs::File) -> io::Result<(Sha256, u64)> {
     let mut std = file.try_clone().await?.into_std().await;
     tokio::task::spawn_blocking(move || {
-        let mut hash = Sha256::new();
+        let (mut hash, mut have) = (Sha256::new(), 0);
         std.seek(SeekFrom::Start(0))?;
-        let have = io::copy(&mut std, &mut hash)?;
-        Ok((hash, have))
+        let mut buffer = vec![0; 128 << 10];
+        loop {
+            match std.read(&mut buffer) {
+                Ok(0) => return Ok((hash, have)),
+                Ok(read) => {
+                    hash.update(&buffer[..read]);
+                    have += read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     })
     .await
     .map_err(io::Error::other)?

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use coracle_cli::causes;
 use futures::{StreamExt, TryStreamExt, stream};
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 
 use super::{
     Credentials, Error, ImageRecord, ImageStore, RegistryConfig, RegistryError, Result, Unsupported, blob,

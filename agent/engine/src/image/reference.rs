@@ -1,6 +1,6 @@
 //! Image names: `nginx` is `docker.io/library/nginx:latest`.
 
-pub use oci_client::Reference;
+pub use oci_spec::distribution::Reference;
 
 use super::{Error, Result};
 

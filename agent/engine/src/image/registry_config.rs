@@ -13,6 +13,7 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
+use coracle_cli::yaml::YamlError;
 use serde::Deserialize;
 
 use super::{Credentials, Error, Result};
@@ -22,7 +23,7 @@ use super::{Credentials, Error, Result};
 pub enum RegistryConfigError {
     /// Not the YAML that it should be.
     #[error("{0}")]
-    Syntax(Box<serde_saphyr::Error>),
+    Syntax(YamlError),
     /// A mirror that is not at the root of its host's API.
     #[error("mirror endpoint {url:?}: a path must begin with /v2")]
     MirrorPath {
@@ -111,7 +112,7 @@ impl RegistryConfig {
         }
         let refused = |reason: RegistryConfigError| Error::unsupported(path.display().to_string(), reason);
         let hosts: RegistryConfig =
-            serde_saphyr::from_str(&text).map_err(|e| refused(RegistryConfigError::Syntax(Box::new(e))))?;
+            coracle_cli::yaml::from_str(&text).map_err(|e| refused(RegistryConfigError::Syntax(e)))?;
         for url in hosts.mirrors.values().flat_map(|mirror| &mirror.endpoint) {
             prefix_of(url).map_err(refused)?;
         }
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn mirrors_come_first_and_loopback_is_plain() {
         let yaml = "mirrors:\n  docker.io:\n    endpoint: [\"http://m.local:5000\", \"https://n.local\"]\nplain_http: [\"lan:80\"]\n";
-        let hosts: RegistryConfig = serde_saphyr::from_str(yaml).unwrap();
+        let hosts: RegistryConfig = coracle_cli::yaml::from_str(yaml).unwrap();
         let shown = |registry: &str| -> Vec<String> {
             let scheme = |e: &Endpoint| if e.plain_http { "http" } else { "https" };
             hosts.endpoints(registry).iter().map(|e| format!("{}://{}", scheme(e), e.host)).collect()
@@ -204,7 +205,7 @@ mod tests {
         }
         // Credentials of a registry do not go to its mirrors, which have their own.
         let yaml = "mirrors:\n  hub.io:\n    endpoint: [\"https://m.local/v2/hub\"]\nconfigs:\n  m.local:\n    auth: {username: m, password: x}\n";
-        let with_auth: RegistryConfig = serde_saphyr::from_str(yaml).unwrap();
+        let with_auth: RegistryConfig = coracle_cli::yaml::from_str(yaml).unwrap();
         let given = Credentials::from_parts("u", "p", "", "", "");
         let used: Vec<Credentials> =
             with_auth.endpoints("hub.io").iter().map(|e| with_auth.credentials(e, &given)).collect();

@@ -128,6 +128,7 @@ pub struct Oidc {
 impl Oidc {
     /// A provider; its keys are fetched when the first token comes.
     pub fn new(settings: Settings, authority: Option<String>) -> Self {
+        coracle_pki::jwt::install();
         let tls = ClientTls { authority, client: None };
         Self { settings, tls, keys: RwLock::default(), last_fetch: tokio::sync::Mutex::default() }
     }

@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use coracle_cli::yaml::YamlError;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -46,7 +47,7 @@ pub enum KubeconfigError {
     Read(#[from] std::io::Error),
     /// It is no YAML.
     #[error(transparent)]
-    Yaml(Box<serde_saphyr::Error>),
+    Yaml(#[from] YamlError),
     /// A certificate or key in it is no base64.
     #[error(transparent)]
     Base64(#[from] base64::DecodeError),
@@ -120,7 +121,7 @@ struct User {
 /// The address and the name of the server, and how to connect to it.
 fn read(path: &Path) -> Result<(String, ServerName<'static>, rustls::ClientConfig), KubeconfigError> {
     let text = std::fs::read_to_string(path)?;
-    let file: Kubeconfig = serde_saphyr::from_str(&text).map_err(|e| KubeconfigError::Yaml(Box::new(e)))?;
+    let file: Kubeconfig = coracle_cli::yaml::from_str(&text)?;
     let NamedCluster { cluster } = file.clusters.into_iter().next().unwrap_or_default();
     let NamedUser { user } = file.users.into_iter().next().unwrap_or_default();
     let address = cluster.server.trim_start_matches("https://").trim_end_matches('/').to_owned();

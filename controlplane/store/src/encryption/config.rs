@@ -4,6 +4,7 @@ use super::kms::Kms;
 use super::provider::Provider;
 use super::{EncryptionError, KeyError, ServiceError};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_cli::yaml::YamlError;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub enum ConfigError {
 pub enum FormatError {
     /// It is no YAML of this form.
     #[error(transparent)]
-    Yaml(Box<serde_saphyr::Error>),
+    Yaml(#[from] YamlError),
     /// It is of another kind.
     #[error("kind: want EncryptionConfiguration, not {0:?}")]
     Kind(String),
@@ -143,7 +144,7 @@ impl Config {
 
     /// Reads its text.
     pub fn parse(text: &str) -> Result<Self, FormatError> {
-        let file: File = serde_saphyr::from_str(text).map_err(|e| FormatError::Yaml(Box::new(e)))?;
+        let file: File = coracle_cli::yaml::from_str(text)?;
         if file.kind != "EncryptionConfiguration" {
             return Err(FormatError::Kind(file.kind));
         }

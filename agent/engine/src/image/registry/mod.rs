@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 use reqwest::{
     Response, StatusCode, Url,
     header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RANGE, WWW_AUTHENTICATE},

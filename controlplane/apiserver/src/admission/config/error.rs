@@ -2,6 +2,7 @@
 
 use crate::https_client::HttpsClientError;
 use coracle_cli::causes::chain;
+use coracle_cli::yaml::YamlError;
 use coracle_proto::status::FieldError;
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ pub enum ConfigurationError {
     Read(PathBuf, #[source] std::io::Error),
     /// The file is not what it should be.
     #[error("admission configuration {0} is not valid")]
-    Parse(PathBuf, #[source] Box<serde_saphyr::Error>),
+    Parse(PathBuf, #[source] YamlError),
     /// The file is something else, or has something in it that does not belong there.
     #[error("admission configuration {0}: {1}")]
     Content(PathBuf, SettingsError),

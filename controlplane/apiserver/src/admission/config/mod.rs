@@ -259,7 +259,7 @@ fn culprit(whole: &Value, stumbles: &dyn Fn(&Value) -> bool) -> String {
 
 fn parse(path: &Path) -> Result<Value, ConfigurationError> {
     let text = std::fs::read_to_string(path).map_err(|e| ConfigurationError::Read(path.into(), e))?;
-    serde_saphyr::from_str(&text).map_err(|e| ConfigurationError::Parse(path.into(), Box::new(e)))
+    coracle_cli::yaml::from_str(&text).map_err(|e| ConfigurationError::Parse(path.into(), e))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::admission::config::{SettingsError, of_type, strict};
 use crate::request_info::RequestInfo;
+use coracle_cli::yaml::YamlError;
 use coracle_client::user::User;
 use coracle_proto::status::FieldError;
 use serde::Deserialize;
@@ -50,7 +51,7 @@ pub enum PolicyError {
 pub enum ContentError {
     /// It is not YAML.
     #[error(transparent)]
-    Yaml(Box<serde_saphyr::Error>),
+    Yaml(#[from] YamlError),
     /// It is something else, or has fields that a policy does not have.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -136,7 +137,7 @@ impl Policy {
 
     /// Reads a policy; what it does not know is a mistake, for what is meant to be written down would not be.
     fn parse(text: &str) -> Result<Self, ContentError> {
-        let value: Value = serde_saphyr::from_str(text).map_err(|e| ContentError::Yaml(Box::new(e)))?;
+        let value: Value = coracle_cli::yaml::from_str(text)?;
         of_type(&value, &[("audit.k8s.io/v1", "Policy")])?;
         let policy: Self = strict(&value)?;
         if policy.rules.is_empty() {
