@@ -1,0 +1,119 @@
+//! From the writes of an object down to all that followed.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+
+use coracle_trace::{Part, SpanId, Stage};
+
+use crate::ancestors::{Chain, is_remote, uids_of};
+use crate::block::StoredRecord;
+use crate::decoder::RecordRef;
+use crate::filter::{Key, may_be_parent};
+use crate::keep_error::KeepError;
+use crate::parents::{ids, may_hang};
+use crate::pieces::Window;
+use crate::search::{Group, Known, LEVELS, Search};
+use crate::tree::ObjectKey;
+
+/// A child that began earlier than its root by more than this is none: the ids are those of another life.
+const SKEW: u64 = 5_000_000_000;
+/// Keys that are looked for in all pieces.
+const FEW: usize = 256;
+const SOON: u64 = 60 * 60 * 1_000_000_000;
+
+impl Search {
+    /// Adds everything that followed from the seeds, and the parts of what is above them.
+    pub(crate) fn below(&mut self, chain: Chain) -> Result<Group, KeepError> {
+        let root = chain.root.stored.record.span;
+        let oldest = chain.root.stored.start.saturating_sub(SKEW);
+        let turns: HashSet<String> =
+            chain.above.values().filter_map(|known| turn_of(&known.stored)).collect();
+        let mut included: HashMap<SpanId, Known> = chain.above.clone();
+        included.extend(chain.seeds.clone());
+        let mut level: Vec<(StoredRecord, bool)> =
+            chain.above.into_values().map(|known| (known.stored, true)).collect();
+        level.extend(chain.seeds.into_values().map(|known| (known.stored, false)));
+        for _ in 0..LEVELS {
+            let above_it = std::mem::take(&mut level);
+            let mut parents: HashMap<SpanId, (bool, &StoredRecord)> = HashMap::new();
+            let mut keys: HashSet<Key> = HashSet::new();
+            for (stored, above) in &above_it {
+                keys.extend(uids_of(stored).map(Key::uid));
+                // What is below other stages is about the same object.
+                let by_span = may_be_parent(stored.record.stage) || stored.record.subject.is_none();
+                for id in child_parents(stored) {
+                    keys.extend(by_span.then(|| Key::span(id)));
+                    let parent = parents.entry(id).or_insert((true, stored));
+                    parent.0 &= above;
+                }
+            }
+            if parents.is_empty() {
+                break;
+            }
+            let keys: Vec<Key> = keys.into_iter().collect();
+            let window = window(&above_it, keys.len(), oldest);
+            let (mut room, mut truncated) = (self.room, false);
+            self.visit(&keys, window, |found, open| {
+                let record = &found.record;
+                let Some((only_parts, parent)) = parents.get(&record.parent) else { return };
+                if *only_parts && !is_part(found, &turns) || found.start < oldest || is_remote(record) {
+                    return;
+                }
+                if !may_hang(record, found.node, parent) {
+                    return;
+                }
+                match included.entry(record.span) {
+                    Entry::Occupied(mut known) => {
+                        known.get_mut().merge(record, found.node, open, found.start, || found.to_stored());
+                    }
+                    Entry::Vacant(_) if room == 0 => truncated = true,
+                    Entry::Vacant(new) => {
+                        room -= 1;
+                        let stored = found.to_stored();
+                        level.push((stored.clone(), false));
+                        new.insert(Known { stored, open });
+                    }
+                }
+            })?;
+            self.room = room;
+            self.truncated |= truncated;
+        }
+        Ok(Group { root, records: included.into_values().collect() })
+    }
+}
+
+/// Where the children of some records may be. Those of few objects are found however late they were; those of many, of which nearly
+/// every filter seems to have one, if they began soon.
+fn window(level: &[(StoredRecord, bool)], keys: usize, since: u64) -> Window {
+    if keys <= FEW {
+        return Window::since(since);
+    }
+    let end = level.iter().map(|(stored, _)| stored.end()).max().unwrap_or_default();
+    Window { since, until: end.saturating_add(SOON) }
+}
+
+/// The ids that children of a record may have as their parent. What is below the start and the end of a pod is known before they
+/// are: it hangs below the write that they will hang below.
+fn child_parents(stored: &StoredRecord) -> impl Iterator<Item = SpanId> + use<> {
+    let subject = stored.record.subject;
+    let written = (stored.record.stage == Stage::Write).then(|| ObjectKey::of_write(&stored.text)).flatten();
+    let stage = written.filter(|(_, object)| object.resource == "pods").map(|(verb, _)| match verb {
+        "create" | "bind" => Stage::PodStart,
+        _ => Stage::Terminate,
+    });
+    ids(&stored.record).chain(stage.map(|stage| SpanId::of_stage(subject, stage)))
+}
+
+/// The text that a turn of a control loop shares with its time in the queue.
+fn turn_of(stored: &StoredRecord) -> Option<String> {
+    (stored.record.stage == Stage::Reconcile).then(|| stored.text.clone())
+}
+
+/// Of spans above the object: how they spent their time, but nothing else that they caused.
+fn is_part(found: &RecordRef<'_>, turns: &HashSet<String>) -> bool {
+    match found.record.stage {
+        Stage::Write | Stage::Delivered | Stage::Request => false,
+        Stage::Queued => turns.contains(found.text),
+        stage => matches!(stage.part(), Part::Request | Part::Write),
+    }
+}

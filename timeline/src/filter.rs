@@ -1,0 +1,185 @@
+//! Bloom filters: which pieces of a segment may have a record that a question is about.
+
+use std::collections::HashSet;
+
+use coracle_trace::{Record, SpanId, Stage, TraceId, Uid};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::block::StoredRecord;
+use crate::single_stage::single_stage;
+use crate::tree::ObjectKey;
+
+/// One wrong yes in about 2,000: a question asks a thousand filters for many keys.
+const BITS_PER_KEY: usize = 16;
+const PROBES: u64 = 11;
+/// Names are compared up to here: the text of a record may be cut after it.
+const NAME: usize = 100;
+
+/// What a record can be found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key(pub(crate) u64);
+
+impl Key {
+    pub(crate) fn uid(uid: Uid) -> Self {
+        Self(xxh3_64_with_seed(&uid.0.to_le_bytes(), 1))
+    }
+
+    pub(crate) fn trace(trace: TraceId) -> Self {
+        Self(xxh3_64_with_seed(&trace.0.to_le_bytes(), 2))
+    }
+
+    /// The id of a span, or of the parent of one.
+    pub(crate) fn span(span: SpanId) -> Self {
+        Self(xxh3_64_with_seed(&span.0.to_le_bytes(), 3))
+    }
+
+    pub(crate) fn object(object: &ObjectKey) -> Self {
+        let text = object.text();
+        Self(xxh3_64_with_seed(&text.as_bytes()[..text.len().min(NAME)], 4))
+    }
+
+    /// Batches of the store are found by groups of 64 revisions.
+    pub(crate) fn revision(revision: u64) -> Self {
+        Self(xxh3_64_with_seed(&(revision >> 6).to_le_bytes(), 5))
+    }
+
+    /// Rare stages, all of them.
+    pub(crate) fn stage(stage: Stage) -> Self {
+        Self(xxh3_64_with_seed(&[stage as u8], 6))
+    }
+}
+
+/// Adds the keys of a record.
+pub(crate) fn add_keys(stored: &StoredRecord, keys: &mut HashSet<u64>) {
+    let record = &stored.record;
+    let mut add = |key: Key| {
+        keys.insert(key.0);
+    };
+    if record.stage == Stage::StoreBatch {
+        let (first, last) = batch_revisions(record);
+        (first >> 6..=last >> 6).take(1024).for_each(|group| add(Key::revision(group << 6)));
+        return;
+    }
+    // The subject of a request is its audit id, which nobody asks for.
+    if record.stage != Stage::Request && !record.subject.is_none() {
+        add(Key::uid(record.subject));
+    }
+    if let Some(details) = stored.details.filter(|details| !details.owner.is_none()) {
+        add(Key::uid(details.owner));
+    }
+    if !record.trace.is_none() {
+        add(Key::trace(record.trace));
+    }
+    if !is_parent_by_subject(stored) {
+        add(Key::span(record.parent));
+    }
+    if may_be_parent(record.stage) {
+        add(Key::span(record.span));
+    }
+    if record.stage == Stage::Write
+        && let Some((_, object)) = ObjectKey::of_write(&stored.text)
+    {
+        add(Key::object(&object));
+    }
+    if matches!(record.stage, Stage::Restarted | Stage::Lost | Stage::Usual) {
+        add(Key::stage(record.stage));
+    }
+}
+
+/// The revisions of a batch of the store, the last included.
+pub(crate) fn batch_revisions(batch: &Record) -> (u64, u64) {
+    (batch.revision.saturating_sub(u64::from(batch.code)), batch.revision)
+}
+
+/// Whether the parent can be found by the uid of the subject.
+fn is_parent_by_subject(stored: &StoredRecord) -> bool {
+    let record = &stored.record;
+    record.parent.is_none()
+        || !record.subject.is_none()
+            && record.stage != Stage::Request
+            && (SpanId::of_write(record.subject, record.revision) == record.parent
+                || single_stage(record).is_some())
+}
+
+/// Whether spans that are recorded elsewhere, or much later, hang below this stage by the id of its span.
+pub(crate) fn may_be_parent(stage: Stage) -> bool {
+    matches!(
+        stage,
+        Stage::Request
+            | Stage::Write
+            | Stage::Reconcile
+            | Stage::Attempt
+            | Stage::Preempt
+            | Stage::Bind
+            | Stage::Exit
+            | Stage::Evicted
+            | Stage::Restart
+            | Stage::StatusReport
+            | Stage::ObjectDelete
+    )
+}
+
+/// A set of keys that may say yes for a key that is not in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Filter {
+    words: Vec<u64>,
+}
+
+impl Filter {
+    pub(crate) fn of(keys: &HashSet<u64>) -> Self {
+        let mut words = vec![0; (keys.len() * BITS_PER_KEY).div_ceil(64).max(1)];
+        for key in keys {
+            for bit in bits(*key, words.len()) {
+                words[bit / 64] |= 1 << (bit % 64);
+            }
+        }
+        Self { words }
+    }
+
+    pub(crate) fn from_words(words: Vec<u64>) -> Self {
+        Self { words }
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    pub(crate) fn may_have(&self, key: Key) -> bool {
+        !self.words.is_empty()
+            && bits(key.0, self.words.len()).all(|bit| self.words[bit / 64] & (1 << (bit % 64)) != 0)
+    }
+}
+
+fn bits(key: u64, words: usize) -> impl Iterator<Item = usize> {
+    let (low, high) = (key & 0xffff_ffff, key >> 32 | 1);
+    let count = words as u64 * 64;
+    (0..PROBES).map(move |probe| (low.wrapping_add(probe.wrapping_mul(high)) % count) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_has_every_key_and_few_others() {
+        let key = |number: u128| Key::uid(Uid(number));
+        let keys: HashSet<u64> = (1..2000).map(|number| key(number).0).collect();
+        let filter = Filter::of(&keys);
+        assert!((1..2000).all(|number| filter.may_have(key(number))));
+        let wrong = (10_000..20_000).filter(|number| filter.may_have(key(*number))).count();
+        assert!(wrong < 40, "{wrong} of 10000");
+        assert!(!Filter::of(&HashSet::new()).may_have(key(1)));
+        assert!(!Filter::from_words(Vec::new()).may_have(key(1)));
+    }
+
+    #[test]
+    fn names_that_were_cut_have_the_key_of_the_whole_name() {
+        let name = |length| ObjectKey {
+            resource: "pods".into(),
+            namespace: "default".into(),
+            name: "x".repeat(length),
+        };
+        assert_eq!(Key::object(&name(130)), Key::object(&name(253)));
+        assert_ne!(Key::object(&name(13)), Key::object(&name(14)));
+    }
+}

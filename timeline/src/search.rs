@@ -1,0 +1,290 @@
+//! Finds the records of a question: from the writes of an object up to what caused them, and down to all that followed.
+
+use std::collections::HashSet;
+
+use coracle_trace::{Flags, OpenSpan, Record, SpanId, Stage, TraceId, Uid};
+
+use crate::block::StoredRecord;
+use crate::decoder::RecordRef;
+use crate::filter::{Key, batch_revisions};
+use crate::keep::Keep;
+use crate::keep_error::KeepError;
+use crate::pieces::{Pieces, Window};
+use crate::recover::stored;
+use crate::tree::ObjectKey;
+
+/// Spans of an answer.
+const MOST: usize = 10_000;
+/// From a pod's status up to the request that made its Deployment are about 15.
+pub(crate) const LEVELS: usize = 64;
+/// Writes of an object that are followed up; the first is always among them.
+const WRITES: usize = 256;
+/// Records of one object or trace that are looked at, the oldest and the newest ones.
+const LOOKED_AT: usize = 16_384;
+/// `Restarted` and `Lost` records of an answer.
+const MARKERS: usize = 256;
+
+/// What is asked for: an object by name or uid, or a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Question {
+    /// By name.
+    pub object: Option<ObjectKey>,
+    /// By uid.
+    pub uid: Option<Uid>,
+    /// By trace id.
+    pub trace: Option<TraceId>,
+    /// No write that ended before this unix time in nanoseconds.
+    pub since: Option<u64>,
+    /// How many trees, at least one; 0 for a trace: all.
+    pub last: usize,
+    /// How many spans in all; 0: 10,000.
+    pub most: usize,
+}
+
+/// A record, and whether its span has not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    /// Of an open span up to now.
+    pub stored: StoredRecord,
+    /// Whether it goes on.
+    pub open: bool,
+}
+
+/// The records of one tree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// The span that it begins with.
+    pub root: SpanId,
+    /// In no order, with duplicates.
+    pub records: Vec<Known>,
+}
+
+/// The answer to a question, newest tree first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Found {
+    /// The trees.
+    pub groups: Vec<Group>,
+    /// Batches of the store that their writes were in.
+    pub batches: Vec<StoredRecord>,
+    /// `Restarted` and `Lost` records since the oldest of the trees began.
+    pub markers: Vec<StoredRecord>,
+    /// There were more records.
+    pub truncated: bool,
+}
+
+/// Searches the segments and the spans that are open.
+pub fn find(keep: &Keep, open: &[OpenSpan], question: &Question) -> Result<Found, KeepError> {
+    let clock = keep.recorder().clock();
+    let unix = |span: &OpenSpan| clock.map_or(span.record.start.0, |clock| clock.unix(span.record.start));
+    let open =
+        open.iter().map(|span| stored(span.record, Some(span.details), span.text.as_str(), unix(span)));
+    let mut search = Search {
+        pieces: Pieces::open(keep)?,
+        open: open.collect(),
+        room: if question.most == 0 { MOST } else { question.most },
+        truncated: false,
+    };
+    let seeds = search.seeds(question)?;
+    let mut chains = search.chains(seeds)?;
+    // A command may have made several requests with one trace id.
+    let last = if question.trace.is_some() && question.last == 0 { usize::MAX } else { question.last.max(1) };
+    chains.truncate(last);
+    let mut found = Found::default();
+    for chain in chains {
+        found.groups.push(search.below(chain)?);
+    }
+    search.add_batches(&mut found)?;
+    search.add_markers(&mut found)?;
+    found.truncated = search.truncated;
+    Ok(found)
+}
+
+/// The newest record of a rare stage.
+pub(crate) fn newest(keep: &Keep, stage: Stage) -> Result<Option<StoredRecord>, KeepError> {
+    let mut found = None;
+    Pieces::open(keep)?.each_newest(&[Key::stage(stage)], 0, &mut |records| {
+        let of_stage = records.iter().filter(|stored| stored.record.stage == stage);
+        found = of_stage.max_by_key(|stored| stored.start).cloned();
+        found.is_none()
+    })?;
+    Ok(found)
+}
+
+/// What a question has to look into, and how much it may still answer.
+pub(crate) struct Search {
+    pieces: Pieces,
+    open: Vec<StoredRecord>,
+    pub(crate) room: usize,
+    pub(crate) truncated: bool,
+}
+
+impl Search {
+    /// Shows every record that may have one of the keys, open ones last.
+    pub(crate) fn visit(
+        &mut self,
+        keys: &[Key],
+        window: Window,
+        mut show: impl FnMut(&RecordRef<'_>, bool),
+    ) -> Result<(), KeepError> {
+        self.pieces.each(keys, window, &mut |record| show(record, false))?;
+        self.open.iter().for_each(|stored| show(&RecordRef::of(stored), true));
+        Ok(())
+    }
+
+    /// The writes of the object, or everything in the trace.
+    fn seeds(&mut self, question: &Question) -> Result<Vec<Known>, KeepError> {
+        let mut keys = Vec::new();
+        keys.extend(question.object.as_ref().map(Key::object));
+        keys.extend(question.uid.map(Key::uid));
+        keys.extend(question.trace.map(Key::trace));
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut seeds: Vec<Known> = Vec::new();
+        let since = question.since.unwrap_or_default();
+        self.visit(&keys, Window::since(since), |record, open| {
+            if is_asked_for(question, record) {
+                seeds.push(Known { stored: record.to_stored(), open });
+                leave_out_the_middle(&mut seeds);
+            }
+        })?;
+        seeds.retain(|seed| seed.open || seed.stored.end() >= since);
+        seeds.sort_by_key(|seed| seed.stored.start);
+        if question.trace.is_none() {
+            // Another object may have had the name before: the newest one counts, unless more trees are asked for.
+            let newest = seeds.last().map(|seed| seed.stored.record.subject);
+            seeds.retain(|seed| question.last > 1 || Some(seed.stored.record.subject) == newest);
+            seeds.extend(self.roots_of(newest.or(question.uid))?);
+        }
+        if seeds.len() > WRITES {
+            seeds.drain(1..=seeds.len() - WRITES);
+        }
+        Ok(seeds)
+    }
+
+    /// What happened to a pod without anybody's write: exits after it was ready, and evictions.
+    fn roots_of(&mut self, uid: Option<Uid>) -> Result<Vec<Known>, KeepError> {
+        let Some(uid) = uid.filter(|uid| !uid.is_none()) else { return Ok(Vec::new()) };
+        let mut roots = Vec::new();
+        self.visit(&[Key::uid(uid)], Window::since(0), |found, open| {
+            let record = &found.record;
+            let is_root = record.parent.is_none() && matches!(record.stage, Stage::Exit | Stage::Evicted);
+            if record.subject == uid && is_root {
+                roots.push(Known { stored: found.to_stored(), open });
+                leave_out_the_middle(&mut roots);
+            }
+        })?;
+        roots.sort_by_key(|root: &Known| std::cmp::Reverse(root.stored.start));
+        roots.truncate(WRITES);
+        Ok(roots)
+    }
+
+    fn add_batches(&mut self, found: &mut Found) -> Result<(), KeepError> {
+        let records = found.groups.iter().flat_map(|group| &group.records).map(|known| &known.stored);
+        let writes =
+            records.filter(|stored| stored.record.stage == Stage::Write && stored.record.revision != 0);
+        let mut revisions: Vec<u64> = writes.map(|stored| stored.record.revision).collect();
+        revisions.sort_unstable();
+        let keys: HashSet<Key> = revisions.iter().map(|revision| Key::revision(*revision)).collect();
+        let keys: Vec<Key> = keys.into_iter().collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let since = begin_of(found);
+        self.visit(&keys, Window::since(since), |found_batch, _| {
+            if found_batch.record.stage == Stage::StoreBatch {
+                let (first, last) = batch_revisions(&found_batch.record);
+                let from = revisions.partition_point(|revision| *revision < first);
+                if revisions.get(from).is_some_and(|revision| *revision <= last) {
+                    found.batches.push(found_batch.to_stored());
+                }
+            }
+        })
+    }
+
+    fn add_markers(&mut self, found: &mut Found) -> Result<(), KeepError> {
+        if found.groups.is_empty() {
+            return Ok(());
+        }
+        let since = begin_of(found);
+        let records = found.groups.iter().flat_map(|group| &group.records);
+        // What other nodes lost explains nothing.
+        let places: HashSet<String> = records.map(|known| known.stored.node.clone()).collect();
+        let keys = [Key::stage(Stage::Restarted), Key::stage(Stage::Lost)];
+        self.visit(&keys, Window::since(since), |record, _| {
+            let is_marker = matches!(record.record.stage, Stage::Restarted | Stage::Lost)
+                && record.start.saturating_add(record.record.duration) >= since
+                && (record.node.is_empty() || places.contains(record.node));
+            if is_marker && found.markers.len() < MARKERS {
+                found.markers.push(record.to_stored());
+            }
+        })
+    }
+}
+
+/// When the oldest tree began.
+fn begin_of(found: &Found) -> u64 {
+    let starts = found.groups.iter().flat_map(|group| &group.records).map(|known| known.stored.start);
+    starts.min().unwrap_or_default()
+}
+
+fn is_asked_for(question: &Question, found: &RecordRef<'_>) -> bool {
+    let record = &found.record;
+    if let Some(trace) = question.trace {
+        return record.trace == trace;
+    }
+    if record.stage != Stage::Write {
+        return false;
+    }
+    if let Some(uid) = question.uid {
+        return record.subject == uid;
+    }
+    let Some(key) = &question.object else { return false };
+    ObjectKey::of_write(found.text).is_some_and(|(_, object)| {
+        let truncated = record.flags.contains(Flags::TRUNCATED);
+        object == *key || truncated && key.text().starts_with(&object.text())
+    })
+}
+
+/// Drops records between the oldest and the newest ones when there are too many.
+fn leave_out_the_middle(records: &mut Vec<Known>) {
+    if records.len() >= LOOKED_AT {
+        records.sort_by_key(|known| known.stored.start);
+        records.drain(LOOKED_AT / 4..LOOKED_AT * 3 / 4);
+    }
+}
+
+impl Known {
+    /// Takes in a second record of the same span. The start and the end of a pod go on in the agent after its restart: they began with
+    /// the first record.
+    pub(crate) fn merge(
+        &mut self,
+        record: &Record,
+        node: &str,
+        open: bool,
+        start: u64,
+        stored: impl FnOnce() -> StoredRecord,
+    ) {
+        let goes_on = record.stage.is_single() && node == self.stored.node;
+        let began = if goes_on { start.min(self.stored.start) } else { u64::MAX };
+        if is_better(record, node, open, self) {
+            *self = Known { stored: stored(), open };
+        }
+        let earlier = self.stored.start.saturating_sub(began);
+        self.stored.start -= earlier;
+        self.stored.record.duration = self.stored.record.duration.saturating_add(earlier);
+    }
+}
+
+/// Whether a second record of a span says more than the first: finished beats unfinished, then the longer one. Nodes make ids
+/// themselves: a record of one replaces nobody else's.
+fn is_better(record: &Record, node: &str, open: bool, than: &Known) -> bool {
+    if node != than.stored.node {
+        return node.is_empty();
+    }
+    let rank = |record: &Record, open: bool| {
+        let unfinished = record.flags.contains(Flags::UNFINISHED);
+        (!open && !unfinished, open, record.duration)
+    };
+    rank(record, open) > rank(&than.stored.record, than.open)
+}
