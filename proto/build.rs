@@ -1,4 +1,4 @@
-//! Generates the CRI v1 client and server when the `cri` feature asks for them.
+//! Generates the CRI v1 client and server (feature `cri`) and the messages of OTLP (feature `otlp`).
 
 /// Messages that the engine keeps on disk as JSON, with everything inside them.
 #[cfg(feature = "cri")]
@@ -38,6 +38,7 @@ const STORED: &[&str] = &[
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=cri/api.proto");
+    println!("cargo::rerun-if-changed=otlp");
     #[cfg(feature = "cri")]
     {
         let descriptors = protox::compile(["cri/api.proto"], ["cri"])?;
@@ -49,6 +50,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
         }
         builder.compile_fds(descriptors)?;
+    }
+    #[cfg(feature = "otlp")]
+    {
+        // The service imports all other files.
+        let service = "opentelemetry/proto/collector/trace/v1/trace_service.proto";
+        let descriptors = protox::compile([service], ["otlp"])?;
+        tonic_prost_build::configure().build_client(false).build_server(false).compile_fds(descriptors)?;
     }
     Ok(())
 }

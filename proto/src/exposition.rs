@@ -64,6 +64,17 @@ impl Histogram {
         Self { bounds, counts: vec![0; bounds.len()], count: 0, sum: 0.0 }
     }
 
+    /// With counts that were made elsewhere: of each bound, not cumulative, and of greater values.
+    pub fn of_counts(bounds: &'static [f64], counts: &[u64], sum: f64) -> Self {
+        let running = |sum: &mut u64, of: &u64| {
+            *sum += of;
+            Some(*sum)
+        };
+        let cumulative: Vec<u64> = counts.iter().scan(0, running).collect();
+        let count = cumulative.last().copied().unwrap_or_default();
+        Self { bounds, counts: cumulative.into_iter().take(bounds.len()).collect(), count, sum }
+    }
+
     /// Counts a value.
     pub fn observe(&mut self, value: f64) {
         self.count += 1;

@@ -37,3 +37,31 @@ pub mod protobuf;
 pub mod cri {
     tonic::include_proto!("runtime.v1");
 }
+
+/// Messages of OTLP, generated from `otlp/`; the modules are those of the packages below `opentelemetry.proto`.
+#[cfg(feature = "otlp")]
+#[allow(missing_docs, clippy::all)]
+pub mod otlp {
+    pub mod common {
+        pub mod v1 {
+            include!(concat!(env!("OUT_DIR"), "/opentelemetry.proto.common.v1.rs"));
+        }
+    }
+    pub mod resource {
+        pub mod v1 {
+            include!(concat!(env!("OUT_DIR"), "/opentelemetry.proto.resource.v1.rs"));
+        }
+    }
+    pub mod trace {
+        pub mod v1 {
+            include!(concat!(env!("OUT_DIR"), "/opentelemetry.proto.trace.v1.rs"));
+        }
+    }
+    pub mod collector {
+        pub mod trace {
+            pub mod v1 {
+                include!(concat!(env!("OUT_DIR"), "/opentelemetry.proto.collector.trace.v1.rs"));
+            }
+        }
+    }
+}

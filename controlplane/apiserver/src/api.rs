@@ -1,14 +1,19 @@
 //! All operations on objects, without HTTP. HTTP handlers and the in-process client use it.
 
+use super::admission::metrics::AdmissionMetrics;
 use super::admission::{Chain, PluginApi};
 use super::conversion::Converter;
 use super::hook::{Hook, HookContext};
+use super::metrics::ApiMetrics;
 use super::objects::Objects;
 use async_trait::async_trait;
+use coracle_client::diagnostics::MetricsSource;
 use coracle_client::pipeline::{Change, Target};
 use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::exposition::Page;
 use coracle_proto::status::ApiError;
 use coracle_store::Store;
+use coracle_trace::Recorder;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -24,6 +29,12 @@ pub struct Api {
     pub admission: Chain,
     /// Side effects by key prefix of the kind.
     pub hooks: HashMap<String, Arc<dyn Hook>>,
+    /// Records writes.
+    pub recorder: Recorder,
+    /// Whether objects get the annotation `tracing.k8s.io/traceparent` when they are created or their generation changes.
+    pub trace_annotations: bool,
+    /// Times of the store, and events of watches.
+    pub metrics: Arc<ApiMetrics>,
 }
 
 impl Api {
@@ -48,7 +59,18 @@ impl PluginApi for Api {
         &self.converter
     }
 
+    fn admission_metrics(&self) -> &AdmissionMetrics {
+        self.admission.metrics()
+    }
+
     async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<(), ApiError> {
         Api::change(self, target, change).await.map(|_| ())
+    }
+}
+
+impl MetricsSource for Api {
+    fn render(&self, page: &mut Page) {
+        self.admission.metrics().render(page);
+        self.metrics.render(page);
     }
 }

@@ -1,6 +1,7 @@
 //! Authorization of requests: asks the authorizers, and rejects with 403 and the reason.
 
 use super::authz::{Authorizer, Decision, refusal};
+use super::explain;
 use super::nodes::tunnel;
 use super::request_info::RequestInfo;
 use super::wellknown::is_public;
@@ -11,7 +12,8 @@ use coracle_proto::status::ApiError;
 /// Whether the user may make the request, or 403 with the reason.
 pub async fn authorize(authz: &dyn Authorizer, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
     let own_tunnel = tunnel::node_of(&info.path).is_some_and(|node| tunnel::may(user, node));
-    if is_public(&info.path) || own_tunnel {
+    let own_spans = explain::node_of(&info.path).is_some_and(|node| explain::may_deliver(user, node));
+    if is_public(&info.path) || own_tunnel || own_spans {
         return Ok(());
     }
     if user.in_group(API_CLIENTS) {

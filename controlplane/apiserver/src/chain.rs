@@ -5,8 +5,8 @@ use super::authorize::authorize;
 use super::authz::Authorizer;
 use super::context::Context;
 use super::discovery::Discovery;
-use super::filters::audit::response::audited;
-use super::filters::audit::{AuditContext, Stage};
+use super::explain::Explain;
+use super::filters::audit::Stage;
 use super::filters::cors::Cors;
 use super::filters::flow_control::Permit;
 use super::filters::{Filters, impersonate};
@@ -14,8 +14,11 @@ use super::openapi::OpenApi;
 use super::pending_response::SendPolicy;
 use super::pretty;
 use super::request_info::RequestInfo;
+use super::request_trace::RequestTrace;
 use super::resource::Resources;
 use super::respond::{self, Body};
+use super::scoped::scoped;
+use super::slow::SlowLog;
 use super::tls::{Handler, Peer};
 use super::wellknown::{WellKnown, is_public};
 use crate::aggregation::Extensions;
@@ -26,7 +29,9 @@ use coracle_cli::supervise::catch_panic_async;
 use coracle_client::user::User;
 use coracle_kinds::registry::index::Registry;
 use coracle_proto::status::ApiError;
+use coracle_trace::{Recorder, RequestMark, is_detailed, mark};
 use http::{Method, Request, Response};
+use std::pin::pin;
 use std::sync::Arc;
 
 /// Dependencies of the handler chain.
@@ -51,6 +56,12 @@ pub struct Server {
     pub wellknown: WellKnown,
     /// CORS, audit, flow control.
     pub filters: Filters,
+    /// Timelines, spans of nodes and the page.
+    pub explain: Option<Arc<dyn Explain>>,
+    /// Records requests.
+    pub recorder: Recorder,
+    /// Logs slow requests.
+    pub slow: SlowLog,
 }
 
 impl Handler for Server {
@@ -60,33 +71,27 @@ impl Handler for Server {
             return answer;
         }
         let origin = self.filters.cors.origin(request.headers());
-        let id = uuid::Uuid::new_v4().to_string();
         let head = request.method() == Method::HEAD;
-        let pretty = pretty::asked(request.uri().query(), request.headers());
-        let mut audit = None;
+        let mut trace = RequestTrace::begin(self.recorder, &request);
+        let scope = trace.span.scope();
         // One broken request is not to end the server, nor the other requests of its connection.
-        let answer = catch_panic_async(self.run(request, &peer, &id, &mut audit)).await;
+        let answer = scoped(scope, pin!(catch_panic_async(self.run(request, &peer, &mut trace)))).await;
         let answer = answer.unwrap_or_else(|panicked| {
             self.wellknown.supervisor.panicked("request", &panicked);
             Err(ApiError::internal("the server has panicked"))
         });
-        let mut response = answer.unwrap_or_else(|error| {
+        let response = answer.unwrap_or_else(|error| {
             tracing::debug!(code = error.code, reason = error.reason, message = error.message, "refused");
             let mut refusal = respond::error(&error);
-            if pretty {
+            if trace.wants_pretty() {
                 pretty::print_whole(&mut refusal, &error.to_json());
             }
             refusal
         });
-        if let Some((audit, long)) = audit {
-            response = audited(audit, long, response).await;
-        }
+        let mut response = trace.answered(response, &self.slow).await;
         if head {
             // HTTP/2 clients take a body here for a broken connection.
             *response.body_mut() = respond::full(bytes::Bytes::new());
-        }
-        if let Ok(value) = id.parse() {
-            response.headers_mut().insert("audit-id", value);
         }
         if let Some(origin) = origin {
             Cors::allow(&mut response, origin);
@@ -100,16 +105,15 @@ impl Server {
         &self,
         request: Request<RequestBody>,
         peer: &Peer,
-        id: &str,
-        audit: &mut Option<(AuditContext, bool)>,
+        trace: &mut RequestTrace,
     ) -> Result<Response<Body>, ApiError> {
         let query: Vec<(String, String)> =
             form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes()).into_owned().collect();
         let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-        let mut timer = self.wellknown.metrics.requests.begin(&self.metric_labels(&info));
-        let answer = self.respond(request, (info, query), peer, id, audit).await;
-        timer.answered(answer.as_ref().map_or_else(|error| error.code, |answer| answer.status().as_u16()));
-        answer
+        let (labels, scope, is_recorded) = self.metric_labels(&info);
+        trace.timer = Some(self.wellknown.metrics.requests.begin(labels, scope));
+        trace.is_recorded = is_recorded;
+        self.respond(request, (info, query), peer, trace).await
     }
 
     async fn respond(
@@ -117,12 +121,15 @@ impl Server {
         mut request: Request<RequestBody>,
         (info, query): (RequestInfo, Vec<(String, String)>),
         peer: &Peer,
-        id: &str,
-        audit: &mut Option<(AuditContext, bool)>,
+        trace: &mut RequestTrace,
     ) -> Result<Response<Body>, ApiError> {
-        let (user, permit) = self.check_access(&mut request, &info, peer, id, audit).await?;
+        let (user, permit) = self.check_access(&mut request, &info, peer, trace).await?;
+        // Not before: what is recorded below a request keeps it, and nobody is to fill the timeline with requests that are refused.
+        if trace.is_recorded {
+            peer.handshake.record();
+        }
         let audit_annotations =
-            audit.as_ref().map(|(audit, _)| audit.annotations.clone()).unwrap_or_default();
+            trace.audit.as_ref().map(|(audit, _)| audit.annotations.clone()).unwrap_or_default();
         let mut context =
             Context { info, query, user, headers: request.headers().clone(), audit_annotations };
         // Those who serve elsewhere print for people themselves.
@@ -151,7 +158,10 @@ impl Server {
                 }
             }
         }
+        // A body without end says so itself.
+        let endless = response.extensions().get::<SendPolicy>().is_some();
         match permit {
+            _ if endless => {}
             Some(permit) if !long => {
                 response.extensions_mut().insert(SendPolicy::HoldSeat(Arc::new(permit)));
             }
@@ -170,19 +180,19 @@ impl Server {
         request: &mut Request<RequestBody>,
         info: &RequestInfo,
         peer: &Peer,
-        id: &str,
-        audit: &mut Option<(AuditContext, bool)>,
+        trace: &mut RequestTrace,
     ) -> Result<(User, Option<Permit>), ApiError> {
         // Health and version are open to everybody; all else needs a name.
         let open = is_public(&info.path);
         let user = self.authn.authenticate(&peer.certificate, request.headers(), open).await;
+        mark(RequestMark::Authenticated);
         // HTTP/2 has scheme and host before it, which nobody who reads a log is looking for.
         let uri = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         let mut user = match user {
             Ok(user) => user,
             Err(error) => {
                 let (nobody, headers) = (User::default(), request.headers());
-                let begun = self.filters.audit.begin(id, &nobody, info, &uri, headers, peer.address);
+                let begun = self.filters.audit.begin(&trace.id, &nobody, info, &uri, headers, peer.address);
                 if let Some(mut begun) = begun {
                     begun.refused(&error, &authn::attempted(&peer.certificate, headers));
                     begun.record(Stage::ResponseStarted).await;
@@ -191,7 +201,7 @@ impl Server {
             }
         };
         authn::strip(request.headers_mut());
-        let begun = self.filters.audit.begin(id, &user, info, &uri, request.headers(), peer.address);
+        let begun = self.filters.audit.begin(&trace.id, &user, info, &uri, request.headers(), peer.address);
         if let Some(mut begun) = begun {
             begun.record(Stage::RequestReceived).await;
             if let Some(capture) = &begun.capture {
@@ -201,39 +211,55 @@ impl Server {
                 // Compressed answers cannot be written down.
                 request.headers_mut().remove(http::header::ACCEPT_ENCODING);
             }
-            *audit = Some((begun, info.long_running()));
+            trace.audit = Some((begun, info.long_running()));
         }
-        if let Some(other) =
-            impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?
-        {
+        let impersonated =
+            impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?;
+        if trace.audit.is_some() || impersonated.is_some() || is_detailed() {
+            mark(RequestMark::Filtered);
+        }
+        if let Some(other) = impersonated {
             tracing::debug!(user = user.name, acting_as = other.name, "impersonation");
-            if let Some((audit, _)) = audit {
+            if let Some((audit, _)) = &mut trace.audit {
                 audit.acting_as(&other);
             }
             user = other;
         }
+        trace.authenticated(&user);
         // Streams of containers last as long as people like, and watches count only until they stand.
         let counted = !info.long_running() || info.verb == Verb::Watch;
         let permit = match counted {
             true => Some(self.filters.flow.admit(&user, info).await?),
             false => None,
         };
+        if is_detailed() {
+            mark(RequestMark::Seated);
+        }
         let allowed = authorize(self.authz.as_ref(), &user, info).await;
-        if let Some((audit, _)) = audit {
+        mark(RequestMark::Authorized);
+        if let Some((audit, _)) = &mut trace.audit {
             audit.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
         }
         allowed?;
         Ok((user, permit))
     }
 
-    /// The request as labelled in metrics: unknown names are dropped, so that clients cannot grow the number of series.
-    fn metric_labels(&self, info: &RequestInfo) -> RequestInfo {
-        let known = self.registry.resource(&info.group, &info.version, &info.resource);
-        let known = known.is_some_and(|kind| {
+    /// The request as labelled in metrics, and its scope: unknown names are dropped, so that clients cannot grow the number of
+    /// series. And whether it changes objects whose writes are recorded.
+    fn metric_labels(&self, info: &RequestInfo) -> (RequestInfo, &'static str, bool) {
+        let known = self.registry.resource(&info.group, &info.version, &info.resource).filter(|kind| {
             info.subresource.is_empty() || kind.subresources.iter().any(|s| s.name() == info.subresource)
         });
-        if known {
-            return info.clone();
+        if let Some(kind) = known {
+            let labels = RequestInfo {
+                verb: info.verb.clone(),
+                group: info.group.clone(),
+                version: info.version.clone(),
+                resource: info.resource.clone(),
+                subresource: info.subresource.clone(),
+                ..RequestInfo::default()
+            };
+            return (labels, info.scope(), kind.stored && !kind.lazy && !info.verb.reads());
         }
         let verb = match &info.verb {
             Verb::DeleteCollection
@@ -245,7 +271,7 @@ impl Server {
             | Verb::Custom(_) => Verb::None,
             usual => usual.clone(),
         };
-        RequestInfo { verb, ..RequestInfo::default() }
+        (RequestInfo { verb, ..RequestInfo::default() }, "", false)
     }
 
     async fn serve(
@@ -261,6 +287,9 @@ impl Server {
         }
         if context.info.is_resource {
             return self.resources.serve(context, request).await;
+        }
+        if let Some(explain) = self.explain.as_ref().filter(|explain| explain.takes(&context.info.path)) {
+            return explain.serve(&context, request).await;
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(ApiError::method_not_allowed());

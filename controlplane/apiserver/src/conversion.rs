@@ -19,6 +19,7 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::reflector::Reflector;
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::Revision;
+use coracle_trace::{Stage, tracked};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -258,7 +259,9 @@ impl Converter {
         };
         let answer = match WebhookAddress::of(&hook.config, cached) {
             Ok(place) => {
-                webhook_call::post(&self.dialer, &hook.config, place, body, CONVERSION_TIMEOUT).await
+                let asked =
+                    webhook_call::post(&self.dialer, &hook.config, place, body, CONVERSION_TIMEOUT, "");
+                tracked(Stage::ConversionWebhook, &kind.plural, Box::pin(asked)).await
             }
             Err(unknown) => Err(unknown),
         };

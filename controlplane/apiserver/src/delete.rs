@@ -5,7 +5,10 @@ use super::api::Api;
 use super::conversion::object_of;
 use super::metadata;
 use super::objects::store_failed;
+use super::scoped::scoped;
 use super::write::{Raced, durability};
+use super::write_trace::WriteTrace;
+use crate::metrics::store::Operation as StoreOperation;
 use coracle_client::options::DeleteOptions;
 use coracle_client::pipeline::Target;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -15,7 +18,9 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::reflector::Unreadable;
 use coracle_proto::status::ApiError;
 use coracle_store::{Revision, StoreError, Write};
+use coracle_trace::{Verb, WriteMark};
 use serde_json::Value;
+use std::pin::pin;
 use std::sync::Arc;
 
 /// Dependents are removed before the object.
@@ -36,48 +41,80 @@ pub struct Deleted {
 impl Api {
     /// Removes an object, or begins to.
     pub async fn remove(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        let mut write = self.trace(Verb::Delete, target, target.name);
+        let scope = write.scope();
+        let removed = scoped(scope, pin!(self.remove_object(target, options, &mut write))).await;
+        write.ended(removed.as_ref().err());
+        removed
+    }
+
+    async fn remove_object(
+        &self,
+        target: &Target<'_>,
+        options: &DeleteOptions,
+        write: &mut WriteTrace,
+    ) -> Result<Deleted, ApiError> {
         let kind = target.kind;
         loop {
             let current = match self.objects.get(kind, target.namespace, target.name).await {
                 Ok(current) => current,
                 Err(error) => {
                     match self.objects.reflector.unreadable_at(&kind.key(target.namespace, target.name)) {
-                        Some(broken) => return self.delete_unreadable_one(target, &broken, options).await,
+                        Some(broken) => return self.erase_unreadable(target, &broken, options, write).await,
                         None => return Err(error),
                     }
                 }
             };
+            write.changes(target, &current);
             check_preconditions(kind, current.revision, Some(&current.meta.uid), target.name, options)?;
             let old = self.converter.to_value(kind, &current).await?;
             let mut at = self.attributes(target, Operation::Delete, Some(&old));
             let admitted = self.admission.admit(&mut at, &mut Value::Null).await?;
+            write.mark(WriteMark::Admitted);
             let warnings = std::mem::take(&mut at.warnings);
             drop(at);
             let mut new = old.clone();
             let outcome = match plan(kind, &mut new, &old, options) {
                 Plan::Erase => {
-                    self.delete_stored(target, &current, &new, admitted).await.map(|object| (object, true))
+                    let erased = self.delete_stored(target, &current, &new, admitted, write).await;
+                    erased.map(|object| (object, true))
                 }
                 Plan::Mark => {
-                    self.replace(target, &current, &new, admitted).await.map(|object| (object, false))
+                    let marked = self.replace(target, &current, &new, admitted, write).await;
+                    marked.map(|object| (object, false))
                 }
                 Plan::Wait => Ok((object_of(kind, &old, current.revision)?, false)),
             };
             match outcome {
                 Ok((object, gone)) => return Ok(Deleted { object, gone, warnings }),
                 Err(Raced::Failed(error)) => return Err(error),
-                Err(Raced::Retry) => {}
+                Err(Raced::Retry) => write.retried(),
             }
         }
     }
 
-    /// Deletes an object that cannot be read, whatever finalizers it has: nobody could take them off. Admission sees no more
-    /// of it than its name.
+    /// Deletes an object that cannot be read.
     async fn delete_unreadable_one(
         &self,
         target: &Target<'_>,
         broken: &Unreadable,
         options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        let mut write = self.trace(Verb::Delete, target, target.name);
+        let scope = write.scope();
+        let erased = scoped(scope, pin!(self.erase_unreadable(target, broken, options, &mut write))).await;
+        write.ended(erased.as_ref().err());
+        erased
+    }
+
+    /// Deletes an object that cannot be read, whatever finalizers it has: nobody could take them off. Admission sees no more
+    /// of it than its name.
+    async fn erase_unreadable(
+        &self,
+        target: &Target<'_>,
+        broken: &Unreadable,
+        options: &DeleteOptions,
+        write: &mut WriteTrace,
     ) -> Result<Deleted, ApiError> {
         let kind = target.kind;
         check_preconditions(kind, broken.revision, None, target.name, options)?;
@@ -93,20 +130,22 @@ impl Api {
         drop(at);
         let mut revision = broken.revision;
         if !target.options.dry_run {
-            let write = Write {
+            let gone = Write {
                 key: broken.key.clone(),
                 expect: broken.revision,
                 value: None,
                 durability: durability(kind),
             };
-            revision = match self.store.write(write).await {
+            revision = match self.store_write(kind, StoreOperation::Delete, gone).await {
                 Ok(revision) => revision,
                 Err(StoreError::Conflict(_)) => {
                     return Err(ApiError::modified(&kind.group, &kind.plural, target.name));
                 }
                 Err(error) => return Err(store_failed(error)),
             };
+            write.stored(revision);
             self.objects.reflector.wait_for(revision).await;
+            write.mark(WriteMark::Visible);
             tracing::warn!(
                 key = broken.key,
                 user = target.user.name,
@@ -143,13 +182,14 @@ impl Api {
         current: &Object,
         last: &Value,
         _admitted: Admitted,
+        write: &mut WriteTrace,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
         let mut revision = current.revision;
         if !target.options.dry_run {
             let key = kind.key(target.namespace, &current.meta.name);
-            let write = Write { key, expect: current.revision, value: None, durability: durability(kind) };
-            revision = match self.store.write(write).await {
+            let gone = Write { key, expect: current.revision, value: None, durability: durability(kind) };
+            revision = match self.store_write(kind, StoreOperation::Delete, gone).await {
                 Ok(revision) => revision,
                 Err(StoreError::Conflict(Some(_))) => return Err(Raced::Retry),
                 Err(StoreError::Conflict(None)) => {
@@ -157,7 +197,9 @@ impl Api {
                 }
                 Err(error) => return Err(store_failed(error).into()),
             };
+            write.stored(revision);
             self.objects.reflector.wait_for(revision).await;
+            write.mark(WriteMark::Visible);
             if let Some(hook) = self.hook(kind) {
                 hook.after_delete(self.hook_context(), last).await;
             }

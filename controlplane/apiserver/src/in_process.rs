@@ -18,6 +18,7 @@ use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
+use coracle_trace::Recorder;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -33,6 +34,10 @@ pub struct InProcess {
 impl Pipeline for InProcess {
     fn registry(&self) -> &Arc<Registry> {
         &self.api.objects.registry
+    }
+
+    fn recorder(&self) -> Recorder {
+        self.api.recorder
     }
 
     fn cache(&self, kind: &Kind) -> Option<Arc<Cache>> {

@@ -2,7 +2,7 @@
 //! modules after them serve particular kinds and other servers. `chain` is the whole chain, and `write` is the write pipeline.
 //!
 //! May depend on `coracle-client`, `coracle-kinds`, `coracle-validation`, `coracle-expressions`, `coracle-fields`,
-//! `coracle-pki` and `coracle-store`. It does not know controllers or the scheduler: what it needs of them are traits in
+//! `coracle-pki`, `coracle-store` and `coracle-trace`. It does not know controllers or the scheduler: what it needs of them are traits in
 //! `coracle-client`.
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,12 @@ pub mod revocation;
 pub mod chain;
 // Context of a request in the chain.
 pub mod context;
+// Id, span, metrics and audit event of a request.
+mod request_trace;
+// The log of slow requests.
+pub mod slow;
+// Runs a part of a request in a scope of its own.
+mod scoped;
 // Request bodies.
 pub mod request_body;
 // The verbs of requests.
@@ -57,6 +63,8 @@ pub mod patch_request;
 mod field_writer;
 // The write pipeline: mutate, default, validate, admit, store.
 pub mod write;
+// The span of a write.
+mod write_trace;
 // The form of a change that is passed to admission.
 mod admission_input;
 // Conversion between the stored form of an object and the requested version.
@@ -93,6 +101,8 @@ pub mod watch;
 pub mod table;
 // JSON paths of printer columns.
 pub mod jsonpath;
+// Timelines, spans of nodes and the page.
+pub mod explain;
 // Discovery documents.
 pub mod discovery;
 // OpenAPI documents.

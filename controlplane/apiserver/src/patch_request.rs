@@ -161,7 +161,7 @@ impl Api {
             return Err(no_manager());
         }
         let target = Target { applied: is_apply, ..*target };
-        let mut written = self.change(&target, &change).await?;
+        let mut written = self.change_by_patch(&target, &change).await?;
         written.warnings.splice(0..0, warnings.into_inner());
         Ok(written)
     }

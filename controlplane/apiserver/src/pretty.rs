@@ -4,7 +4,7 @@ use super::list_body::CHUNK_SIZE;
 use super::respond::{self, Body, BoxError};
 use bytes::{Buf, Bytes};
 use http::Response;
-use http::header::{CONTENT_TYPE, HeaderMap, USER_AGENT};
+use http::header::CONTENT_TYPE;
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -20,14 +20,6 @@ pub fn wanted(query: &[(String, String)], agent: &str) -> bool {
         Some((_, value)) => matches!(value.as_str(), "true" | "1"),
         None => ["curl", "Wget", "Mozilla/5.0"].iter().any(|name| agent.starts_with(name)),
     }
-}
-
-/// The same of a request that nobody has looked at yet.
-pub fn asked(query: Option<&str>, headers: &HeaderMap) -> bool {
-    let query: Vec<(String, String)> =
-        form_urlencoded::parse(query.unwrap_or("").as_bytes()).into_owned().collect();
-    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-    wanted(&query, agent)
 }
 
 /// Replaces the body by this JSON, indented.
@@ -176,10 +168,8 @@ mod tests {
     fn people_are_told_from_programs() {
         let asks = |value: &str| vec![("pretty".to_owned(), value.to_owned())];
         assert!(wanted(&[], "curl/8.0") && wanted(&asks("true"), "kubectl/v1.33"));
-        let by = |agent: &str| HeaderMap::from_iter([(USER_AGENT, agent.parse().expect("a header"))]);
-        assert!(
-            asked(None, &by("curl/8.0")) && asked(Some("a=b&pretty=1"), &by("k")) && !asked(None, &by("k"))
-        );
+        let asked = [("a".to_owned(), "b".to_owned()), ("pretty".to_owned(), "1".to_owned())];
+        assert!(wanted(&[], "curl/8.0") && wanted(&asked, "k") && !wanted(&[], "k"));
         assert!(!wanted(&[], "kubectl/v1.33") && !wanted(&asks("false"), "curl/8.0"));
     }
 }

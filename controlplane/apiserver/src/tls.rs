@@ -10,6 +10,7 @@ use coracle_cli::causes;
 use coracle_cli::client_cert;
 use coracle_pki::Pki;
 use coracle_pki::authority::Signed;
+use coracle_trace::{Stage, current};
 use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -23,7 +24,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +37,8 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 const FLUSH: Duration = Duration::from_secs(60);
 /// How long after their handshake clients are expected to say the request that they came with, at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+/// A handshake that is longer ago has nothing to do with a request.
+const CONNECTED_FOR_IT: Duration = Duration::from_secs(1);
 /// Bytes of an answer that HTTP/2 may hold: 250 are sent at a time.
 const SEND_BUFFER: usize = 128 * 1024;
 /// How long requests in flight may go on at shutdown.
@@ -132,6 +136,31 @@ pub struct Peer {
     pub certificate: x509::PresentedCertificate,
     /// Its address.
     pub address: SocketAddr,
+    /// How the connection was made.
+    pub handshake: Handshake,
+}
+
+/// When a connection was accepted, when its handshake began, and when that was done.
+pub struct Handshake {
+    accepted: Instant,
+    begun: Instant,
+    done: Instant,
+    recorded: AtomicBool,
+}
+
+impl Handshake {
+    /// Records it below the current request, if that is the first that asks, and the client connected for it.
+    pub(super) fn record(&self) {
+        let scope = current();
+        let Some(clock) = scope.recorder.clock() else { return };
+        if self.recorded.swap(true, Ordering::Relaxed) || self.done.elapsed() > CONNECTED_FOR_IT {
+            return;
+        }
+        let [accepted, begun, done] = [self.accepted, self.begun, self.done].map(|at| clock.of(at));
+        for (stage, from, to) in [(Stage::Accept, accepted, begun), (Stage::Tls, begun, done)] {
+            scope.recorder.span_at(stage, scope.span, (scope.subject, scope.revision), from, to, "", 0);
+        }
+    }
 }
 
 /// Answers the requests of connections.
@@ -160,11 +189,17 @@ pub async fn serve(listener: &TcpListener, tls: Tls, handler: Arc<impl Handler>,
                 }
             },
         };
+        let accepted = Instant::now();
         let _ = stream.set_nodelay(true);
         if let Err(error) = keep_alive(&stream) {
             tracing::debug!(error = %causes::chain(&error), "setting TCP keepalive failed");
         }
-        connections.spawn(connection(stream, address, tls.clone(), handler.clone(), stop.clone()));
+        connections.spawn(connection(
+            (stream, address, accepted),
+            tls.clone(),
+            handler.clone(),
+            stop.clone(),
+        ));
     }
     connections.close();
     if tokio::time::timeout(DRAIN, connections.wait()).await.is_err() {
@@ -181,12 +216,12 @@ fn keep_alive(stream: &TcpStream) -> nix::Result<()> {
 }
 
 async fn connection(
-    stream: TcpStream,
-    address: SocketAddr,
+    (stream, address, accepted): (TcpStream, SocketAddr, Instant),
     tls: Tls,
     handler: Arc<impl Handler>,
     stop: CancellationToken,
 ) {
+    let begun = Instant::now();
     let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream));
     let expired = async {
         stop.cancelled().await;
@@ -202,7 +237,8 @@ async fn connection(
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = tls.verifier.verify(chain, UnixTime::now());
     let tracked = tls.revocations.track(&certificate);
-    let peer = Arc::new(Peer { certificate, address });
+    let handshake = Handshake { accepted, begun, done: arrived.into_std(), recorded: AtomicBool::new(false) };
+    let peer = Arc::new(Peer { certificate, address, handshake });
     let timer = ConnectionTimer::begin(Timeouts::default());
     let reads = (session.alpn_protocol() != Some(b"h2")).then(|| timer.clone());
     let requests = timer.clone();

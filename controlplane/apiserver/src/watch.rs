@@ -18,9 +18,11 @@ use coracle_kinds::watch::cache::Cursor;
 use coracle_kinds::watch::event::{Event, EventType};
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::Revision;
+use coracle_trace::{Recorder, SpanId, Stage, Uid};
 use futures::Stream;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::vec::IntoIter;
 use tokio::time::Instant;
@@ -31,6 +33,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const LONGEST: u64 = 1800;
 /// What clients ask for is cut to this, in seconds: the clock does not reach as far as numbers do.
 const YEAR: u64 = 365 * 24 * 3600;
+
+/// Of each revision the first deliveries are recorded; the others are only counted.
+const RECORDED: u32 = 8;
 
 /// A watch that is about to begin.
 pub struct Watch {
@@ -47,6 +52,11 @@ pub struct Watch {
     deadline: Instant,
     header_sent: bool,
     converter: Converter,
+    /// The name of the user.
+    watcher: Box<str>,
+    recorder: Recorder,
+    /// Events of this kind that watchers got.
+    events: Arc<AtomicU64>,
 }
 
 /// An object and what it was before, as a watcher sees them.
@@ -100,6 +110,9 @@ impl Api {
             deadline: Instant::now() + Duration::from_secs(seconds.min(YEAR)),
             header_sent: false,
             converter: self.converter.clone(),
+            watcher: Box::default(),
+            recorder: if kind.lazy { Recorder::OFF } else { self.recorder },
+            events: self.metrics.watches.counter(kind),
         })
     }
 
@@ -143,6 +156,12 @@ fn check(options: &ListOptions) -> Result<(), ApiError> {
 }
 
 impl Watch {
+    /// The watch of a user, by whose name deliveries are recorded.
+    #[must_use]
+    pub fn by(self, user: &str) -> Self {
+        Self { watcher: user.into(), ..self }
+    }
+
     /// The frames of the watch: whole JSON lines, of about the size of a chunk. A frame is made when the one before it is taken,
     /// so that a client that does not read keeps a place in the ring and no more events than fit into a frame.
     pub fn frames(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
@@ -183,18 +202,35 @@ impl Watch {
                 && seen.is_empty()
                 && self.is_shared_line(event)
             {
+                self.delivered(event);
                 return Some(Ok(event.line.clone()));
             }
             let mut frame = Vec::new();
             for (i, event) in batch.iter().enumerate() {
+                let before = frame.len();
                 match seen.get(i) {
                     Some((object, previous)) => self.render(event, object, previous.as_ref(), &mut frame),
                     None => self.render(event, &event.object, event.previous.as_ref(), &mut frame),
+                }
+                if frame.len() > before {
+                    self.delivered(event);
                 }
             }
             if !frame.is_empty() {
                 return Some(Ok(frame.into()));
             }
+        }
+    }
+
+    /// Counts an event of a frame, and records who gets it.
+    fn delivered(&self, event: &Event) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+        let revision = event.object.revision;
+        let number = self.recorder.contexts().map(|contexts| contexts.delivered(revision));
+        if number.is_some_and(|number| number <= RECORDED) {
+            let (uid, now) = (Uid::of(&event.object.meta.uid), self.recorder.now());
+            let cause = SpanId::of_write(uid, revision);
+            self.recorder.span_at(Stage::Delivered, cause, (uid, revision), now, now, &self.watcher, 0);
         }
     }
 

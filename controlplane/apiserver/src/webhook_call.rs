@@ -12,6 +12,7 @@ use coracle_fields::discovery::v1::EndpointSlice;
 use coracle_fields::{Schema as _, View};
 use coracle_kinds::object::Object;
 use coracle_proto::decode::JsonError;
+use coracle_trace::{TraceContext, current};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -130,19 +131,21 @@ impl WebhookAddress {
     }
 }
 
-/// Sends a review; the answer, if it comes in time.
+/// Sends a review; the answer, if it comes in time. The webhook gets the context of the current span and the `tracestate` of the
+/// client.
 pub async fn post(
     dialer: &ClusterDialer,
     config: &Value,
     mut place: WebhookAddress,
     body: Bytes,
     timeout: Duration,
+    trace_state: &str,
 ) -> Result<Value, CallError> {
     // Webhooks that work for long want to know how long they may.
     let mark = if place.path.contains('?') { '&' } else { '?' };
     place.path = format!("{}{mark}timeout={}s", place.path, timeout.as_secs());
     let tls = trust(WebhookClientConfig::of(config).ca_bundle().text())?;
-    let answer = tokio::time::timeout(timeout, ask(dialer, tls, &place, body)).await;
+    let answer = tokio::time::timeout(timeout, ask(dialer, tls, &place, body, trace_state)).await;
     let answer = answer.unwrap_or(Err(AskError::Timeout));
     answer.map_err(|error| CallError::Failed(PostError { host: place.host, path: place.path, error }))
 }
@@ -152,6 +155,7 @@ async fn ask(
     tls: TlsConnector,
     place: &WebhookAddress,
     body: Bytes,
+    trace_state: &str,
 ) -> Result<Value, AskError> {
     let name = place.host.rsplit_once(':').map_or(place.host.as_str(), |(host, _)| host);
     let server = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())?;
@@ -166,7 +170,7 @@ async fn ask(
         };
         let stream = tls.connect(server.clone(), stream).await;
         let stream = stream.map_err(|error| AskError::Handshake(handshake(&error, name)))?;
-        return exchange(stream, place, body).await;
+        return exchange(stream, place, body, trace_state).await;
     }
     Err(last)
 }
@@ -196,17 +200,23 @@ async fn exchange(
     stream: tokio_rustls::client::TlsStream<Box<dyn Io>>,
     place: &WebhookAddress,
     body: Bytes,
+    trace_state: &str,
 ) -> Result<Value, AskError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     // Many objects to convert come back as many.
     let limit = LIMIT.max(body.len().saturating_mul(4));
-    let request = Request::post(&place.path)
+    let mut request = Request::post(&place.path)
         .header("host", &place.host)
         .header("content-type", "application/json")
-        .header("accept", "application/json")
-        .body(Full::new(body))?;
-    let response = sender.send_request(request).await?;
+        .header("accept", "application/json");
+    if let Some(context) = current().context() {
+        request = request.header(TraceContext::HEADER, &context.text()[..]);
+        if !trace_state.is_empty() {
+            request = request.header(TraceContext::STATE, trace_state);
+        }
+    }
+    let response = sender.send_request(request.body(Full::new(body))?).await?;
     let code = response.status();
     let bytes = Limited::new(response.into_body(), limit).collect().await.map_err(AskError::Body)?;
     connection.abort();

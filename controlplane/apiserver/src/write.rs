@@ -11,6 +11,9 @@ use super::hook::Projection;
 use super::metadata;
 use super::objects::store_failed;
 use super::patch::{apply, types};
+use super::scoped::scoped;
+use super::write_trace::WriteTrace;
+use crate::metrics::store::Operation as StoreOperation;
 use bytes::Bytes;
 use coracle_client::pipeline::{Change, Target};
 use coracle_fields::Schema as _;
@@ -19,7 +22,9 @@ use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::{Durability, Revision, StoreError, Write};
+use coracle_trace::{Verb, WriteMark};
 use serde_json::Value;
+use std::pin::pin;
 use std::sync::Arc;
 
 /// How often a change without a resource version is tried again when somebody else was faster.
@@ -39,7 +44,22 @@ pub struct Written {
 
 impl Api {
     /// Stores a new object.
-    pub async fn create(&self, target: &Target<'_>, mut object: Value) -> Result<Written, ApiError> {
+    pub async fn create(&self, target: &Target<'_>, object: Value) -> Result<Written, ApiError> {
+        let name = PartialObjectMetadata::of(&object).metadata().name().text();
+        let mut write = self.trace(Verb::Create, target, name);
+        self.trace_origin(&mut write, target, &object);
+        let scope = write.scope();
+        let created = scoped(scope, pin!(self.create_object(target, object, &mut write))).await;
+        write.ended(created.as_ref().err());
+        created
+    }
+
+    async fn create_object(
+        &self,
+        target: &Target<'_>,
+        mut object: Value,
+        write: &mut WriteTrace,
+    ) -> Result<Written, ApiError> {
         let kind = target.kind;
         metadata::check_body(kind, target.namespace, target.name, &object)?;
         metadata::begin(kind, target.namespace, &mut object);
@@ -49,7 +69,9 @@ impl Api {
         let mut at = self.attributes(target, Operation::Create, None);
         (at.name, at.called) = (&name, called);
         track(target, None, &mut object);
+        write.mark_if_detailed(WriteMark::Prepared);
         let mutated = self.mutate(&mut at, &mut object).await?;
+        write.mark(WriteMark::Mutated);
         // A webhook may have moved it to where nobody would look for it.
         metadata::check_body(kind, target.namespace, target.name, &object)?;
         kind.fill(&mut object);
@@ -63,12 +85,16 @@ impl Api {
         if kind.generation {
             PartialObjectMetadata::edit(&mut object).metadata().generation().set(1);
         }
+        write.names(&object);
+        write.mark_if_detailed(WriteMark::Defaulted);
         refuse(kind, &object, kind.check_create(&object))?;
+        write.mark(WriteMark::Validated);
         let admitted = mutated.validate(&mut at, &object).await;
+        write.mark(WriteMark::Admitted);
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&object, None));
         let stored = match admitted {
-            Ok(admitted) => self.store_new(target, object, generated, admitted).await,
+            Ok(admitted) => self.store_new(target, object, generated, admitted, write).await,
             Err(refused) => Err(refused),
         };
         at.finish(stored.is_ok() && !target.options.dry_run).await;
@@ -82,17 +108,22 @@ impl Api {
         mut object: Value,
         generated: bool,
         _admitted: Admitted,
+        write: &mut WriteTrace,
     ) -> Result<Arc<Object>, ApiError> {
         let hook = self.hook(target.kind);
         if let Some(hook) = &hook {
             hook.before_create(self.hook_context(), &mut object, target.options.dry_run).await?;
         }
+        if self.trace_annotations {
+            write.annotate(&mut object);
+        }
         let tries = if generated { NAMES } else { 1 };
         for attempt in 1..=tries {
-            match self.insert(target, &object).await {
+            match self.insert(target, &object, write).await {
                 Ok(object) => return Ok(object),
                 Err(error) if error.is_already_exists() && attempt < tries => {
-                    metadata::redraw_name(&mut object)
+                    metadata::redraw_name(&mut object);
+                    write.names(&object);
                 }
                 Err(error) => {
                     // A dry run has taken nothing: what the object names may be somebody's.
@@ -106,7 +137,12 @@ impl Api {
         unreachable!("the last attempt returns")
     }
 
-    async fn insert(&self, target: &Target<'_>, object: &Value) -> Result<Arc<Object>, ApiError> {
+    async fn insert(
+        &self,
+        target: &Target<'_>,
+        object: &Value,
+        write: &mut WriteTrace,
+    ) -> Result<Arc<Object>, ApiError> {
         let kind = target.kind;
         let name = PartialObjectMetadata::of(object).metadata().name().text();
         if target.options.dry_run {
@@ -117,13 +153,14 @@ impl Api {
             return self.converter.decode_stored(kind, &bytes, 0).await;
         }
         let bytes = self.converter.stored_form(kind, object, None).await?;
+        write.mark_if_detailed(WriteMark::Encoded);
         let key = kind.key(target.namespace, name);
-        match self
-            .store
-            .write(Write { key, expect: 0, value: Some(bytes.clone()), durability: durability(kind) })
-            .await
-        {
-            Ok(revision) => self.read_back(target, name, bytes, revision).await,
+        let new = Write { key, expect: 0, value: Some(bytes.clone()), durability: durability(kind) };
+        match self.store_write(kind, StoreOperation::Create, new).await {
+            Ok(revision) => {
+                write.stored(revision);
+                self.read_back(target, name, bytes, revision, write).await
+            }
             Err(StoreError::Conflict(_)) => Err(ApiError::already_exists(&kind.group, &kind.plural, name)),
             Err(error) => Err(store_failed(error)),
         }
@@ -132,7 +169,17 @@ impl Api {
     /// Changes an object: update, patch and apply are each a `change` of the current object. When the new object carries
     /// a resource version, losing the race is a conflict; without one the change is tried again.
     pub async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<Written, ApiError> {
-        self.change_as(target, change, AdmissionInput::Object).await
+        self.change_as(target, change, AdmissionInput::Object, Verb::Update).await
+    }
+
+    /// The same for a patch or an apply.
+    pub(super) async fn change_by_patch(
+        &self,
+        target: &Target<'_>,
+        change: &Change<'_>,
+    ) -> Result<Written, ApiError> {
+        let verb = if target.applied { Verb::Apply } else { Verb::Patch };
+        self.change_as(target, change, AdmissionInput::Object, verb).await
     }
 
     /// Changes an object by way of another form of it, such as its Scale: `change` and admission see that form.
@@ -142,7 +189,7 @@ impl Api {
         projection: &dyn Projection,
         change: &Change<'_>,
     ) -> Result<Written, ApiError> {
-        self.change_as(target, change, AdmissionInput::Projection(projection)).await
+        self.change_as(target, change, AdmissionInput::Projection(projection), Verb::Update).await
     }
 
     /// Changes an object for a request that was admitted in its own form, such as a Binding: it is not asked about twice.
@@ -152,7 +199,8 @@ impl Api {
         admitted: Admitted,
         change: &Change<'_>,
     ) -> Result<Written, ApiError> {
-        self.change_as(target, change, AdmissionInput::Admitted(admitted)).await
+        let verb = if target.subresource == "binding" { Verb::Bind } else { Verb::Update };
+        self.change_as(target, change, AdmissionInput::Admitted(admitted), verb).await
     }
 
     async fn change_as(
@@ -160,6 +208,21 @@ impl Api {
         target: &Target<'_>,
         change: &Change<'_>,
         input: AdmissionInput<'_>,
+        verb: Verb,
+    ) -> Result<Written, ApiError> {
+        let mut write = self.trace(verb, target, target.name);
+        let scope = write.scope();
+        let changed = scoped(scope, pin!(self.change_object(target, change, input, &mut write))).await;
+        write.ended(changed.as_ref().err());
+        changed
+    }
+
+    async fn change_object(
+        &self,
+        target: &Target<'_>,
+        change: &Change<'_>,
+        input: AdmissionInput<'_>,
+        write: &mut WriteTrace,
     ) -> Result<Written, ApiError> {
         let kind = target.kind;
         // Admission would be shown an object of another kind than it is told.
@@ -169,8 +232,9 @@ impl Api {
         }
         for _ in 0..RETRIES {
             let current = self.objects.get(kind, target.namespace, target.name).await?;
-            match self.change_once(target, &current, change, input).await {
-                Err(Raced::Retry) => {}
+            write.changes(target, &current);
+            match self.change_once(target, &current, change, input, write).await {
+                Err(Raced::Retry) => write.retried(),
                 Err(Raced::Failed(error)) => return Err(error),
                 Ok(written) => return Ok(written),
             }
@@ -184,6 +248,7 @@ impl Api {
         current: &Arc<Object>,
         change: &Change<'_>,
         input: AdmissionInput<'_>,
+        write: &mut WriteTrace,
     ) -> Result<Written, Raced> {
         let kind = target.kind;
         let old = self.converter.to_value(kind, current).await?;
@@ -193,13 +258,16 @@ impl Api {
         let (insists, progress) = match input {
             AdmissionInput::Object => {
                 let insists = begin_change(target, current, &old, &mut new)?;
+                write.mark_if_detailed(WriteMark::Prepared);
                 let mutated = self.mutate(&mut at, &mut new).await?;
+                write.mark(WriteMark::Mutated);
                 metadata::check_body(kind, target.namespace, target.name, &new)?;
                 kind.fill(&mut new);
                 (insists, AdmissionProgress::Mutated(mutated))
             }
             AdmissionInput::Projection(projection) => {
                 let mutated = self.admission.mutate(&mut at, &mut new).await?;
+                write.mark(WriteMark::Mutated);
                 new = projection.merge(&old, &new)?;
                 (begin_change(target, current, &old, &mut new)?, AdmissionProgress::Mutated(mutated))
             }
@@ -212,12 +280,19 @@ impl Api {
         if target.subresource != "binding" {
             metadata::count_generation(kind, &mut new, &old);
         }
+        write.annotated(&new, Some(&old));
+        write.mark_if_detailed(WriteMark::Defaulted);
         refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
+        write.mark(WriteMark::Validated);
         let admitted = progress.finish(&mut at, &input.of(&new)).await;
+        write.mark(WriteMark::Admitted);
         let mut warnings = std::mem::take(&mut at.warnings);
         warnings.extend((kind.strategy.warnings)(&new, Some(&old)));
         let stored = match admitted {
-            Ok(admitted) => self.store_changed(target, current, new, &old, insists, admitted).await,
+            Ok(admitted) => {
+                let from = Before { current, old: &old, insists };
+                self.store_changed(target, from, new, admitted, write).await
+            }
             Err(refused) => Err(refused.into()),
         };
         at.finish(stored.is_ok() && !target.options.dry_run).await;
@@ -228,11 +303,10 @@ impl Api {
     async fn store_changed(
         &self,
         target: &Target<'_>,
-        current: &Arc<Object>,
+        Before { current, old, insists }: Before<'_>,
         mut new: Value,
-        old: &Value,
-        insists: bool,
         admitted: Admitted,
+        write: &mut WriteTrace,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
         // What is stored in a version that is no longer the stored one is written anew: so objects are migrated.
@@ -246,14 +320,17 @@ impl Api {
         }
         if metadata::ends_with(kind, &new) {
             // The last finalizer is gone from an object that is being deleted: the change is its removal.
-            let erased = self.delete_stored(target, current, &new, admitted).await;
+            let erased = self.delete_stored(target, current, &new, admitted, write).await;
             return erased.map_err(|error| error.or_insist(insists, kind, target.name));
         }
         let hook = self.hook(kind);
         if let Some(hook) = &hook {
             hook.before_update(self.hook_context(), &mut new, old, target.options.dry_run).await?;
         }
-        let stored = self.replace(target, current, &new, admitted).await;
+        if self.trace_annotations && generation(&new) != generation(old) {
+            write.annotate(&mut new);
+        }
+        let stored = self.replace(target, current, &new, admitted, write).await;
         if let Some(hook) = &hook
             && !target.options.dry_run
         {
@@ -269,20 +346,25 @@ impl Api {
         current: &Object,
         new: &Value,
         _admitted: Admitted,
+        write: &mut WriteTrace,
     ) -> Result<Arc<Object>, Raced> {
         let kind = target.kind;
         let bytes = self.converter.stored_form(kind, new, Some(current)).await?;
+        write.mark_if_detailed(WriteMark::Encoded);
         if target.options.dry_run {
             return Ok(self.converter.decode_stored(kind, &bytes, current.revision).await?);
         }
-        let write = Write {
+        let changed = Write {
             key: kind.key(target.namespace, &current.meta.name),
             expect: current.revision,
             value: Some(bytes.clone()),
             durability: durability(kind),
         };
-        match self.store.write(write).await {
-            Ok(revision) => Ok(self.read_back(target, &current.meta.name, bytes, revision).await?),
+        match self.store_write(kind, StoreOperation::Update, changed).await {
+            Ok(revision) => {
+                write.stored(revision);
+                Ok(self.read_back(target, &current.meta.name, bytes, revision, write).await?)
+            }
             Err(StoreError::Conflict(None)) => {
                 Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into())
             }
@@ -298,8 +380,10 @@ impl Api {
         name: &str,
         bytes: Bytes,
         revision: Revision,
+        write: &WriteTrace,
     ) -> Result<Arc<Object>, ApiError> {
         self.objects.reflector.wait_for(revision).await;
+        write.mark(WriteMark::Visible);
         // The cache has read it already, unless somebody has written again since.
         match self.objects.cache(target.kind)?.get(target.namespace, name) {
             Some(object) if object.revision == revision => {
@@ -342,9 +426,19 @@ impl Api {
             warnings: Vec::new(),
             called: String::new(),
             audit_annotations: target.options.audit_annotations.clone(),
+            trace_state: &target.options.trace.state,
             reservations: Vec::new(),
         }
     }
+}
+
+/// What a change begins with.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    current: &'a Arc<Object>,
+    old: &'a Value,
+    /// Whether the client named a resource version.
+    insists: bool,
 }
 
 /// Why a change was not stored.
@@ -369,6 +463,10 @@ impl Raced {
             other => other,
         }
     }
+}
+
+fn generation(object: &Value) -> i64 {
+    PartialObjectMetadata::of(object).metadata().generation().or(0)
 }
 
 pub(super) fn durability(kind: &Kind) -> Durability {

@@ -3,7 +3,7 @@
 //! Controllers and the scheduler write through the same pipeline as any client, with their own identity, and read from the
 //! same caches. The caches show a write as soon as it returned.
 //!
-//! May depend on `coracle-kinds`. It does not depend on the API server: `coracle-apiserver` implements
+//! May depend on `coracle-kinds` and `coracle-trace`. It does not depend on the API server: `coracle-apiserver` implements
 //! [`pipeline::Pipeline`], and controllers, scheduler and tests only know the trait.
 
 #![forbid(unsafe_code)]
@@ -26,6 +26,8 @@ pub mod diagnostics;
 pub mod identity_lease;
 // The user of a request.
 pub mod user;
+// What the client of a write says about its trace.
+pub mod trace_options;
 // Options of reads, writes and deletes: the query parameters.
 pub mod options;
 
@@ -38,6 +40,7 @@ use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
+use coracle_trace::Recorder;
 use patch::Patch;
 use pipeline::{Pipeline, Placement, Reply, Target};
 use serde_json::Value;
@@ -67,6 +70,11 @@ impl Client {
     /// The same server, as a controller's service account in `kube-system`.
     pub fn controller(&self, name: &str) -> Self {
         self.acting_as(User::service_account("kube-system", name))
+    }
+
+    /// The server's recorder, for spans of control loops.
+    pub fn recorder(&self) -> Recorder {
+        self.api.recorder()
     }
 
     /// The kinds that the server knows.

@@ -1,6 +1,7 @@
 //! Query parameters of the API verbs, as upstream reads and refuses them.
 
 use crate::audit_annotations::AuditAnnotations;
+use crate::trace_options::TraceOptions;
 use coracle_fields::{fields, meta};
 use coracle_proto::status::{ApiError, FieldError};
 
@@ -29,6 +30,8 @@ pub struct WriteOptions {
     pub force: Option<bool>,
     /// Annotations that admission adds to the audit event.
     pub audit_annotations: AuditAnnotations,
+    /// What the client says about the trace of its request.
+    pub trace: TraceOptions,
 }
 
 impl WriteOptions {

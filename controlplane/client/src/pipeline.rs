@@ -10,6 +10,7 @@ use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
+use coracle_trace::{Recorder, Scope};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -63,6 +64,8 @@ pub struct Placement<'a> {
     pub uid: &'a str,
     /// The node's name.
     pub node: &'a str,
+    /// What the write is recorded below, such as the attempt that chose the node.
+    pub scope: Scope,
 }
 
 /// The API without HTTP. Requests are not authorized: callers are parts of the server.
@@ -70,6 +73,11 @@ pub struct Placement<'a> {
 pub trait Pipeline: Send + Sync {
     /// The kinds.
     fn registry(&self) -> &Arc<Registry>;
+
+    /// Records what callers do and why.
+    fn recorder(&self) -> Recorder {
+        Recorder::OFF
+    }
 
     /// The objects of a kind; `None` when it is not stored.
     fn cache(&self, kind: &Kind) -> Option<Arc<Cache>>;

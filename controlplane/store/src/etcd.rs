@@ -6,11 +6,12 @@ mod error;
 
 pub use error::EtcdError;
 
-use super::{Change, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write};
+use super::{Change, Durability, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
 use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
+use coracle_trace::{Stage, tracked};
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, Event, EventType, GetOptions, KvClient, Txn, TxnOp,
     TxnOpResponse, WatchOptions, WatchResponse, WatchStream,
@@ -87,7 +88,7 @@ impl Store for Etcd {
     }
 
     async fn write(&self, write: Write) -> Result<Revision, StoreError> {
-        let Write { key, expect, value, .. } = write;
+        let Write { key, expect, value, durability } = write;
         if expect == 0 && value.is_none() {
             return Err(StoreError::Conflict(self.get(&key).await?));
         }
@@ -99,7 +100,13 @@ impl Store for Etcd {
             .when([Compare::mod_revision(key.as_str(), CompareOp::Equal, expect as i64)])
             .and_then([then])
             .or_else([TxnOp::get(key, None)]);
-        let answer = wait(kv(&self.client).txn(txn)).await?;
+        let mut client = kv(&self.client);
+        let answer = wait(client.txn(txn));
+        let answer = match durability {
+            Durability::Sync => tracked(Stage::StoreSync, "etcd", Box::pin(answer)).await?,
+            // Leases and Events are not recorded, and a stage would keep their request.
+            Durability::Lazy => answer.await?,
+        };
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision() as u64);
             return Ok(revision.ok_or(EtcdError::NoRevision)?);

@@ -22,7 +22,7 @@ mod datastore;
 #[cfg(test)]
 mod conformance_tests;
 
-pub use datastore::{open, supervised};
+pub use datastore::{Opening, open, supervised};
 pub use unhealthy::Unhealthy;
 
 use async_trait::async_trait;

@@ -1,10 +1,18 @@
 //! A cluster for unit tests: the real API on an embedded store in a temporary directory, the controllers that a test starts,
 //! and simulated nodes that run every pod at once.
 //!
-//! Only ever a dev-dependency. May depend on `coracle-apiserver`, `coracle-client`, `coracle-kinds`, `coracle-pki` and
-//! `coracle-store`, but not on `coracle-informer`, `coracle-controllers` or `coracle-scheduler`: their tests use this crate.
+//! Only ever a dev-dependency. May depend on `coracle-apiserver`, `coracle-client`, `coracle-kinds`, `coracle-pki`,
+//! `coracle-store` and `coracle-trace`, but not on `coracle-informer`, `coracle-controllers` or `coracle-scheduler`: their
+//! tests use this crate.
 
 #![forbid(unsafe_code)]
+
+// What a cluster has recorded.
+mod records;
+#[cfg(test)]
+mod trace_tests;
+
+pub use records::Recorded;
 
 use coracle_apiserver::actions::{self, Needs, components::LoopPlacement};
 use coracle_apiserver::admission::plugins;
@@ -17,6 +25,7 @@ use coracle_apiserver::in_process::InProcess;
 use coracle_apiserver::objects::Objects;
 use coracle_cli::causes;
 use coracle_cli::health::Checks;
+use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_client::options::DeleteOptions;
 use coracle_client::patch::Patch;
@@ -29,7 +38,8 @@ use coracle_kinds::watch::cache::Cache;
 use coracle_kinds::watch::reflector::Reflector;
 use coracle_pki::Pki;
 use coracle_pki::service_account::Keys;
-use coracle_store as store;
+use coracle_store::Opening;
+use coracle_trace::Recorder;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -56,6 +66,8 @@ pub struct Cluster {
     pub api: Arc<Api>,
     /// A client that may do everything.
     pub client: Client,
+    /// Records what the cluster does.
+    pub recorder: Recorder,
     _controllers: JoinSet<()>,
     kubelet: JoinSet<()>,
     _directory: tempfile::TempDir,
@@ -94,7 +106,10 @@ impl Cluster {
                 .expect("keys");
         let keys = Arc::new(Keys::from_pem(&pki.service_account_key).expect("a key"));
         let registry = Arc::new(Registry::builtin());
-        let store = store::open("embedded", directory.path()).await.expect("a store");
+        let recorder = records::recorder();
+        let (supervisor, data_dir) = (&Supervisor::default(), directory.path());
+        let opening = Opening { datastore: "embedded", data_dir, supervisor, recorder };
+        let store = opening.open().await.expect("a store");
         let reflector = Arc::new(Reflector::start(store.clone(), registry.all()).await.expect("a reflector"));
         let objects = Arc::new(Objects::new(registry.clone(), store.clone(), reflector.clone()));
         let authz: Arc<dyn Authorizer> = Arc::new(Always(true));
@@ -119,16 +134,25 @@ impl Cluster {
             objects,
             store,
             admission: plugins::chain(&chain, &plugins::Options::default()).expect("a chain"),
+            recorder,
+            trace_annotations: false,
+            metrics: Arc::default(),
         });
         let client = Client::new(Arc::new(InProcess { api: api.clone(), actions }), User::server());
         let parts = Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone() };
         let controllers = start(&parts);
         let kubelet = JoinSet::new();
-        let cluster = Self { api, client, _controllers: controllers, kubelet, _directory: directory };
+        let cluster =
+            Self { api, client, recorder, _controllers: controllers, kubelet, _directory: directory };
         for name in ["default", "kube-system"] {
             cluster.create("", "namespaces", "", json!({"metadata": {"name": name}})).await;
         }
         cluster
+    }
+
+    /// Takes what was recorded since the last call, oldest first.
+    pub fn records(&self) -> Vec<Recorded> {
+        records::take(self.recorder)
     }
 
     fn split(resource: &str) -> (&str, &str) {

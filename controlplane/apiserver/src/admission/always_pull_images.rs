@@ -1,7 +1,7 @@
 //! AlwaysPullImages: sets `imagePullPolicy: Always`, so that a pod cannot use an image cached on the node without
 //! credentials for its registry.
 
-use super::{Attributes, Operation, Plugin, containers};
+use super::{Attributes, Operation, Phase, Plugin, containers};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::Pod;
@@ -17,6 +17,10 @@ pub struct AlwaysPullImages;
 impl Plugin for AlwaysPullImages {
     fn name(&self) -> &'static str {
         "AlwaysPullImages"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, _: Phase) -> bool {
+        at.is("", "pods")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {

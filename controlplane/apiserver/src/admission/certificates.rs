@@ -1,7 +1,7 @@
 //! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: check permissions to approve and sign
 //! requests of a signer, and reject requests for the group `system:masters`.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use crate::authz::{Authorizer, Decision};
 use crate::request_info::RequestInfo;
 use crate::verb::Verb;
@@ -64,6 +64,10 @@ impl Plugin for CertificateApproval {
         "CertificateApproval"
     }
 
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && is(at, "approval", Operation::Update)
+    }
+
     async fn validate(&self, at: &mut Attributes<'_>, _: &Value) -> Result<(), ApiError> {
         let Some(old) = at.old.filter(|_| is(at, "approval", Operation::Update)) else { return Ok(()) };
         let signer = signer(old);
@@ -78,6 +82,10 @@ impl Plugin for CertificateApproval {
 impl Plugin for CertificateSigning {
     fn name(&self) -> &'static str {
         "CertificateSigning"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && is(at, "status", Operation::Update)
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, request: &Value) -> Result<(), ApiError> {
@@ -101,6 +109,10 @@ impl Plugin for CertificateSigning {
 impl Plugin for CertificateSubjectRestriction {
     fn name(&self) -> &'static str {
         "CertificateSubjectRestriction"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && is(at, "", Operation::Create)
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, request: &Value) -> Result<(), ApiError> {

@@ -1,7 +1,7 @@
 //! PersistentVolumeClaimResize: allows a claim to grow only if it is bound and its storage class allows volume
 //! expansion.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::PersistentVolumeClaim;
 use coracle_fields::storage::v1::StorageClass;
@@ -17,6 +17,10 @@ pub struct PersistentVolumeClaimResize;
 impl Plugin for PersistentVolumeClaimResize {
     fn name(&self) -> &'static str {
         "PersistentVolumeClaimResize"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.operation == Operation::Update && at.is("", "persistentvolumeclaims")
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, claim: &Value) -> Result<(), ApiError> {

@@ -1,7 +1,7 @@
 //! DefaultIngressClass: sets the default class on ingresses that name none.
 
 use super::default_storage_class::newest;
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::networking::v1::Ingress;
@@ -18,6 +18,10 @@ pub struct DefaultIngressClass;
 impl Plugin for DefaultIngressClass {
     fn name(&self) -> &'static str {
         "DefaultIngressClass"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Mutate && at.operation == Operation::Create && at.is("networking.k8s.io", "ingresses")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, ingress: &mut Value) -> Result<(), ApiError> {

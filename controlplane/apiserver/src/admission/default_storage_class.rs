@@ -1,6 +1,6 @@
 //! DefaultStorageClass: sets the default class on claims that name none.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::PersistentVolumeClaim;
@@ -21,6 +21,10 @@ pub struct DefaultStorageClass;
 impl Plugin for DefaultStorageClass {
     fn name(&self) -> &'static str {
         "DefaultStorageClass"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Mutate && at.operation == Operation::Create && at.is("", "persistentvolumeclaims")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, claim: &mut Value) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! DefaultTolerationSeconds: pods tolerate the not-ready and unreachable taints for five minutes.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Pod, Toleration};
 use coracle_fields::{Schema as _, make};
@@ -16,6 +16,10 @@ pub struct DefaultTolerationSeconds;
 impl Plugin for DefaultTolerationSeconds {
     fn name(&self) -> &'static str {
         "DefaultTolerationSeconds"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Mutate && at.writes() && at.is("", "pods")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {

@@ -1,7 +1,7 @@
 //! EventRateLimit: limits the rate of events per server, namespace, user or source.
 
 use super::config::{Configuration, ConfigurationError, PluginError};
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::Event as CoreEvent;
@@ -85,6 +85,10 @@ impl Plugin for EventRateLimit {
             }
         }
         if wrong.is_empty() { Ok(()) } else { Err(PluginError::Invalid(wrong)) }
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.writes() && at.kind.kind == "Event"
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, event: &Value) -> Result<(), ApiError> {

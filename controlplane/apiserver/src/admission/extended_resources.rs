@@ -1,6 +1,6 @@
 //! ExtendedResourceToleration: pods that request an extended resource tolerate the taint of its nodes.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Pod, Toleration};
 use coracle_fields::{Schema as _, make};
@@ -15,6 +15,10 @@ pub struct ExtendedResourceToleration;
 impl Plugin for ExtendedResourceToleration {
     fn name(&self) -> &'static str {
         "ExtendedResourceToleration"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Mutate && at.writes() && at.is("", "pods")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! DenyServiceExternalIPs: rejects new `externalIPs` of Services.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::Service;
@@ -14,6 +14,10 @@ pub struct DenyServiceExternalIps;
 impl Plugin for DenyServiceExternalIps {
     fn name(&self) -> &'static str {
         "DenyServiceExternalIPs"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.writes() && at.is("", "services")
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, service: &Value) -> Result<(), ApiError> {

@@ -1,7 +1,7 @@
 //! ImagePolicyWebhook: a webhook allows or denies the images of a pod.
 
 use super::config::{Configuration, ConfigurationError, PluginError};
-use super::{Attributes, Operation, Plugin, containers};
+use super::{Attributes, Operation, Phase, Plugin, containers};
 use crate::https_client::{HttpsClient, HttpsClientError};
 use async_trait::async_trait;
 use coracle_cli::causes;
@@ -142,6 +142,10 @@ impl Plugin for ImagePolicyWebhook {
 
     fn ready(&self) -> Result<(), PluginError> {
         if self.remote.is_some() { Ok(()) } else { Err(PluginError::NoKubeconfig) }
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.writes() && at.kind.group.is_empty() && at.kind.plural == "pods"
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {

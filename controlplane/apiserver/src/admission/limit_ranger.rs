@@ -1,6 +1,6 @@
 //! LimitRanger: default and limit the resources of pods, containers and claims in a namespace.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod};
 use coracle_fields::meta::PartialObjectMetadata;
@@ -24,6 +24,11 @@ pub struct LimitRanger;
 impl Plugin for LimitRanger {
     fn name(&self) -> &'static str {
         "LimitRanger"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        let claims = phase == Phase::Validate && at.kind.plural == "persistentvolumeclaims";
+        at.writes() && at.kind.group.is_empty() && (at.kind.plural == "pods" || claims)
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {

@@ -3,8 +3,12 @@
 
 // The plugin chain.
 pub mod plugins;
+// What a request does, and the phase of its admission.
+mod operation;
 // The mutating and the validating phase.
 pub mod phases;
+// Times of plugins and webhooks.
+pub mod metrics;
 // AdmissionConfiguration.
 pub mod config;
 // Containers of a pod.
@@ -75,35 +79,12 @@ use coracle_kinds::object::Object;
 use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
+use metrics::AdmissionMetrics;
 use serde_json::Value;
 use std::sync::Arc;
 
+pub use operation::{Operation, Phase};
 pub use phases::{Admitted, Chain, Mutated};
-
-/// The operation on an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// A new object.
-    Create,
-    /// A change, by update, patch or apply.
-    Update,
-    /// A removal.
-    Delete,
-    /// A stream: exec, attach, port-forward, proxy.
-    Connect,
-}
-
-impl Operation {
-    /// Upstream's name, as webhooks see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
-        }
-    }
-}
 
 /// What plugins use of the API.
 #[async_trait]
@@ -113,6 +94,9 @@ pub trait PluginApi: Send + Sync {
 
     /// Conversions to the version that a webhook or policy matched.
     fn converter(&self) -> &Converter;
+
+    /// Metrics of plugins and webhooks.
+    fn admission_metrics(&self) -> &AdmissionMetrics;
 
     /// Changes an object, such as the status of a quota.
     async fn change(&self, target: &Target<'_>, change: &Change<'_>) -> Result<(), ApiError>;
@@ -144,6 +128,8 @@ pub struct Attributes<'a> {
     pub called: String,
     /// Annotations of the audit event.
     pub audit_annotations: AuditAnnotations,
+    /// `tracestate` of the request, which webhooks get.
+    pub trace_state: &'a str,
     /// Reservations to finish when the write has succeeded or failed.
     pub reservations: Vec<Box<dyn Reservation>>,
 }
@@ -180,6 +166,13 @@ impl Attributes<'_> {
         cache.map(|cache| cache.list(namespace)).unwrap_or_default()
     }
 
+    /// Whether a cluster-scoped kind, such as webhook configurations, has objects.
+    pub fn has_any(&self, group: &str, plural: &str) -> bool {
+        let objects = self.api.objects();
+        let kind = objects.registry.preferred(group, plural);
+        kind.and_then(|kind| objects.cache(&kind).ok()).is_some_and(|cache| !cache.is_empty())
+    }
+
     /// One object from the cache, or from the store if it is not cached.
     pub async fn find(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let objects = self.api.objects();
@@ -203,13 +196,18 @@ impl Attributes<'_> {
         self.kind.taken_by(self.subresource).unwrap_or_else(|| name.clone())
     }
 
+    /// Whether the request creates or changes something.
+    pub fn writes(&self) -> bool {
+        matches!(self.operation, Operation::Create | Operation::Update)
+    }
+
     /// Whether the request is about this resource itself (no subresource).
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.subresource.is_empty() && self.kind.group == group && self.kind.plural == plural
     }
 }
 
-/// One admission plugin. Both phases are called for every request; a plugin ignores requests it does not handle.
+/// One admission plugin. A phase is called for the requests that the plugin says it handles; it ignores what does not concern it.
 #[async_trait]
 pub trait Plugin: Send + Sync {
     /// Name for `--enable-admission-plugins` and `--disable-admission-plugins`: that of Kubernetes, if Kubernetes has the plugin.
@@ -218,6 +216,11 @@ pub trait Plugin: Send + Sync {
     /// An error if the plugin cannot run with its configuration.
     fn ready(&self) -> Result<(), PluginError> {
         Ok(())
+    }
+
+    /// Whether a phase is to be called for a request. Decides by kind, operation and user, with what the phase begins with.
+    fn handles(&self, _at: &Attributes<'_>, _phase: Phase) -> bool {
+        true
     }
 
     /// May change the object.

@@ -1,6 +1,6 @@
 //! NamespaceLifecycle: rejects creation in missing or terminating namespaces, and deletion of system namespaces.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::Value;
@@ -15,6 +15,13 @@ pub struct NamespaceLifecycle;
 impl Plugin for NamespaceLifecycle {
     fn name(&self) -> &'static str {
         "NamespaceLifecycle"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        match phase {
+            Phase::Mutate => at.operation == Operation::Create && !at.namespace.is_empty() && at.kind.stored,
+            Phase::Validate => at.operation == Operation::Delete && at.is("", "namespaces"),
+        }
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, _object: &mut Value) -> Result<(), ApiError> {

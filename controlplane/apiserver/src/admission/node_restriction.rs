@@ -1,7 +1,7 @@
 //! NodeRestriction: a node may change only its own Node, its Lease and its pods. It cannot set protected labels or
 //! taints on itself, and cannot request tokens or certificates of others.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use crate::authz::graph::references;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -44,6 +44,10 @@ pub struct NodeRestriction;
 impl Plugin for NodeRestriction {
     fn name(&self) -> &'static str {
         "NodeRestriction"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.user.in_group("system:nodes")
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {

@@ -1,7 +1,7 @@
 //! OwnerReferencesPermissionEnforcement: setting an owner reference requires permission to delete the object, and
 //! `blockOwnerDeletion` requires permission to update the owner's finalizers.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use crate::authz::{Authorizer, Decision};
 use crate::request_info::RequestInfo;
 use crate::verb::Verb;
@@ -19,6 +19,10 @@ pub struct OwnerReferencesPermissionEnforcement(pub Arc<dyn Authorizer>);
 impl Plugin for OwnerReferencesPermissionEnforcement {
     fn name(&self) -> &'static str {
         "OwnerReferencesPermissionEnforcement"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.writes()
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn names(options: &Options) -> Vec<&'static str> {
-        made(options).unwrap().0.iter().map(|plugin| plugin.name()).collect()
+        made(options).unwrap().plugins.iter().map(|plugin| plugin.name()).collect()
     }
 
     #[test]

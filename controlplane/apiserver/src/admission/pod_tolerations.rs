@@ -1,7 +1,7 @@
 //! PodTolerationRestriction: adds the default tolerations of a namespace and rejects tolerations it does not allow.
 
 use super::config::{Configuration, ConfigurationError, only};
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Pod, Toleration};
 use coracle_fields::meta::PartialObjectMetadata;
@@ -40,6 +40,10 @@ impl PodTolerationRestriction {
 impl Plugin for PodTolerationRestriction {
     fn name(&self) -> &'static str {
         "PodTolerationRestriction"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, _: Phase) -> bool {
+        concerns(at)
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! Priority: resolves a pod's priority class to a number.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::Pod;
@@ -20,6 +20,13 @@ pub struct Priority;
 impl Plugin for Priority {
     fn name(&self) -> &'static str {
         "Priority"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        match phase {
+            Phase::Mutate => at.writes() && at.is("", "pods"),
+            Phase::Validate => at.writes() && at.is("scheduling.k8s.io", "priorityclasses"),
+        }
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {

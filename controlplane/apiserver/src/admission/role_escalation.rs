@@ -1,7 +1,7 @@
 //! Prevents privilege escalation: the rules of a written role or binding must be covered by the rules of its writer,
 //! unless the writer has the verb `escalate` or `bind`. Always enabled, like the check in upstream's RBAC storage.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use crate::authz::cover::{missing, printed};
 use crate::authz::rbac::{RoleRef, RoleRules, Rule};
 use crate::authz::{Authorizer, Decision};
@@ -32,6 +32,10 @@ pub struct RoleEscalation {
 impl Plugin for RoleEscalation {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.kind.group == GROUP
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {

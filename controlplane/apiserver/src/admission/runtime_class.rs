@@ -1,6 +1,6 @@
 //! RuntimeClass: sets a pod's overhead and scheduling constraints from its runtime class.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::Pod;
 use coracle_fields::node::v1;
@@ -18,6 +18,10 @@ pub struct RuntimeClass;
 impl Plugin for RuntimeClass {
     fn name(&self) -> &'static str {
         "RuntimeClass"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, _: Phase) -> bool {
+        at.operation == Operation::Create && at.is("", "pods")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {

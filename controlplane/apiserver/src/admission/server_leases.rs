@@ -2,7 +2,7 @@
 //! Service `default/kubernetes`. Many roles may write Leases in `kube-system` for elections of their own, so authorization
 //! alone does not prevent that. Always on; upstream keeps the same facts in etcd, beside the API.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_client::identity_lease::{IDENTITY, NAMESPACE, SERVER};
 use coracle_client::user::MASTERS;
@@ -26,6 +26,10 @@ fn claims(lease: &Value) -> bool {
 impl Plugin for ApiServerLease {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.is("coordination.k8s.io", "leases") && at.namespace == NAMESPACE
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, lease: &Value) -> Result<(), ApiError> {

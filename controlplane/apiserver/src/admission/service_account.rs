@@ -1,6 +1,6 @@
 //! ServiceAccount: every pod runs as an account of its namespace and gets a token for the API.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -20,6 +20,10 @@ pub struct ServiceAccount;
 impl Plugin for ServiceAccount {
     fn name(&self) -> &'static str {
         "ServiceAccount"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, _: Phase) -> bool {
+        at.operation == Operation::Create && at.is("", "pods")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! StorageObjectInUseProtection: adds a finalizer to claims and volumes; it is removed when they are no longer in use.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -14,6 +14,11 @@ pub struct StorageObjectInUseProtection;
 impl Plugin for StorageObjectInUseProtection {
     fn name(&self) -> &'static str {
         "StorageObjectInUseProtection"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        let protected = at.is("", "persistentvolumes") || at.is("", "persistentvolumeclaims");
+        phase == Phase::Mutate && at.operation == Operation::Create && protected
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! TaintNodesByCondition: taints new nodes as not ready, so that no pods are scheduled to them yet.
 
-use super::{Attributes, Operation, Plugin};
+use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Node, Taint};
 use coracle_fields::{Schema as _, make};
@@ -16,6 +16,10 @@ pub struct TaintNodesByCondition;
 impl Plugin for TaintNodesByCondition {
     fn name(&self) -> &'static str {
         "TaintNodesByCondition"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Mutate && at.operation == Operation::Create && at.is("", "nodes")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, node: &mut Value) -> Result<(), ApiError> {

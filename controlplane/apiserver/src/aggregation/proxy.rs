@@ -12,6 +12,7 @@ use crate::respond::{self, Body, BoxError};
 use bytes::Bytes;
 use coracle_client::user::User;
 use coracle_proto::status::ApiError;
+use coracle_trace::{Stage, TraceContext, current, tracked};
 use http::header::{ACCEPT, HeaderMap, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -49,8 +50,18 @@ impl Extensions {
         let (mut request, _) =
             forward::rewritten(request, &authority, &format!("https://{authority}{path}"))?;
         set_requestheaders(request.headers_mut(), user)?;
-        let request = request.map(|body| body.map_err(|error| Box::new(error) as BoxError).boxed_unsync());
-        let answer = match self.client(&entry.target).request(request).await {
+        let mut request =
+            request.map(|body| body.map_err(|error| Box::new(error) as BoxError).boxed_unsync());
+        let backend = self.client(&entry.target);
+        let exchange = async move {
+            if let Some(context) = current().context()
+                && let Ok(value) = HeaderValue::from_bytes(&context.text())
+            {
+                request.headers_mut().insert(TraceContext::HEADER, value);
+            }
+            backend.request(request).await
+        };
+        let answer = match tracked(Stage::Aggregated, &authority, exchange).await {
             Ok(answer) => answer,
             Err(error) => {
                 let why = root_cause(&error);

@@ -1,7 +1,13 @@
 //! Metrics of the server for Prometheus, with upstream's names.
 
+// Histograms that are counted without a lock.
+pub(crate) mod atomic_histogram;
 // Requests by verb and resource.
 pub mod requests;
+// Requests to the store.
+pub mod store;
+// Events of watches.
+pub mod watches;
 
 use crate::objects::Objects;
 use crate::version::version;
@@ -10,6 +16,8 @@ use coracle_client::diagnostics::MetricsSource;
 use coracle_proto::exposition::{Form, Page};
 use requests::Requests;
 use std::sync::Arc;
+use store::StoreTimes;
+use watches::WatchEvents;
 
 /// The metrics of the server.
 #[derive(Default)]
@@ -18,6 +26,22 @@ pub struct Metrics {
     pub requests: Requests,
     /// Metrics of other parts: flow control, controllers, scheduler.
     pub sources: Vec<Arc<dyn MetricsSource>>,
+}
+
+/// Metrics of reads and writes of objects, by HTTP or in process.
+#[derive(Default)]
+pub struct ApiMetrics {
+    /// Times of the store.
+    pub store: StoreTimes,
+    /// Events of watches.
+    pub watches: WatchEvents,
+}
+
+impl ApiMetrics {
+    pub(crate) fn render(&self, page: &mut Page) {
+        self.store.render(page);
+        self.watches.render(page);
+    }
 }
 
 impl Metrics {

@@ -6,10 +6,18 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Upper bounds of the latency buckets, in seconds.
-const BUCKETS: [f64; 9] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0];
+const BUCKETS: [f64; 23] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+];
+/// The same for latencies without webhooks and queues.
+const SLI_BUCKETS: [f64; 21] = [
+    0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
 /// Names come from clients: a flood of unknown resources must not grow the table.
 const MOST: usize = 4096;
 
@@ -19,13 +27,15 @@ type Labels = (String, String, String, String, String, &'static str);
 #[derive(Clone)]
 struct Series {
     times: Histogram,
+    /// Without webhooks and queues; not of long-running requests.
+    sli: Histogram,
     /// Answers by code; 0 when the client went away before there was one.
     codes: BTreeMap<u16, u64>,
 }
 
 impl Default for Series {
     fn default() -> Self {
-        Self { times: Histogram::new(&BUCKETS), codes: BTreeMap::new() }
+        Self { times: Histogram::new(&BUCKETS), sli: Histogram::new(&SLI_BUCKETS), codes: BTreeMap::new() }
     }
 }
 
@@ -45,24 +55,21 @@ pub struct Timer {
     labels: Labels,
     begun: Instant,
     code: u16,
+    /// How long it took, and how long without webhooks and queues, once it is answered.
+    took: Option<(Duration, Duration)>,
     writes: bool,
+    long: bool,
     table: Arc<Table>,
 }
 
 impl Requests {
     /// Begins to time a request. Paths that are no resource share one series, so that clients cannot grow the table.
-    pub fn begin(&self, info: &RequestInfo) -> Timer {
-        let writes = !info.verb.reads();
+    pub fn begin(&self, info: RequestInfo, scope: &'static str) -> Timer {
+        let (writes, long) = (!info.verb.reads(), info.long_running());
         self.0.in_flight[usize::from(writes)].fetch_add(1, Ordering::Relaxed);
-        let labels = (
-            info.verb.as_str().to_ascii_uppercase(),
-            info.group.clone(),
-            info.version.clone(),
-            info.resource.clone(),
-            info.subresource.clone(),
-            info.scope(),
-        );
-        Timer { labels, begun: Instant::now(), code: 0, writes, table: self.0.clone() }
+        let verb = info.verb.as_str().to_ascii_uppercase();
+        let labels = (verb, info.group, info.version, info.resource, info.subresource, scope);
+        Timer { labels, begun: Instant::now(), code: 0, took: None, writes, long, table: self.0.clone() }
     }
 
     /// All of them.
@@ -88,6 +95,15 @@ impl Requests {
             let labels: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (*k, v.as_str())).collect();
             page.histogram(name, &labels, &series.times);
         }
+        let name = "apiserver_request_sli_duration_seconds";
+        let help = "Response latency in seconds without webhooks and priority and fairness queues.";
+        page.family(name, "histogram", help);
+        for (of, series) in all.iter().filter(|(_, series)| series.sli.count() > 0) {
+            let labels = labels(of);
+            let labels: Vec<(&str, &str)> =
+                labels.iter().filter(|(k, _)| *k != "dry_run").map(|(k, v)| (*k, v.as_str())).collect();
+            page.histogram(name, &labels, &series.sli);
+        }
         let name = "apiserver_request_total";
         page.family(name, "counter", "Requests by verb, group, version, resource and HTTP code.");
         for (of, series) in &all {
@@ -108,22 +124,26 @@ impl Requests {
 }
 
 impl Timer {
-    /// Notes the answer's code.
-    pub fn answered(&mut self, code: u16) {
+    /// Notes the answer's code, how long the request took, and how much of that were webhooks and queues.
+    pub fn answered(&mut self, code: u16, total: Duration, elsewhere: Duration) {
         self.code = code;
+        self.took = Some((total, total.saturating_sub(elsewhere)));
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
         self.table.in_flight[usize::from(self.writes)].fetch_sub(1, Ordering::Relaxed);
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let total = self.took.map_or_else(|| self.begun.elapsed(), |(total, _)| total);
         let mut all = self.table.series.lock();
         if all.len() > MOST && !all.contains_key(&self.labels) {
             return;
         }
         let series = all.entry(std::mem::take(&mut self.labels)).or_default();
-        series.times.observe(seconds);
+        series.times.observe(total.as_secs_f64());
+        if let Some((_, own)) = self.took.filter(|_| !self.long) {
+            series.sli.observe(own.as_secs_f64());
+        }
         *series.codes.entry(self.code).or_default() += 1;
     }
 }
@@ -149,13 +169,13 @@ mod tests {
             requests.render(&mut page);
             page.finish()
         };
-        let mut timer = requests.begin(&info);
+        let mut timer = requests.begin(info.clone(), info.scope());
         assert!(
             page(&requests).contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 1\n")
         );
-        timer.answered(201);
+        timer.answered(201, Duration::from_millis(300), Duration::from_millis(200));
         drop(timer);
-        drop(requests.begin(&info));
+        drop(requests.begin(info.clone(), info.scope()));
         let text = page(&requests);
         let labels = "component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\",scope=\"namespace\",\
                       subresource=\"\",verb=\"CREATE\",version=\"v1\"";
@@ -167,5 +187,8 @@ mod tests {
             text.contains(&format!("apiserver_request_duration_seconds_count{{{labels}}} 2\n")),
             "{text}"
         );
+        let labels = labels.replace("dry_run=\"\",", "");
+        let sli = format!("apiserver_request_sli_duration_seconds_bucket{{{labels},le=\"0.2\"}} 1\n");
+        assert!(text.contains(&sli), "{sli}{text}");
     }
 }

@@ -4,6 +4,7 @@ use crate::filters::audit::CapturedBody;
 use crate::request_body::RequestBody;
 use bytes::{Bytes, BytesMut};
 use coracle_proto::status::ApiError;
+use coracle_trace::{RequestMark, is_detailed, mark};
 use http::Request;
 use http_body_util::BodyExt;
 
@@ -31,12 +32,13 @@ impl BufferedBody {
         let content_type = content_type(&request);
         let mut body = request.into_body();
         let mut bytes = BytesMut::new();
-        let mut total = 0;
+        let (mut total, mut frames) = (0, 0);
         while let Some(frame) = body.frame().await {
             let frame = frame
                 .map_err(|e| ApiError::bad_request(format!("the request body could not be read: {e}")))?;
             let Some(data) = frame.data_ref() else { continue };
             total += data.len();
+            frames += 1;
             if total <= BODY_LIMIT {
                 bytes.extend_from_slice(data);
             } else {
@@ -48,6 +50,10 @@ impl BufferedBody {
         }
         if total > BODY_LIMIT {
             return Err(ApiError::too_large(format!("Request entity too large: limit is {BODY_LIMIT}")));
+        }
+        // Most bodies are here with the head, and no time is spent on them.
+        if frames > 1 || is_detailed() {
+            mark(RequestMark::BodyRead);
         }
         let bytes = bytes.freeze();
         if let Some(CapturedBody(place)) = capture {

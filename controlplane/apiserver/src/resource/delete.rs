@@ -75,6 +75,6 @@ impl ResourceRequest<'_> {
     /// What a removal writes with.
     fn write_options(&self, options: &DeleteOptions) -> WriteOptions {
         let (dry_run, audit_annotations) = (options.is_dry_run(), self.context.audit_annotations.clone());
-        WriteOptions { dry_run, audit_annotations, ..WriteOptions::default() }
+        WriteOptions { dry_run, audit_annotations, trace: self.trace_options(), ..WriteOptions::default() }
     }
 }

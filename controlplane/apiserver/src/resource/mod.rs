@@ -22,8 +22,10 @@ use crate::run_action::Actions;
 use crate::verb::Verb;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Target;
+use coracle_client::trace_options::TraceOptions;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
+use coracle_trace::TraceContext;
 use http::{Request, Response};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -142,12 +144,23 @@ impl<'a> ResourceRequest<'a> {
         negotiate::form(self.context.header("accept"), true)
     }
 
+    /// What the client says about its trace. Only nodes may name the span that led to a write.
+    fn trace_options(&self) -> TraceOptions {
+        let is_node = self.context.user.node().is_some();
+        let cause = if is_node { self.context.header(TraceOptions::CAUSE) } else { "" };
+        let (parent, state) =
+            (self.context.header(TraceContext::HEADER), self.context.header(TraceContext::STATE));
+        let state = TraceOptions::passed_on(parent, state).to_owned();
+        TraceOptions { cause: TraceOptions::read_cause(cause), state }
+    }
+
     fn options(&self) -> Result<WriteOptions, ApiError> {
         let options = WriteOptions::parse(
             &self.context.query,
             self.context.header("user-agent"),
             self.context.info.verb.as_str(),
         )?;
-        Ok(WriteOptions { audit_annotations: self.context.audit_annotations.clone(), ..options })
+        let audit_annotations = self.context.audit_annotations.clone();
+        Ok(WriteOptions { audit_annotations, trace: self.trace_options(), ..options })
     }
 }

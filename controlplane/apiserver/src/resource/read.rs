@@ -81,7 +81,7 @@ impl ResourceRequest<'_> {
         let options = ListOptions::parse(&self.context.query)?;
         let selection = Selection::parse(self.kind, &options)?.named(&self.context.info.name);
         let watch = match self.handlers.api.watch(self.kind, self.scope(), &options, selection, form).await {
-            Ok(watch) => watch,
+            Ok(watch) => watch.by(&self.context.user.name),
             // Too old: clients expect a watch that begins and says so in its first event.
             Err(error) if error.code == 410 => {
                 let event = json!({"type": "ERROR", "object": error.to_json()});

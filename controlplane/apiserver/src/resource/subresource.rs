@@ -17,6 +17,7 @@ use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadataList;
 use coracle_kinds::registry::kinds::{Kind, Subresource};
 use coracle_proto::status::ApiError;
+use coracle_trace::{RequestMark, mark};
 use coracle_validation::tree::Tree as _;
 use http::{Request, Response};
 use serde_json::Value;
@@ -146,6 +147,7 @@ impl ResourceRequest<'_> {
             }
             _ => Value::Null,
         };
+        mark(RequestMark::Decoded);
         let acted = self.handlers.actions.run(self.call(body, &content_type, &options)).await?;
         warnings.extend(acted.warnings);
         let mut response = match acted.reply {

@@ -18,6 +18,7 @@ use coracle_client::pipeline::Target;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_proto::status::{ApiError, FieldError};
+use coracle_trace::{RequestMark, mark};
 use http::{Request, Response};
 use serde_json::Value;
 
@@ -114,6 +115,7 @@ impl ResourceRequest<'_> {
         let sent = BufferedBody::read(request).await?;
         let work = async {
             let (patch, warnings) = patch_request::read(self.kind, format, &sent.bytes, &options)?;
+            mark(RequestMark::Decoded);
             let written = self.patched(sub, &patch, &options).await?;
             self.answer_written(&written, warnings, form)
         };
@@ -160,6 +162,7 @@ impl ResourceRequest<'_> {
             )));
         }
         decoded.warnings.extend(unknown);
+        mark(RequestMark::Decoded);
         Ok((decoded.object, decoded.warnings))
     }
 }

@@ -53,6 +53,7 @@ pub use error::EmbeddedError;
 
 use super::{HistoryStart, KeyValue, Revision, Store, StoreError, Unhealthy, Watch, Write};
 use async_trait::async_trait;
+use coracle_trace::Recorder;
 use disk::Disk;
 use history::KEEP_CHANGES;
 use record::Marks;
@@ -84,9 +85,15 @@ pub struct Embedded {
 impl Embedded {
     /// Opens or makes the store in the directory. Fails when another process has it open.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::recording(path, Recorder::OFF)
+    }
+
+    /// The same; the recorder gets the times of batches with synced writes.
+    pub fn recording(path: &Path, recorder: Recorder) -> Result<Self, StoreError> {
         let (disk, orphans) = Disk::open(path)?;
         let (marks, revision) = recover(&disk, &orphans)?;
-        let writer = Writer::new(disk.clone(), marks, revision);
+        let mut writer = Writer::new(disk.clone(), marks, revision);
+        writer.recorder = recorder;
         let watchers = writer.state.watchers.clone();
         let (requests, queue) = mpsc::channel();
         let writer = std::thread::Builder::new()

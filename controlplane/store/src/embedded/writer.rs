@@ -12,6 +12,7 @@ use super::{
 use crate::{Change, Durability, KeyValue, Revision, StoreError, Unhealthy, Write};
 use bytes::Bytes;
 use coracle_cli::causes;
+use coracle_trace::Recorder;
 use std::{
     collections::HashMap,
     sync::mpsc::{Receiver, RecvTimeoutError},
@@ -56,6 +57,8 @@ pub(super) struct Writer {
     last_batch: LastBatch,
     /// Set while the files cannot be written.
     pub recovery: Option<Recovery>,
+    /// Gets the times of batches.
+    pub recorder: Recorder,
 }
 
 /// Size and sync time of the last batch. Its callers are likely to write again at once; without a short wait for them they
@@ -83,7 +86,7 @@ impl Writer {
     /// Goes on after the revision, the newest in the files.
     pub fn new(disk: Disk, marks: Marks, revision: Revision) -> Self {
         let state = WriterState::new(disk, marks, revision);
-        Self { state, last_batch: LastBatch::default(), recovery: None }
+        Self { state, last_batch: LastBatch::default(), recovery: None, recorder: Recorder::OFF }
     }
 
     /// Serves until the last sender is gone, then flushes and ends all watches.
@@ -158,6 +161,7 @@ impl Writer {
 
     /// Makes one batch of the writes and answers each of them.
     pub fn commit(&mut self, writes: Vec<(Write, Answer<Revision>)>) {
+        let began = Instant::now();
         // Before this batch is counted: only what is on disk can be trimmed.
         let excess = self.state.history.excess();
         let disk = self.state.disk.clone();
@@ -189,13 +193,17 @@ impl Writer {
                 Err(error) => refused.push((answer, error)),
             }
         }
-        let start = Instant::now();
+        let staged = Instant::now();
         let result = if changes.is_empty() { Ok(()) } else { self.write_batch(batch, sync, excess) };
-        self.last_batch =
-            LastBatch { writes: changes.len(), sync: if sync { start.elapsed() } else { Duration::ZERO } };
+        let synced = Instant::now();
+        let took = if sync { synced.saturating_duration_since(staged) } else { Duration::ZERO };
+        self.last_batch = LastBatch { writes: changes.len(), sync: took };
         if result.is_ok() {
             self.state.count(&changes);
             self.state.watchers.publish(&changes);
+            if sync {
+                self.record(&changes, [began, staged, synced]);
+            }
         }
         for (answer, change) in answers.into_iter().zip(&changes) {
             // The caller may be gone; the write stands.
@@ -209,6 +217,16 @@ impl Writer {
         for (answer, error) in refused {
             let _ = answer.send(Err(error));
         }
+    }
+
+    /// Records when a batch was begun, put together, on disk and, now, published.
+    fn record(&self, changes: &[Change], times: [Instant; 3]) {
+        let (Some(clock), Some(first), Some(last)) = (self.recorder.clock(), changes.first(), changes.last())
+        else {
+            return;
+        };
+        let [began, staged, synced] = times.map(|at| clock.of(at));
+        self.recorder.batch(first.revision, last.revision, began, staged, synced, clock.now());
     }
 
     /// Checks one write against the disk and the batch so far, and gives it its revision.

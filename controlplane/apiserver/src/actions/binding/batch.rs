@@ -5,18 +5,24 @@
 use super::edit;
 use crate::api::Api;
 use crate::metadata::now;
+use crate::metrics::store::Operation;
 use crate::objects::{Objects, store_failed};
 use crate::run_action::{Actions, Call};
+use crate::scoped::scoped;
 use crate::verb::Verb;
 use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::Placement;
 use coracle_client::user::User;
 use coracle_fields::core::v1::Binding;
 use coracle_fields::make;
+use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use coracle_store::{Durability, StoreError, Write};
+use coracle_trace::{self as trace, Scope, WriteMark, WriteSpan, enter, write_mark};
 use futures::future::join_all;
+use std::pin::pin;
+use std::sync::Arc;
 
 /// Gives pods their nodes. The answers are in order; one that is refused holds up none of the others. Returns when reads see
 /// all of them.
@@ -37,30 +43,42 @@ pub async fn bind_all(
         let now = now();
         let mut written = Vec::new();
         for (at, one) in placements.iter().enumerate() {
-            if let Some(write) = stage(&api.objects, pods, one, &now) {
-                written.push(async move { (at, api.store.write(write).await) });
+            if let Some((write, pod)) = stage(&api.objects, pods, one, &now) {
+                let span = span(api, one, &pod);
+                let write = api.store_write(pods, Operation::Update, write);
+                written.push(async move { (at, span, write.await) });
             }
         }
-        let mut newest = 0;
-        for (at, result) in join_all(written).await {
+        let (mut newest, mut spans) = (0, Vec::new());
+        for (at, mut span, result) in join_all(written).await {
             match result {
                 Ok(revision) => {
                     newest = newest.max(revision);
                     answers[at] = Some(Ok(()));
+                    enter(span.scope(), || write_mark(WriteMark::Stored));
+                    span.stored(revision);
+                    spans.push(span);
                 }
                 // Somebody else was faster: what is to be said about it the single binding knows.
-                Err(StoreError::Conflict(_)) => {}
-                Err(error) => answers[at] = Some(Err(store_failed(error))),
+                Err(StoreError::Conflict(_)) => span.discard(),
+                Err(error) => {
+                    let error = store_failed(error);
+                    span.refused(error.code);
+                    answers[at] = Some(Err(error));
+                }
             }
         }
         api.objects.reflector.wait_for(newest).await;
+        for span in spans {
+            enter(span.scope(), || write_mark(WriteMark::Visible));
+        }
     }
     let mut answered = Vec::new();
     for (answer, one) in answers.into_iter().zip(placements) {
         answered.push(async move {
             match answer {
                 Some(answer) => answer,
-                None => bind_one(actions, api, user, options, pods, one).await,
+                None => scoped(scope(one), pin!(bind_one(actions, api, user, options, pods, one))).await,
             }
         });
     }
@@ -80,19 +98,36 @@ fn no_dynamic_admission(objects: &Objects) -> bool {
     })
 }
 
-/// The write that binds a pod, if it can be spliced.
-fn stage(objects: &Objects, pods: &Kind, one: &Placement<'_>, now: &str) -> Option<Write> {
+/// What a binding is recorded below.
+fn scope(one: &Placement<'_>) -> Scope {
+    if one.scope.recorder.is_on() { one.scope } else { trace::current() }
+}
+
+/// The span of the write that binds a pod.
+fn span(api: &Api, one: &Placement<'_>, pod: &Object) -> WriteSpan {
+    let begin = || api.recorder.write(trace::Verb::Bind, "pods", one.namespace, one.name);
+    let mut span = enter(scope(one), begin);
+    span.object(one.uid, one.name);
+    if let Some(owner) = pod.meta.owner_references.iter().find(|owner| owner.controller) {
+        span.owner(&owner.uid);
+    }
+    span
+}
+
+/// The write that binds a pod, and the pod as it is, if it can be spliced.
+fn stage(objects: &Objects, pods: &Kind, one: &Placement<'_>, now: &str) -> Option<(Write, Arc<Object>)> {
     let current = objects.cached(pods, one.namespace, one.name).ok()?;
     if current.meta.uid != one.uid || current.meta.deletion_timestamp.is_some() {
         return None;
     }
     let value = edit::bound(&current.json, one.node, now)?;
-    Some(Write {
+    let write = Write {
         key: pods.key(one.namespace, one.name),
         expect: current.revision,
         value: Some(value.into()),
         durability: Durability::Sync,
-    })
+    };
+    Some((write, current))
 }
 
 async fn bind_one(

@@ -14,7 +14,7 @@ pub mod restricted;
 mod tests;
 
 use super::config::{Configuration, ConfigurationError};
-use super::{Attributes, Operation, Plugin, containers};
+use super::{Attributes, Operation, Phase, Plugin, containers};
 use async_trait::async_trait;
 use checks::{details, evaluate, reasons};
 use coracle_fields::apps::v1 as apps;
@@ -88,6 +88,17 @@ impl PodSecurity {
 impl Plugin for PodSecurity {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        let checked = match at.kind.group.as_str() {
+            "" => matches!(
+                at.kind.plural.as_str(),
+                "namespaces" | "pods" | "podtemplates" | "replicationcontrollers"
+            ),
+            group => matches!(group, "apps" | "batch"),
+        };
+        phase == Phase::Validate && at.writes() && checked
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {

@@ -6,9 +6,10 @@ mod rules;
 // What a binding hands to it.
 mod params;
 
+use super::phases::{NOTABLE, record};
 use super::versioned::VersionedRequests;
 use super::webhook::matching::{self, Subject};
-use super::{Attributes, Plugin};
+use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::admissionregistration::v1;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -17,11 +18,13 @@ use coracle_kinds::object::Object;
 use coracle_kinds::registry::equivalent::Named;
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::Revision;
+use coracle_trace::{Stage, is_detailed};
 use params::ParamsError;
 use rules::{Denial, Facts, Rules};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const FAILURE_NOTE: &str = "validation.policy.admission.k8s.io/validation_failure";
@@ -44,6 +47,10 @@ impl Plugin for ValidatingAdmissionPolicy {
         "ValidatingAdmissionPolicy"
     }
 
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && !is_exempt(at) && at.has_any(GROUP, "validatingadmissionpolicybindings")
+    }
+
     async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
         if is_exempt(at) {
             return Ok(());
@@ -62,7 +69,11 @@ impl Plugin for ValidatingAdmissionPolicy {
             let bound: Vec<_> =
                 all.filter(|binding| binding.spec().policy_name() == policy.meta.name).collect();
             if !bound.is_empty() {
+                let (begun, before) = (Instant::now(), refusals.len());
                 Box::pin(self.apply(policy, &bound, at, object, &versions, &mut refusals)).await;
+                if begun.elapsed() >= NOTABLE || is_detailed() {
+                    record(Stage::ValidatingPolicy, &policy.meta.name, begun, refusals.len() > before);
+                }
             }
         }
         refusals.into_iter().next().map_or(Ok(()), |refusal| Err(refused(at, refusal)))

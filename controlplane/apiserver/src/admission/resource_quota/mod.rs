@@ -9,7 +9,7 @@ pub mod charges;
 pub use charges::PendingCharges;
 
 use super::config::{Configuration, ConfigurationError};
-use super::{Attributes, Operation, Plugin, PluginApi, Reservation};
+use super::{Attributes, Operation, Phase, Plugin, PluginApi, Reservation};
 use async_trait::async_trait;
 use charges::Charge;
 use check::{Limited, Request};
@@ -48,6 +48,10 @@ impl ResourceQuota {
 impl Plugin for ResourceQuota {
     fn name(&self) -> &'static str {
         "ResourceQuota"
+    }
+
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.writes() && !at.namespace.is_empty() && at.kind.stored
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {

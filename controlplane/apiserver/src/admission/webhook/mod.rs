@@ -5,8 +5,9 @@ pub mod matching;
 // AdmissionReview.
 pub mod review;
 
+use super::metrics::{RejectionCause, WebhookOutcome};
 use super::versioned::{self, VersionedRequest, VersionedRequests};
-use super::{Attributes, Plugin};
+use super::{Attributes, Phase, Plugin};
 use crate::nodes::dial::ClusterDialer;
 use crate::patch::json as json_patch;
 use crate::webhook_call::{self, CallError, WebhookAddress};
@@ -15,13 +16,18 @@ use coracle_cli::causes;
 use coracle_fields::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use coracle_fields::{Made, View};
 use coracle_proto::status::ApiError;
+use coracle_trace::{Stage, Sum, add, tracked};
 use matching::Matched;
 use review::{ReviewError, Verdict};
 use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const GROUP: &str = "admissionregistration.k8s.io";
+const MUTATING: &str = "mutatingwebhookconfigurations";
+const VALIDATING: &str = "validatingwebhookconfigurations";
+/// The code of a call that failed, in metrics.
+const UNAVAILABLE: u16 = 503;
 
 /// Calls mutating webhooks, one after the other.
 pub struct MutatingAdmissionWebhook(pub Arc<ClusterDialer>);
@@ -84,6 +90,7 @@ async fn ask(
     hook: &Webhook,
     at: &Attributes<'_>,
     form: &VersionedRequest<'_>,
+    phase: Phase,
 ) -> Result<Option<Verdict>, ApiError> {
     let name = hook.name();
     match matching::conditions(hook.spec().match_conditions(), at, form) {
@@ -103,15 +110,24 @@ async fn ask(
     let config = hook.spec().client_config().as_value();
     let place =
         WebhookAddress::of(&config, |group, plural, namespace| at.cached(group, plural, Some(namespace)));
+    let begun = Instant::now();
     let answer = match place {
         Ok(place) => {
-            webhook_call::post(dialer, &config, place, body.to_string().into(), hook.timeout()).await
+            let (body, timeout) = (body.to_string().into(), hook.timeout());
+            let answer = webhook_call::post(dialer, &config, place, body, timeout, at.trace_state);
+            tracked(stage(phase), name, Box::pin(answer)).await
         }
         Err(unknown) => Err(unknown),
     };
+    let took = begun.elapsed();
     let verdict = answer
         .map_err(VerdictError::from)
         .and_then(|answer| review::verdict(&answer, &uid).map_err(VerdictError::from));
+    let ended = outcome(hook, &verdict, took);
+    at.api.admission_metrics().webhook(name, phase, at.operation, &ended);
+    if phase == Phase::Mutate {
+        add(Sum::MutatingWebhook, took);
+    }
     match verdict {
         Ok(verdict) => Ok(Some(verdict)),
         Err(why) if hook.ignores_failure() => {
@@ -120,6 +136,24 @@ async fn ask(
         }
         Err(why) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
     }
+}
+
+fn stage(phase: Phase) -> Stage {
+    match phase {
+        Phase::Mutate => Stage::MutatingWebhook,
+        Phase::Validate => Stage::ValidatingWebhook,
+    }
+}
+
+/// How a call ended, for metrics.
+fn outcome(hook: &Webhook, verdict: &Result<Verdict, VerdictError>, took: Duration) -> WebhookOutcome {
+    let (code, rejected) = match verdict {
+        Ok(verdict) if verdict.allowed => (200, None),
+        Ok(verdict) => (verdict.refusal(hook.name()).code, Some(RejectionCause::Denied)),
+        Err(_) if hook.ignores_failure() => (UNAVAILABLE, None),
+        Err(_) => (UNAVAILABLE, Some(RejectionCause::Call)),
+    };
+    WebhookOutcome { took, code, rejected, failed_open: verdict.is_err() && rejected.is_none() }
 }
 
 /// The error of a request that cannot be converted for a webhook. As upstream, the failure policy does not apply.
@@ -145,8 +179,12 @@ impl Plugin for MutatingAdmissionWebhook {
         "MutatingAdmissionWebhook"
     }
 
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Mutate && at.kind.group != GROUP && at.has_any(GROUP, MUTATING)
+    }
+
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
-        let hooks = webhooks(at, "mutatingwebhookconfigurations");
+        let hooks = webhooks(at, MUTATING);
         // Where nobody is asked, a write does not pay for the size of what asking takes.
         if hooks.is_empty() { Ok(()) } else { Box::pin(run_all(&self.0, &hooks, at, object)).await }
     }
@@ -183,7 +221,7 @@ async fn run(
 ) -> Result<(), ApiError> {
     let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(()) };
     let form = VersionedRequests::default().get(&name, at, object).await.map_err(conversion_failed)?;
-    let Some(verdict) = ask(dialer, hook, at, &form).await? else { return Ok(()) };
+    let Some(verdict) = ask(dialer, hook, at, &form, Phase::Mutate).await? else { return Ok(()) };
     apply_verdict(hook, at, &verdict)?;
     let is_empty = |patch: &&Value| patch.as_array().is_some_and(Vec::is_empty);
     let Some(patch) = verdict.patch.as_ref().filter(|patch| !is_empty(patch)) else { return Ok(()) };
@@ -218,7 +256,7 @@ async fn ask_if_matching(
 ) -> Result<Option<Verdict>, ApiError> {
     let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(None) };
     let form = versions.get(&name, at, object).await.map_err(conversion_failed)?;
-    ask(dialer, hook, at, &form).await
+    ask(dialer, hook, at, &form, Phase::Validate).await
 }
 
 #[async_trait]
@@ -227,14 +265,21 @@ impl Plugin for ValidatingAdmissionWebhook {
         "ValidatingAdmissionWebhook"
     }
 
+    fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
+        phase == Phase::Validate && at.kind.group != GROUP && at.has_any(GROUP, VALIDATING)
+    }
+
     async fn validate(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
-        let hooks = webhooks(at, "validatingwebhookconfigurations");
+        let hooks = webhooks(at, VALIDATING);
         if hooks.is_empty() {
             return Ok(());
         }
         let (asked, versions) = (&*at, VersionedRequests::default());
         let answers = hooks.iter().map(|hook| ask_if_matching(&self.0, hook, asked, object, &versions));
+        let begun = Instant::now();
         let answers = futures::future::join_all(answers).await;
+        // They are asked at the same time.
+        add(Sum::ValidatingWebhook, begun.elapsed());
         for (hook, answer) in hooks.iter().zip(answers) {
             if let Some(verdict) = answer? {
                 apply_verdict(hook, at, &verdict)?;

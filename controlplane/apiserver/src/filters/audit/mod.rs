@@ -4,6 +4,8 @@
 pub mod policy;
 // Audit of responses.
 pub mod response;
+// Where the time of slow requests went.
+pub mod latency;
 // The log file, with rotation.
 pub mod log;
 // The webhook backend.

@@ -15,13 +15,14 @@ use coracle_client::diagnostics::MetricsSource;
 use coracle_client::user::User;
 use coracle_proto::exposition::Page;
 use coracle_proto::status::ApiError;
+use coracle_trace::{RequestMark, Sum, add, mark};
 use flow_schema::{FlowSchema, FlowSchemaWire, PriorityLevelWire};
 use metrics::{FlowMetrics, Labels, Rejection};
 use parking_lot::Mutex;
 use priority_level::{PriorityLevel, QueuedRequest, SeatOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 /// Maximum time in a queue.
@@ -185,7 +186,10 @@ impl FlowControl {
         };
         // Dropped while waiting: whoever lets it in later gives the seat back at once.
         let place = Waiting { control: self, flow: &flow, waiter: Some(waiter) };
+        let begun = Instant::now();
         let outcome = place.wait().await;
+        add(Sum::FlowQueue, begun.elapsed());
+        mark(RequestMark::Seated);
         let mut state = self.state.lock();
         match outcome {
             Ok(()) => Ok(self.permit(&mut state, PermitKind::Seat, flow, uids)),

@@ -11,10 +11,11 @@ const ROLES: &str = include_str!("roles.txt");
 const CONTROLLERS: &str = include_str!("controllers.txt");
 
 /// Bindings of the same name as their role: users (`u:`), groups (`g:`) or service accounts of kube-system (`s:`).
-const BINDINGS: [(&str, &[&str]); 12] = [
+const BINDINGS: [(&str, &[&str]); 13] = [
     ("cluster-admin", &["g:system:masters"]),
     ("system:basic-user", &["g:system:authenticated"]),
     ("system:discovery", &["g:system:authenticated"]),
+    ("coracle:trace", &["g:system:authenticated"]),
     ("system:public-info-viewer", &["g:system:authenticated", "g:system:unauthenticated"]),
     ("system:monitoring", &["g:system:monitoring"]),
     ("system:service-account-issuer-discovery", &["g:system:serviceaccounts"]),

@@ -8,6 +8,7 @@ use crate::{
     Durability, WatchItem,
     conformance_tests::{self, delete, next_change, put, show},
 };
+use coracle_trace::Stage;
 use futures::StreamExt;
 
 async fn lazy(store: &dyn Store, key: &str, expect: Revision, value: &str) -> Revision {
@@ -35,6 +36,22 @@ async fn behaves() {
     conformance_tests::check(Arc::new(Embedded::open(dir.path()).unwrap())).await;
     // And still knows it all.
     behaviour_after_reopen(dir.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_with_synced_writes_are_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::for_tests();
+    let store = Embedded::recording(dir.path(), recorder).unwrap();
+    lazy(&store, "/registry/leases/a", 0, "1").await;
+    let revision = put(&store, "/registry/pods/a", 0, "1").await.unwrap();
+    put(&store, "/registry/pods/a", 0, "1").await.unwrap_err();
+    let mut found = Vec::new();
+    let read = recorder.read(&mut |record, details, _| found.push((*record, details.copied())));
+    recorder.release(read);
+    let [(batch, Some(times))] = found.as_slice() else { panic!("one batch: {found:?}") };
+    assert_eq!((batch.stage, batch.revision), (Stage::StoreBatch, revision));
+    assert!(times.mark(0).is_some() && times.mark(0) <= times.mark(1), "{times:?}");
 }
 
 async fn behaviour_after_reopen(path: &Path) {
