@@ -1,6 +1,7 @@
 //! Watches objects of all kinds, including custom resources that are added and removed at run time. Used by the garbage
 //! collector, the namespace controller and the quota controller.
 
+use super::cause;
 use super::informer::Change;
 use coracle_cli::supervise::{Subject, Supervisor, catch_panic};
 use coracle_client::Client;
@@ -8,6 +9,7 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_kinds::watch::event::Event;
 use coracle_proto::status::qualified;
+use coracle_trace::{Cause, Recorder, caused_by};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -62,6 +64,7 @@ pub async fn watch(client: Client, handlers: ObjectHandlers, supervisor: Supervi
                     cache,
                     handlers: handlers.clone(),
                     supervisor: supervisor.clone(),
+                    spans: client.recorder(),
                 });
                 let name = watcher.task.clone();
                 let task = tasks.spawn(supervisor.clone().keep(name, move || watch_kind(watcher.clone())));
@@ -80,6 +83,7 @@ struct KindWatcher {
     cache: Arc<Cache>,
     handlers: ObjectHandlers,
     supervisor: Supervisor,
+    spans: Recorder,
 }
 
 async fn watch_kind(watcher: Arc<KindWatcher>) {
@@ -98,9 +102,11 @@ impl KindWatcher {
     fn notify(&self, event: &Event) {
         let (change, meta) = (Change::of(event), &event.object.meta);
         let subject = || Subject::new(&self.kind.plural, &meta.namespace, &meta.name);
+        let cause = if self.kind.lazy { Cause::NONE } else { cause::of_event(event, self.spans) };
         let mut handled = true;
         for handler in self.handlers.iter() {
-            if let Err(panicked) = catch_panic(|| handler.on_change(&self.kind, change)) {
+            if let Err(panicked) = catch_panic(|| caused_by(cause, || handler.on_change(&self.kind, change)))
+            {
                 self.supervisor.quarantine(&self.task, subject(), &panicked);
                 handled = false;
             }

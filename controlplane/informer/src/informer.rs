@@ -2,6 +2,7 @@
 //! handlers of that kind. When changes may have been missed, `on_resync` is called and adds every object again, so that no
 //! controller depends on having seen an event.
 
+use super::cause;
 use super::pod::controller_of;
 use super::queue::Queue;
 use super::selector;
@@ -12,6 +13,7 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_kinds::watch::event::{Event, EventType};
 use coracle_proto::status::qualified;
+use coracle_trace::{Cause, Rank, Recorder, caused_by};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -55,19 +57,33 @@ struct Handler {
 }
 
 /// Event handlers by kind, until they are started.
-#[derive(Default)]
 pub struct Informers {
     kinds: BTreeMap<String, WatchedKind>,
+    /// What turns of control loops are recorded with.
+    pub(crate) spans: Recorder,
+}
+
+impl Default for Informers {
+    fn default() -> Self {
+        Self::recording(Recorder::OFF)
+    }
 }
 
 /// A kind and its handlers.
 struct WatchedKind {
     resource: String,
+    /// Writes of the kind are not recorded: they are no cause that could be shown.
+    lazy: bool,
     cache: Arc<Cache>,
     handlers: Vec<Handler>,
 }
 
 impl Informers {
+    /// Without handlers; handlers are called with the change as the cause of what they do.
+    pub fn recording(spans: Recorder) -> Self {
+        Self { kinds: BTreeMap::new(), spans }
+    }
+
     /// Adds handlers for a kind. `on_resync` is called at the start and whenever changes may have been lost.
     pub fn on(
         &mut self,
@@ -78,6 +94,7 @@ impl Informers {
     ) {
         let watched = self.kinds.entry(kind.prefix()).or_insert_with(|| WatchedKind {
             resource: qualified(&kind.group, &kind.plural),
+            lazy: kind.lazy,
             cache: cache.clone(),
             handlers: Vec::new(),
         });
@@ -88,8 +105,9 @@ impl Informers {
     pub fn start(self, supervisor: &Supervisor, tasks: &mut JoinSet<()>) {
         for watched in self.kinds.into_values() {
             let task = format!("informer {}", watched.resource);
+            let (name, supervised) = (task.clone(), supervisor.clone());
             let watcher =
-                Arc::new(KindWatcher { task: task.clone(), supervisor: supervisor.clone(), watched });
+                Arc::new(KindWatcher { task: name, supervisor: supervised, spans: self.spans, watched });
             tasks.spawn(supervisor.clone().keep(task, move || watch(watcher.clone())));
         }
     }
@@ -98,6 +116,7 @@ impl Informers {
 struct KindWatcher {
     task: String,
     supervisor: Supervisor,
+    spans: Recorder,
     watched: WatchedKind,
 }
 
@@ -122,9 +141,10 @@ impl KindWatcher {
     fn notify(&self, event: &Event) {
         let (change, meta) = (Change::of(event), &event.object.meta);
         let subject = || Subject::new(&self.watched.resource, &meta.namespace, &meta.name);
+        let cause = if self.watched.lazy { Cause::NONE } else { cause::of_event(event, self.spans) };
         let mut handled = true;
         for handler in &self.watched.handlers {
-            if let Err(panicked) = catch_panic(|| (handler.on_change)(change)) {
+            if let Err(panicked) = catch_panic(|| caused_by(cause, || (handler.on_change)(change))) {
                 self.supervisor.quarantine(&self.task, subject(), &panicked);
                 handled = false;
             }
@@ -185,10 +205,14 @@ impl<'a> EnqueueHandlers<'a> {
         let queue = self.queue.clone();
         let on_change = move |change: Change<'_>| names(change, &mut |name| queue.add(name));
         let (queue, primary, wanted) = (self.queue.clone(), self.primary.clone(), self.wanted.clone());
+        let spans = self.informers.spans;
         let on_resync = move || {
             // When `wanted` panics the object is added: its reconcile reports the panic.
             let is_wanted = |o: &Object| catch_panic(|| wanted(o)).unwrap_or(true);
-            primary.list(None).iter().filter(|o| is_wanted(o)).for_each(|o| queue.add(Name::of(o)));
+            for object in primary.list(None).iter().filter(|o| is_wanted(o)) {
+                let cause = cause::of_object(object, Rank::Resync, spans);
+                caused_by(cause, || queue.add(Name::of(object)));
+            }
         };
         self.informers.on(kind, cache, on_change, on_resync);
     }

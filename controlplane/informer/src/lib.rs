@@ -21,6 +21,8 @@ pub mod pod;
 pub mod queue;
 // Metrics of the work queues.
 pub mod queue_metrics;
+// The writes that control loops react to.
+pub mod cause;
 // Informers: event handlers that add keys to work queues.
 pub mod informer;
 // Objects indexed by owner and node.

@@ -8,8 +8,10 @@ use async_trait::async_trait;
 use coracle_cli::causes;
 use coracle_cli::supervise::{Panicked, Subject, Supervisor};
 use coracle_proto::status::ApiError;
+use coracle_trace::{Cause, Moment, ReconcileSpan, caused_by, within};
 use jiff::Timestamp;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::task::JoinSet;
 
 /// Why a reconcile failed; it is retried with backoff.
@@ -65,6 +67,12 @@ pub trait Controller: Send + Sync + 'static {
     /// Brings one object closer to its desired state. Never runs twice at the same time for the same name. May be called when
     /// there is nothing to do.
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure>;
+
+    /// Whether what a timer begins has no other cause, as with a node that fell silent or a schedule. The turns of other
+    /// controllers at [`Requeue::At`] are recorded as consequences of the change that set the timer.
+    fn acts_on_time(&self) -> bool {
+        false
+    }
 }
 
 /// A controller and its workers.
@@ -77,6 +85,8 @@ pub struct Runner {
     pub primary: Option<Resource>,
     /// Counts panics and quarantines objects.
     pub supervisor: Supervisor,
+    /// What turns are recorded with.
+    pub spans: coracle_trace::Recorder,
 }
 
 impl Runner {
@@ -92,6 +102,26 @@ impl Runner {
     fn subject(&self, name: &Name) -> Subject {
         let resource = self.primary.as_ref().map(|primary| primary.kind.plural.as_str());
         Subject::new(resource.unwrap_or("objects"), &name.namespace, &name.name)
+    }
+
+    /// Begins the span of a turn that waited in the queue since then.
+    fn begin(&self, name: &Name, cause: Cause, queued: Instant) -> ReconcileSpan {
+        let key = if self.spans.is_on() { name.to_string() } else { String::new() };
+        let queued = self.spans.clock().map_or(Moment::MAX, |clock| clock.of(queued));
+        self.spans.reconcile(self.controller.name(), &key, cause, queued)
+    }
+
+    /// Queues an object again as a turn asked for it; the next turn has the same cause.
+    fn requeue(&self, name: Name, again: Requeue, cause: Cause) {
+        match again {
+            Requeue::No => {}
+            Requeue::Now => caused_by(cause, || self.queue.add(name)),
+            Requeue::At(at) => {
+                let cause = if self.controller.acts_on_time() { Cause::NONE } else { cause };
+                let delay = time::until(at, Timestamp::now());
+                caused_by(cause, || self.queue.add_after(name, delay));
+            }
+        }
     }
 
     /// Requeues an object whose reconcile panicked after a long delay, and records an Event about it.
@@ -110,17 +140,19 @@ impl Runner {
 async fn work(runner: Arc<Runner>) {
     let Runner { controller, queue, supervisor, .. } = &*runner;
     loop {
-        let name = queue.take().await;
-        let turn = controller.reconcile(&name, Timestamp::now());
-        match supervisor.isolate(controller.name(), || runner.subject(&name), turn).await {
+        let (name, cause, queued) = queue.take_caused().await;
+        let mut span = runner.begin(&name, cause, queued);
+        let turn = within(span.scope(), controller.reconcile(&name, Timestamp::now()));
+        let outcome = supervisor.isolate(controller.name(), || runner.subject(&name), turn).await;
+        if !matches!(outcome, Ok(Ok(_))) {
+            span.failed();
+        }
+        drop(span);
+        match outcome {
             Err(panicked) => runner.report_panic(&name, &panicked),
             Ok(Ok(again)) => {
                 queue.done(&name);
-                match again {
-                    Requeue::No => {}
-                    Requeue::Now => queue.add(name),
-                    Requeue::At(at) => queue.add_after(name, time::until(at, Timestamp::now())),
-                }
+                runner.requeue(name, again, cause);
             }
             Ok(Err(error)) => {
                 let delay = queue.failed(&name);
@@ -140,9 +172,12 @@ mod tests {
     use super::*;
     use crate::recorder::{Recorder, Writer};
     use coracle_testing::Cluster;
+    use coracle_trace::{Flags, Rank, Record, SpanId, Stage, Uid};
     use parking_lot::Mutex;
     use serde_json::json;
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     /// A controller with a bug: one name is too much for it.
     struct Odd(Arc<Mutex<BTreeMap<String, u32>>>);
@@ -176,8 +211,14 @@ mod tests {
         let controller: Arc<dyn Controller> = Arc::new(Odd(turns.clone()));
         let mut tasks = JoinSet::new();
         tasks.spawn(record());
-        Runner { controller, queue: queue.clone(), primary: Some(primary), supervisor: supervisor.clone() }
-            .start(1, &mut tasks);
+        Runner {
+            controller,
+            queue: queue.clone(),
+            primary: Some(primary),
+            supervisor: supervisor.clone(),
+            spans: client.recorder(),
+        }
+        .start(1, &mut tasks);
         queue.add(Name::new("default", "bad"));
         cluster.until("a panic", |_| turns.lock().contains_key("bad")).await;
         for round in 1..=3 {
@@ -195,5 +236,64 @@ mod tests {
             events.iter().any(|e| e["reason"] == "ReconcilePanicked" && e["involvedObject"]["name"] == "bad")
         };
         cluster.until("an event", told).await;
+    }
+
+    /// Sets a timer in its first turn and fails in the others, so that they are recorded.
+    struct Alarm {
+        acts_on_time: bool,
+        turns: AtomicU32,
+    }
+
+    #[async_trait]
+    impl Controller for Alarm {
+        fn name(&self) -> &'static str {
+            "alarm-controller"
+        }
+
+        fn acts_on_time(&self) -> bool {
+            self.acts_on_time
+        }
+
+        async fn reconcile(&self, _: &Name, now: Timestamp) -> Result<Requeue, Failure> {
+            match self.turns.fetch_add(1, Ordering::Relaxed) {
+                0 => Ok(Requeue::At(now + jiff::SignedDuration::from_millis(20))),
+                _ => Err(Failure::of(std::fmt::Error)),
+            }
+        }
+    }
+
+    /// The second and the third turn of an alarm that was set because of a change.
+    async fn turns_after(cause: Cause, acts_on_time: bool) -> [Record; 2] {
+        let (queue, spans) = (Arc::new(Queue::new()), coracle_trace::Recorder::for_tests());
+        let controller: Arc<dyn Controller> = Arc::new(Alarm { acts_on_time, turns: AtomicU32::new(0) });
+        let mut tasks = JoinSet::new();
+        let supervisor = Supervisor::default();
+        Runner { controller, queue: queue.clone(), primary: None, supervisor, spans }.start(1, &mut tasks);
+        caused_by(cause, || queue.add(Name::new("default", "web")));
+        let mut turns = Vec::new();
+        while turns.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let read = spans.read(&mut |record, _, text| {
+                assert_eq!(text, "alarm-controller default/web");
+                if record.stage == Stage::Reconcile && record.flags.contains(Flags::FAILED) {
+                    turns.push(*record);
+                }
+            });
+            spans.release(read);
+        }
+        [turns[0], turns[1]]
+    }
+
+    #[tokio::test]
+    async fn what_a_timer_begins_is_a_consequence_or_a_root() {
+        let cause = Cause { uid: Uid(7), revision: 3, rank: Rank::Spec, since: Moment(1) };
+        let [timer, retry] = turns_after(cause, false).await;
+        assert_eq!((timer.parent, timer.revision), (cause.span(), 3));
+        assert!(timer.flags.contains(Flags::TIMER | Flags::FAILED), "{timer:?}");
+        assert_eq!(retry.parent, cause.span());
+        assert!(retry.flags.contains(Flags::RETRIED), "{retry:?}");
+        let [timer, retry] = turns_after(cause, true).await;
+        assert_eq!((timer.parent, retry.parent), (SpanId::NONE, SpanId::NONE));
+        assert!(timer.flags.contains(Flags::TIMER), "{timer:?}");
     }
 }

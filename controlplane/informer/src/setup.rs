@@ -37,7 +37,7 @@ impl<'a> Setup<'a> {
     pub fn new(factory: &'a ClientFactory, queue_metrics: Arc<QueueMetrics>, supervisor: Supervisor) -> Self {
         Self {
             factory,
-            informers: Informers::default(),
+            informers: Informers::recording(factory("informers").recorder()),
             tasks: JoinSet::new(),
             pods: None,
             recorders: HashMap::new(),
@@ -126,6 +126,7 @@ impl<'a> Setup<'a> {
             queue: queue.clone(),
             primary: primary.map(|(_, primary)| primary.clone()),
             supervisor: self.supervisor.clone(),
+            spans: self.informers.spans,
         };
         runner.start(workers, &mut self.tasks);
     }

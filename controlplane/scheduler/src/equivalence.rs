@@ -14,6 +14,10 @@ use std::sync::Arc;
 
 /// Less than any score: the node is not in its heap, or does not fit.
 const NO_SCORE: i64 = i64::MIN;
+/// How many entries are looked at to find the nodes that come next.
+const LOOKED_AT: usize = 64;
+/// How many nodes are named with their scores.
+const NAMED: usize = 4;
 
 /// A node in a heap; the best is on top. The score is the node's own, or was and it has got worse.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +67,8 @@ pub struct EquivalenceClass {
     scores: Vec<i64>,
     /// The score in the node's entry, and the stamp of that entry: those with another are void.
     entered: Vec<(i64, u32)>,
+    /// The cells that were possible for the last pod, and the part of the score that their nodes share.
+    shared: Vec<(usize, i64)>,
     seed: u32,
     /// The clock of its last use.
     pub used: u64,
@@ -95,6 +101,7 @@ impl EquivalenceClass {
             cell_of: vec![0; snapshot.slots()],
             scores: vec![NO_SCORE; snapshot.slots()],
             entered: vec![(NO_SCORE, 0); snapshot.slots()],
+            shared: Vec::new(),
             seed,
             used: 0,
         };
@@ -243,13 +250,17 @@ impl EquivalenceClass {
         }
         let (spread_scores, affinity_scores) =
             (self.spread_scores(snapshot, &cells), self.affinity_scores(snapshot, &cells));
+        let shared = |n: usize| spread_scores.get(n).unwrap_or(&0) + affinity_scores.get(n).unwrap_or(&0);
+        self.shared.clear();
+        self.shared.extend(cells.iter().enumerate().map(|(n, (at, _))| (*at, shared(n))));
         loop {
             let mut best: Option<(i64, u32, usize)> = None;
-            for (n, (at, _)) in cells.iter().enumerate() {
-                let Some((score, tie)) = self.top(*at) else { continue };
-                let total = score + spread_scores.get(n).unwrap_or(&0) + affinity_scores.get(n).unwrap_or(&0);
+            for n in 0..self.shared.len() {
+                let (at, shared) = self.shared[n];
+                let Some((score, tie)) = self.top(at) else { continue };
+                let total = score + shared;
                 if best.is_none_or(|(s, t, _)| (total, tie) > (s, t)) {
-                    best = Some((total, tie, *at));
+                    best = Some((total, tie, at));
                 }
             }
             let (_, _, cell) = best?;
@@ -262,6 +273,23 @@ impl EquivalenceClass {
             // Refused by a rule about pods: it comes back when something there changes, or with a new class.
             self.entered[id].0 = NO_SCORE;
         }
+    }
+
+    /// The node that was chosen last and up to three that come next, with their scores. Only the first entries of the heaps
+    /// are looked at: with many nodes, one that comes next may be missing.
+    pub fn leading(&self, chosen: NodeId) -> Vec<(NodeId, i64)> {
+        let each = (LOOKED_AT / self.shared.len().max(1)).max(1);
+        let mut found: Vec<(bool, i64, u32, NodeId)> = Vec::new();
+        for (cell, shared) in &self.shared {
+            for entry in self.cells[*cell].heap.as_slice().iter().take(each) {
+                let id = entry.node as NodeId;
+                if self.entered[id].1 == entry.stamp && self.scores[id] != NO_SCORE {
+                    found.push((id == chosen, self.scores[id] + shared, entry.tie, id));
+                }
+            }
+        }
+        found.sort_unstable_by_key(|node| std::cmp::Reverse(*node));
+        found.into_iter().take(NAMED).map(|(_, score, _, id)| (id, score)).collect()
     }
 
     /// The best entry of a cell, after those that are void or too good to be true.

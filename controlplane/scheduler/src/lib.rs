@@ -1,7 +1,8 @@
 //! The scheduler: assigns pods to nodes.
 //!
 //! queue → filters → scores → assume → bind. The deciding part ([`place::Placer`], [`queue::Queue`], [`preempt`]) is
-//! pure: it changes only its own memory, and the time is passed in.
+//! pure: it changes only its own memory, and the time is passed in. The clocks that it reads are for records: no decision
+//! depends on them.
 //!
 //! May depend on `coracle-informer`, `coracle-client` and `coracle-kinds`. It does not depend on the API server or the
 //! controllers; its tests do.
@@ -28,6 +29,8 @@ pub mod counts;
 pub mod volumes;
 // The incremental snapshot of the cluster.
 pub mod snapshot;
+// How long pods waited in the queue, and for what.
+pub mod waits;
 // The scheduling queue: active, backoff, unschedulable, gated.
 pub mod queue;
 // Filters: where a pod can run.
@@ -46,6 +49,8 @@ pub mod diagnosis;
 pub mod config;
 // Event handlers: update the snapshot and the queue.
 pub mod event_handlers;
+// The span of a scheduling attempt.
+pub mod attempt;
 // Writes: bindings, conditions, evictions, claims, events.
 pub mod writes;
 // The scheduling loop.
@@ -56,5 +61,7 @@ pub mod metrics;
 mod tests;
 #[cfg(test)]
 mod run_tests;
+#[cfg(test)]
+mod span_tests;
 
 pub use run::{PendingReasons, start};

@@ -12,6 +12,7 @@ use super::snapshot::{NodeId, Snapshot};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How many classes are kept in any case.
 const MIN_CLASSES: usize = 64;
@@ -29,6 +30,19 @@ struct Refusal {
     preemption_error: Option<PreemptionError>,
 }
 
+/// How the last node was chosen, for people: times, and scores if [`Placer::keeps_scores`].
+#[derive(Debug, Default)]
+pub struct Choice {
+    /// When nodes were filtered; not for a pod like those before it.
+    pub filtered: Option<(Instant, Instant)>,
+    /// When the best of the possible nodes was selected.
+    pub scored: Option<(Instant, Instant)>,
+    /// The chosen node and those that came next, best first.
+    pub scores: Vec<(NodeId, i64)>,
+    /// Why nodes were not compared.
+    pub reason: &'static str,
+}
+
 /// The deciding part of the scheduler: pure but for its own memory.
 #[derive(Debug, Default)]
 pub struct Placer {
@@ -42,6 +56,9 @@ pub struct Placer {
     /// Where the next sample of nodes begins.
     offset: NodeId,
     clock: u64,
+    /// Whether scores are kept in [`Placer::last`].
+    pub keeps_scores: bool,
+    last: Choice,
 }
 
 impl Placer {
@@ -57,6 +74,7 @@ impl Placer {
 
     /// The best node for a pod, or why there is none. Does not count the pod there: see [`Snapshot::assume`].
     pub fn place(&mut self, pod: &Arc<PodInfo>) -> Result<NodeId, Arc<Diagnosis>> {
+        self.last = Choice::default();
         let nodes = self.snapshot.node_count();
         if nodes == 0 {
             return Err(Arc::new(Diagnosis::default()));
@@ -72,9 +90,11 @@ impl Placer {
             return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::VolumeBinding, why)));
         }
         if let Some(id) = self.nominated(pod) {
+            self.last.reason = "nominated by a preemption";
             return Ok(id);
         }
         if let Some(names) = pod.named_nodes() {
+            self.last.reason = "named by the pod's node affinity";
             return self.place_named(pod, &names);
         }
         let key = self.key(pod);
@@ -92,6 +112,11 @@ impl Placer {
         let refusal = Refusal { version: self.snapshot.version(), why: why.clone(), preemption_error: None };
         self.refusals.insert(key, refusal);
         Err(why)
+    }
+
+    /// How the last node was chosen.
+    pub fn last(&self) -> &Choice {
+        &self.last
     }
 
     /// Which pods would have to go for this one, or why that does not help.
@@ -155,7 +180,13 @@ impl Placer {
         self.clock += 1;
         if let Some(class) = self.classes.get_mut(&key).filter(|c| c.follows(&self.snapshot)) {
             class.used = self.clock;
-            if let Some(id) = class.choose(&mut self.snapshot) {
+            let begun = Instant::now();
+            let chosen = class.choose(&mut self.snapshot);
+            self.last.scored = Some((begun, Instant::now()));
+            if let Some(id) = chosen {
+                if self.keeps_scores {
+                    self.last.scores = class.leading(id);
+                }
                 return Some(id);
             }
             // Rules about pods elsewhere may have come to allow what they refused.
@@ -167,9 +198,10 @@ impl Placer {
         if self.is_single(key) {
             return self.sample(pod, weights);
         }
+        let begun = Instant::now();
         let mut class = EquivalenceClass::new(&mut self.snapshot, pod.clone(), weights);
         class.used = self.clock;
-        let chosen = class.choose(&mut self.snapshot);
+        let chosen = self.choose_in(&mut class, begun);
         if pod.claims.is_empty() {
             let most = (CLASS_ROOM / self.snapshot.slots().max(1)).clamp(MIN_CLASSES, 16 * MIN_CLASSES);
             if self.classes.len() >= most
@@ -178,6 +210,17 @@ impl Placer {
                 self.classes.remove(&oldest);
             }
             self.classes.insert(key, class);
+        }
+        chosen
+    }
+
+    /// The best node of a class whose nodes have been filtered since then.
+    fn choose_in(&mut self, class: &mut EquivalenceClass, begun: Instant) -> Option<NodeId> {
+        let filtered = Instant::now();
+        let chosen = class.choose(&mut self.snapshot);
+        (self.last.filtered, self.last.scored) = (Some((begun, filtered)), Some((filtered, Instant::now())));
+        if let Some(id) = chosen.filter(|_| self.keeps_scores) {
+            self.last.scores = class.leading(id);
         }
         chosen
     }
@@ -195,6 +238,7 @@ impl Placer {
 
     /// The best of as many possible nodes as are worth comparing for one pod; the next sample begins where this ends.
     fn sample(&mut self, pod: &Arc<PodInfo>, weights: Weights) -> Option<NodeId> {
+        let filtering = Instant::now();
         let (nodes, slots) = (self.snapshot.node_count(), self.snapshot.slots());
         let percent = 50_usize.saturating_sub(nodes / 125).max(5);
         let enough = (nodes * percent / 100).max(SMALL);
@@ -211,8 +255,8 @@ impl Placer {
                 }
             }
         }
-        EquivalenceClass::among(&mut self.snapshot, pod.clone(), weights, &possible)
-            .choose(&mut self.snapshot)
+        let mut class = EquivalenceClass::among(&mut self.snapshot, pod.clone(), weights, &possible);
+        self.choose_in(&mut class, filtering)
     }
 
     /// The rejection of every node.

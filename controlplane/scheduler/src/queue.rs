@@ -7,10 +7,13 @@ use super::filters;
 use super::pod::{PodInfo, PodKey};
 use super::rejection::Plugin;
 use super::snapshot::{NodeId, Snapshot};
+use super::waits::{Waited, Waits};
 use crate::metrics::Size;
+use coracle_trace::Cause;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Milliseconds since some start.
 pub type Millis = u64;
@@ -33,6 +36,18 @@ pub enum Event<'a> {
     Storage,
 }
 
+impl Event<'_> {
+    /// What happened, as the end of a pod's wait.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Node(_) => "node added or changed",
+            Self::Gone(..) => "pod gone",
+            Self::Placed(_) => "pod placed",
+            Self::Storage => "storage changed",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Ready,
@@ -42,6 +57,18 @@ enum Stage {
     Retrying,
     Unschedulable,
     Gated,
+}
+
+impl Stage {
+    /// What the time in it is recorded as.
+    fn span(self) -> coracle_trace::Stage {
+        match self {
+            Self::Ready => coracle_trace::Stage::SchedulerQueue,
+            Self::BackingOff | Self::Retrying => coracle_trace::Stage::SchedulerBackoff,
+            Self::Unschedulable => coracle_trace::Stage::Unschedulable,
+            Self::Gated => coracle_trace::Stage::Gated,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +83,7 @@ struct Waiting {
     unschedulable_since: Millis,
     rejected: BTreeSet<Plugin>,
     why: Option<(Arc<Diagnosis>, String)>,
+    waits: Waits,
 }
 
 /// The queue.
@@ -82,9 +110,11 @@ impl Queue {
                 let before = (waiting.stage, waiting.pod.class);
                 let same = before.1 == pod.class && waiting.pod.labels == pod.labels;
                 waiting.pod = pod;
+                waiting.waits.changed();
                 if before.0 != stage && (before.0 == Stage::Gated || stage == Stage::Gated || !same) {
                     waiting.backoff_until = 0;
-                    self.enter(&key, stage);
+                    let gates_gone = before.0 == Stage::Gated;
+                    self.enter(&key, stage, if gates_gone { "gates removed" } else { "pod changed" });
                 }
             }
             None => {
@@ -98,17 +128,25 @@ impl Queue {
                     unschedulable_since: 0,
                     rejected: BTreeSet::new(),
                     why: None,
+                    waits: Waits::enqueued(),
                 };
                 self.pods.insert(key.clone(), waiting);
                 self.stages[stage as usize] += 1;
-                self.enter(&key, stage);
+                self.enter(&key, stage, "");
             }
         }
     }
 
-    fn enter(&mut self, key: &PodKey, stage: Stage) {
+    /// Puts a pod into a stage; `event` ended the one before.
+    fn enter(&mut self, key: &PodKey, stage: Stage, event: &'static str) {
         self.stamp += 1;
         let Some(waiting) = self.pods.get_mut(key) else { return };
+        let is_ready = stage == Stage::Ready;
+        if waiting.stamp == 0 {
+            waiting.waits.begin(is_ready);
+        } else {
+            waiting.waits.leave(waiting.stage.span(), event, is_ready);
+        }
         self.stages[waiting.stage as usize] -= 1;
         self.stages[stage as usize] += 1;
         waiting.stage = stage;
@@ -146,6 +184,7 @@ impl Queue {
                     self.stamp += 1;
                     self.stages[waiting.stage as usize] -= 1;
                     self.stages[Stage::Ready as usize] += 1;
+                    waiting.waits.leave(waiting.stage.span(), "", true);
                     (waiting.stage, waiting.stamp) = (Stage::Ready, self.stamp);
                     self.ready.push((waiting.pod.priority, Reverse(waiting.arrived), self.stamp, key));
                 }
@@ -159,6 +198,7 @@ impl Queue {
             let Some(waiting) = self.pods.get_mut(&key).filter(|w| w.stamp == stamp) else { continue };
             waiting.attempts += 1;
             waiting.stamp = 0;
+            waiting.waits.leave(waiting.stage.span(), "", true);
             // One that is being tried is not one that backs off, whatever changes meanwhile.
             self.stages[waiting.stage as usize] -= 1;
             self.stages[Stage::Ready as usize] += 1;
@@ -181,7 +221,7 @@ impl Queue {
         waiting.backoff_until = now + backoff(waiting.attempts);
         let news = waiting.why.as_ref().is_none_or(|(_, before)| *before != message);
         waiting.why = Some((why, message));
-        self.enter(key, Stage::Unschedulable);
+        self.enter(key, Stage::Unschedulable, "");
         news
     }
 
@@ -189,7 +229,7 @@ impl Queue {
     pub fn retry(&mut self, key: &PodKey, now: Millis) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
         waiting.backoff_until = now + backoff(waiting.attempts);
-        self.enter(key, Stage::Retrying);
+        self.enter(key, Stage::Retrying, "");
     }
 
     /// Requeues the unschedulable pods that an event may help.
@@ -208,19 +248,19 @@ impl Queue {
             false
         });
         for key in helped {
-            self.requeue(&key, now);
+            self.requeue(&key, now, event.name());
         }
     }
 
-    fn requeue(&mut self, key: &PodKey, now: Millis) {
+    fn requeue(&mut self, key: &PodKey, now: Millis, event: &'static str) {
         let until = self.pods.get(key).map_or(0, |w| w.backoff_until);
-        self.enter(key, if until <= now { Stage::Ready } else { Stage::BackingOff });
+        self.enter(key, if until <= now { Stage::Ready } else { Stage::BackingOff }, event);
     }
 
     /// Requeues an unschedulable pod.
     pub fn activate(&mut self, key: &PodKey, now: Millis) {
         if self.pods.get(key).is_some_and(|w| w.stage == Stage::Unschedulable && w.stamp != 0) {
-            self.requeue(key, now);
+            self.requeue(key, now, "victims evicted");
         }
     }
 
@@ -231,7 +271,7 @@ impl Queue {
         });
         let old: Vec<PodKey> = old.map(|(key, _)| key.clone()).collect();
         for key in old {
-            self.requeue(&key, now);
+            self.requeue(&key, now, "flush");
         }
     }
 
@@ -253,6 +293,16 @@ impl Queue {
     /// Why a pod is pending: the diagnosis and its summary.
     pub fn why(&self, key: &str) -> Option<&(Arc<Diagnosis>, String)> {
         self.pods.get(key)?.why.as_ref()
+    }
+
+    /// The cause of a popped pod's attempt, and how long it was waited for. The times are given once.
+    pub fn waited(&mut self, key: &str) -> (Cause, Vec<Waited>) {
+        self.pods.get_mut(key).map(|w| w.waits.take()).unwrap_or_default()
+    }
+
+    /// When a pod could be tried for the first time; scheduling gates do not count.
+    pub fn ready_since(&self, key: &str) -> Option<Instant> {
+        self.pods.get(key)?.waits.ready_since()
     }
 
     /// Keys of all pods that wait.

@@ -193,8 +193,14 @@ async fn bindings_are_answered_one_by_one() {
         .await;
     }
     let uids = ["a", "b", "c", "gated"].map(|n| f.get(n)["metadata"]["uid"].as_str().unwrap().to_owned());
-    let place =
-        |name, uid| coracle_client::pipeline::Placement { namespace: "default", name, uid, node: "node-1" };
+    let scope = coracle_trace::Scope::NONE;
+    let place = |name, uid| coracle_client::pipeline::Placement {
+        namespace: "default",
+        name,
+        uid,
+        node: "node-1",
+        scope,
+    };
     let first = f.cluster.client.bind(&[place("b", uids[1].as_str())]).await;
     assert!(first[0].is_ok());
     let placements = [

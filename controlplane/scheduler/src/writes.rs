@@ -1,5 +1,6 @@
 //! What the scheduler writes: bindings, conditions, evictions, claims, events.
 
+use super::attempt::Attempt;
 use super::event_handlers::{SOURCES, Source};
 use super::pod::PodInfo;
 use super::volumes::Decision;
@@ -14,11 +15,31 @@ use coracle_informer::resource::Resource;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use coracle_proto::time;
+use coracle_trace::Stage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// A pod and its node.
-pub type Placed = (Arc<PodInfo>, String);
+pub struct Placed {
+    /// The pod.
+    pub pod: Arc<PodInfo>,
+    /// The name of the node.
+    pub node: String,
+    /// The attempt that chose the node.
+    pub attempt: Attempt,
+}
+
+impl Placed {
+    /// Records that the pod was bound or could not be, which ends the attempt.
+    pub fn record(&self, answer: &Result<(), ApiError>, times: (Instant, Instant)) {
+        match answer {
+            Ok(()) => self.attempt.part(Stage::Bind, times, &self.node),
+            Err(_) => self.attempt.failed_part(Stage::Bind, times, &self.node),
+        }
+        self.attempt.end(answer.as_ref().err().map(|error| error.message.as_str()));
+    }
+}
 
 /// The API, as the scheduler uses it.
 #[derive(Clone)]
@@ -50,10 +71,16 @@ impl Writes {
     pub async fn bind(&self, placed: &[Placed]) -> Vec<Result<(), ApiError>> {
         let placements: Vec<Placement<'_>> = placed
             .iter()
-            .map(|(pod, node)| Placement { namespace: &pod.namespace, name: &pod.name, uid: &pod.uid, node })
+            .map(|Placed { pod, node, attempt }| Placement {
+                namespace: &pod.namespace,
+                name: &pod.name,
+                uid: &pod.uid,
+                node,
+                scope: attempt.scope(),
+            })
             .collect();
         let answers = self.client.bind(&placements).await;
-        for ((pod, node), answer) in placed.iter().zip(&answers) {
+        for (Placed { pod, node, .. }, answer) in placed.iter().zip(&answers) {
             if answer.is_ok() {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
                 self.note(pod, |pods, object| pods.normal(object, "Scheduled", message));

@@ -73,6 +73,10 @@ impl Controller for Autoscalers {
         NAME
     }
 
+    fn acts_on_time(&self) -> bool {
+        true
+    }
+
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(object) = self.autoscalers.get(name) else {
             self.histories.lock().remove(name);

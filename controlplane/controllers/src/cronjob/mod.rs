@@ -58,6 +58,10 @@ impl Controller for CronJobs {
         NAME
     }
 
+    fn acts_on_time(&self) -> bool {
+        true
+    }
+
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let cron = self.crons.get(name).filter(|c| c.meta.deletion_timestamp.is_none());
         let Some(cron) = cron else { return Ok(Requeue::No) };

@@ -21,12 +21,13 @@ use coracle_kinds::object::{Object, Owner};
 use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
+use coracle_trace::{Cause, Moment, ReconcileSpan, within};
 use graph::{Decision, FOREGROUND, Graph, Node, ORPHAN, OwnerState};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The collector's identity.
 pub const NAME: &str = "generic-garbage-collector";
@@ -109,8 +110,15 @@ impl Collector {
     /// Works on what changes bring, without end.
     pub async fn work(self: Arc<Self>) {
         loop {
-            let uid = self.queue.take().await;
-            match self.supervisor.isolate(NAME, || self.subject(&uid), self.process(&uid)).await {
+            let (uid, cause, queued) = self.queue.take_caused().await;
+            let mut span = self.begin(&uid, cause, queued);
+            let turn = within(span.scope(), self.process(&uid));
+            let outcome = self.supervisor.isolate(NAME, || self.subject(&uid), turn).await;
+            if !matches!(outcome, Ok(Ok(()))) {
+                span.failed();
+            }
+            drop(span);
+            match outcome {
                 Err(panicked) => self.report_panic(&uid, &panicked),
                 Ok(Ok(())) => self.queue.done(&uid),
                 Ok(Err(error)) => {
@@ -121,6 +129,14 @@ impl Collector {
                 }
             }
         }
+    }
+
+    /// Begins the span of a turn that waited in the queue since then.
+    fn begin(&self, uid: &str, cause: Cause, queued: Instant) -> ReconcileSpan {
+        let spans = self.client.recorder();
+        let Some(clock) = spans.clock() else { return spans.reconcile(NAME, "", cause, Moment::MAX) };
+        let name = self.graph.lock().get(uid).map(|node| node.name.to_string());
+        spans.reconcile(NAME, name.as_deref().unwrap_or(uid), cause, clock.of(queued))
     }
 
     /// The kind and the name of what is known by a uid.

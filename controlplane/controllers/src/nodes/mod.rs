@@ -194,6 +194,10 @@ impl Controller for Lifecycle {
         "node-lifecycle"
     }
 
+    fn acts_on_time(&self) -> bool {
+        true
+    }
+
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(mut object) = self.nodes.get(name) else {
             self.heartbeats.lock().remove(&name.name);

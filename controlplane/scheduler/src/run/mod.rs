@@ -1,33 +1,40 @@
 //! The scheduling loop: applies changes, schedules a batch of pods, and writes in the background.
 
+// From a decision to the binding.
+mod binding;
 // Results of decisions: bindings, conditions, preemptions.
 mod outcome;
 // Quarantine of objects that made the scheduler panic.
 mod quarantine;
 // Panics: quarantine, reports, retries.
 mod recovery;
+// Spans of attempts, waits and verdicts.
+mod spans;
 // Timers that start work which no event asks for.
 mod timers;
 #[cfg(test)]
 mod panic_tests;
 
+use super::attempt::Attempt;
 use super::config::Profiles;
 use super::diagnosis::Diagnosis;
 use super::event_handlers::{SOURCES, Source, State};
 use super::place::Placer;
 use super::pod::{PodInfo, PodKey};
-use super::queue::{Event, Millis};
-use super::volumes::Decision;
+use super::queue::Millis;
+use super::waits::Waited;
 use super::writes::{Placed, Writes};
 use crate::metrics::{AttemptResult, SchedulerMetrics, Size};
 use coracle_cli::supervise::{Supervisor, catch_panic};
 use coracle_client::Client;
 use coracle_client::diagnostics::PendingPods;
 use coracle_client::user::User;
+use coracle_informer::cause;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::{Cache, Cursor};
 use coracle_kinds::watch::event::EventType;
 use coracle_proto::status::ApiError;
+use coracle_trace::{Cause, Recorder, Span, caused_by};
 use futures::future::select_all;
 use parking_lot::{Mutex, RwLock};
 use quarantine::Quarantine;
@@ -146,12 +153,33 @@ struct Follower {
 /// A pod's attempts so far.
 struct Tries {
     count: u32,
+    /// When it could be tried for the first time.
     first: Instant,
     latest: Instant,
+    attempt: Attempt,
+    /// How long it waited for the latest attempt, until that is recorded.
+    waits: Vec<Waited>,
 }
 
-/// Pods that were to be bound, and how that went.
-type Bound = Vec<(Arc<PodInfo>, Result<(), ApiError>)>;
+impl Tries {
+    fn new(first: Instant) -> Self {
+        Self { count: 0, first, latest: first, attempt: Attempt::OFF, waits: Vec::new() }
+    }
+}
+
+/// Pods that were to be bound, how that went and how long it took.
+struct Bound {
+    pods: Vec<(Arc<PodInfo>, Result<(), ApiError>)>,
+    took: Duration,
+}
+
+/// A pod whose claims are being bound.
+struct Awaiting {
+    pod: Arc<PodInfo>,
+    node: String,
+    since: Millis,
+    begun: Instant,
+}
 
 /// What another write was for, and how it went.
 enum Done {
@@ -169,12 +197,15 @@ struct Runner {
     /// Pods that have a node and are not being bound yet.
     decided: Vec<Placed>,
     bindings: JoinSet<Bound>,
-    /// Pods whose claims are being bound, with their node and since when.
-    awaiting: HashMap<PodKey, (Arc<PodInfo>, String, Millis)>,
+    /// Pods whose claims are being bound.
+    awaiting: HashMap<PodKey, Awaiting>,
     /// Pods for which others are being removed.
     preempting: HashSet<PodKey>,
     /// Attempts of pods that have no node yet.
     tries: HashMap<PodKey, Tries>,
+    spans: Recorder,
+    /// Spans of pods that wait for a node.
+    waiting: HashMap<PodKey, Span>,
     metrics: Arc<SchedulerMetrics>,
     begin: Instant,
     flushed: Instant,
@@ -195,10 +226,13 @@ impl Drop for Runner {
 impl Runner {
     fn new(parts: Parts) -> Self {
         let Parts { client, profiles, writes, pending, metrics, supervisor, quarantine, flush_every } = parts;
+        let spans = client.recorder();
+        let mut placer = Placer::with_profiles(profiles);
+        placer.keeps_scores = spans.is_on();
         let mut runner = Self {
             writes,
             pending,
-            state: State::new(Placer::with_profiles(profiles)),
+            state: State::new(placer),
             followers: Vec::new(),
             under_way: JoinSet::new(),
             decided: Vec::new(),
@@ -206,6 +240,8 @@ impl Runner {
             awaiting: HashMap::new(),
             preempting: HashSet::new(),
             tries: HashMap::new(),
+            spans,
+            waiting: HashMap::new(),
             metrics,
             begin: Instant::now(),
             flushed: Instant::now(),
@@ -220,7 +256,7 @@ impl Runner {
             runner.followers.push(Follower { source, cache, cursor });
             // All of them, although the state is of no use after the first panic: the next one is then made without any of
             // those that panic.
-            objects.iter().for_each(|object| runner.set(source, object, None));
+            objects.iter().for_each(|object| runner.resync(source, object));
         }
         runner
     }
@@ -284,6 +320,7 @@ impl Runner {
             self.flushed = Instant::now();
             let now = self.now();
             self.state.queue.flush(now);
+            self.forget_placed();
         }
         self.try_again();
         self.decide();
@@ -338,10 +375,13 @@ impl Runner {
                     Ok(events) if events.is_empty() => break,
                     Ok(events) => {
                         for event in events {
-                            match event.what {
+                            let is_pod = source == Source::Pods;
+                            let cause =
+                                if is_pod { cause::of_event(&event, self.spans) } else { Cause::NONE };
+                            caused_by(cause, || match event.what {
                                 EventType::Deleted => self.removed(source, &event.object),
                                 _ => self.set(source, &event.object, event.previous.as_deref()),
-                            }
+                            });
                         }
                     }
                     Err(_) => {
@@ -351,7 +391,7 @@ impl Runner {
                         follower.cursor = cursor;
                         let now = self.now();
                         self.state.retain(source, &objects, now);
-                        objects.iter().for_each(|object| self.set(source, object, None));
+                        objects.iter().for_each(|object| self.resync(source, object));
                     }
                 }
             }
@@ -368,6 +408,7 @@ impl Runner {
             self.pending.drop(object);
             let key = format!("{}/{}", object.meta.namespace, object.meta.name);
             self.tries.remove(key.as_str());
+            self.waiting.remove(key.as_str());
         }
     }
 
@@ -397,13 +438,12 @@ impl Runner {
 
     fn decide_one(&mut self, pod: &Arc<PodInfo>, now: Millis) {
         let begun = Instant::now();
-        let tries = self.tries.entry(pod.key.clone());
-        let tries = tries.or_insert(Tries { count: 0, first: begun, latest: begun });
-        (tries.count, tries.latest) = (tries.count + 1, begun);
+        self.begin_attempt(pod, begun);
         #[cfg(test)]
         panic_tests::trap(pod);
         let placed = self.state.placer.place(pod);
         self.metrics.decided(begun.elapsed());
+        self.record_choice(pod, placed.as_ref().ok().copied());
         match placed {
             Ok(node) => self.settle(pod, node),
             Err(why) => {
@@ -412,73 +452,4 @@ impl Runner {
             }
         }
     }
-
-    /// Counts the pod at its node and begins to bind it.
-    fn settle(&mut self, pod: &Arc<PodInfo>, id: usize) {
-        let snapshot = &mut self.state.placer.snapshot;
-        let Some(node) = snapshot.node(id) else { return };
-        let name = node.name.clone();
-        let decisions = snapshot.volumes.decide(pod, node).unwrap_or_default();
-        snapshot.assume(pod, id);
-        snapshot.nominate(pod, "");
-        let now = self.now();
-        self.state.queue.on_event(Event::Placed(pod), &self.state.placer.snapshot, now);
-        if decisions.is_empty() {
-            self.bind(pod.clone(), name);
-        } else {
-            self.awaiting.insert(pod.key.clone(), (pod.clone(), name.clone(), now));
-            let (writes, pod) = (self.writes.clone(), pod.clone());
-            self.under_way.spawn(async move {
-                let result = decide_claims(&writes, &pod, &name, &decisions).await;
-                Done::Decided(pod, result)
-            });
-        }
-    }
-
-    fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
-        self.decided.push((pod, node));
-    }
-
-    /// Begins to bind what was decided on.
-    fn write_bindings(&mut self) {
-        if self.decided.is_empty() {
-            return;
-        }
-        let (writes, placed) = (self.writes.clone(), std::mem::take(&mut self.decided));
-        self.bindings.spawn(async move {
-            let answers = writes.bind(&placed).await;
-            placed.into_iter().map(|(pod, _)| pod).zip(answers).collect()
-        });
-    }
-
-    /// Binds pods whose claims have their volumes by now.
-    fn settle_claims(&mut self) {
-        let now = self.now();
-        let volumes = &self.state.placer.snapshot.volumes;
-        let ready = |(pod, _, since): &(Arc<PodInfo>, String, Millis)| {
-            volumes.ready(pod) || now > since + VOLUME_PATIENCE
-        };
-        let keys: Vec<PodKey> =
-            self.awaiting.iter().filter(|(_, a)| ready(a)).map(|(k, _)| k.clone()).collect();
-        for key in keys {
-            let Some((pod, node, _)) = self.awaiting.remove(&key) else { continue };
-            if self.state.placer.snapshot.volumes.ready(&pod) {
-                self.bind(pod, node);
-            } else {
-                self.undo_binding(&pod, "binding volumes: context deadline exceeded");
-            }
-        }
-    }
-}
-
-async fn decide_claims(
-    writes: &Writes,
-    pod: &PodInfo,
-    node: &str,
-    decisions: &[Decision],
-) -> Result<(), ApiError> {
-    for decision in decisions {
-        writes.decide(pod, node, decision).await?;
-    }
-    Ok(())
 }

@@ -2,12 +2,16 @@
 
 use super::{Bound, Done, Runner};
 use crate::diagnosis::Diagnosis;
-use crate::metrics::AttemptResult;
+use crate::metrics::{AttemptResult, Point, Status};
 use crate::pod::PodInfo;
 use crate::preempt::{Plan, PreemptionError};
 use crate::queue::{Event, Millis};
+use crate::writes::Writes;
 use coracle_cli::causes;
+use coracle_proto::status::ApiError;
+use coracle_trace::{Stage, tracked, within};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinError;
 
 impl Runner {
@@ -24,6 +28,8 @@ impl Runner {
         let preemption_error = plan.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let message = why.message(if why.nodes == 0 { "" } else { &preemption_error });
         self.pending.0.write().insert(pod.key.clone(), (why.clone(), message.clone()));
+        let is_new = self.state.queue.why(&pod.key).is_none_or(|(_, before)| *before != message);
+        let recorded = self.record_failure(pod, &why, &message, is_new || plan.is_ok());
         let news = self.state.queue.mark_unschedulable(&pod.key, why, message.clone(), now);
         match plan {
             Ok(plan) => self.start_preemption(pod, plan, message),
@@ -36,13 +42,16 @@ impl Runner {
                 let nominated = (!giving_up && !pod.nominated.is_empty()).then(|| pod.nominated.clone());
                 self.report(pod.clone(), message, nominated, Vec::new());
             }
+            Err(_) if recorded => self.attempt(&pod.key).end(Some(&message)),
             Err(_) => {}
         }
     }
 
     /// Evicts the victims and nominates the node for the pod.
     fn start_preemption(&mut self, pod: &Arc<PodInfo>, plan: Plan, message: String) {
-        let Some(node) = self.state.placer.snapshot.node(plan.node).map(|n| n.name.clone()) else { return };
+        let Some(node) = self.state.placer.snapshot.node(plan.node).map(|n| n.name.clone()) else {
+            return self.attempt(&pod.key).end(Some(&message));
+        };
         tracing::info!(pod = %pod.key, node, victims = plan.victims.len(), "preempting");
         self.state.placer.snapshot.nominate(pod, &node);
         self.preempting.insert(pod.key.clone());
@@ -56,13 +65,15 @@ impl Runner {
         nominated: Option<String>,
         victims: Vec<Arc<PodInfo>>,
     ) {
-        let writes = self.writes.clone();
+        let (writes, attempt) = (self.writes.clone(), self.attempt(&pod.key));
         self.under_way.spawn(async move {
-            let mut result = writes.explain(&pod, &message, nominated.as_deref()).await;
-            for victim in &victims {
-                let evicted = writes.evict(victim, &pod, nominated.as_deref().unwrap_or_default()).await;
-                result = result.and(evicted);
-            }
+            let work = async {
+                let result = writes.explain(&pod, &message, nominated.as_deref()).await;
+                let node = nominated.as_deref().unwrap_or_default();
+                result.and(evict(&writes, &pod, node, &victims).await)
+            };
+            let result = within(attempt.scope(), work).await;
+            attempt.end(Some(&message));
             Done::Reported(pod, result)
         });
     }
@@ -78,6 +89,7 @@ impl Runner {
         match done {
             Ok(Done::Decided(pod, Err(error))) => {
                 self.awaiting.remove(&pod.key);
+                self.attempt(&pod.key).end(Some(&error.message));
                 self.undo_binding(&pod, &error.message);
             }
             Ok(Done::Reported(pod, Err(error))) if !error.is_not_found() => {
@@ -89,11 +101,13 @@ impl Runner {
     }
 
     pub(super) fn bound(&mut self, bound: Result<Bound, JoinError>) {
-        let bound = bound.unwrap_or_else(|error| {
+        let Bound { pods, took } = bound.unwrap_or_else(|error| {
             tracing::error!(error = %causes::chain(&error), "binding task failed");
-            Vec::new()
+            Bound { pods: Vec::new(), took: Duration::ZERO }
         });
-        for (pod, answer) in bound {
+        for (pod, answer) in pods {
+            let status = if answer.is_ok() { Status::Success } else { Status::Error };
+            self.metrics.ran(&pod.scheduler, Point::Bind, status, took);
             if let Err(error) = answer {
                 self.undo_binding(&pod, &error.message);
                 continue;
@@ -121,4 +135,19 @@ impl Runner {
         self.state.queue.on_event(Event::Gone(pod, node), &self.state.placer.snapshot, now);
         self.state.queue.retry(&pod.key, now);
     }
+}
+
+/// Evicts the victims of a preemption, all of them although one cannot be; the first error.
+async fn evict(writes: &Writes, pod: &PodInfo, node: &str, victims: &[Arc<PodInfo>]) -> Result<(), ApiError> {
+    if victims.is_empty() {
+        return Ok(());
+    }
+    let evictions = async {
+        let mut result = Ok(());
+        for victim in victims {
+            result = result.and(writes.evict(victim, pod, node).await);
+        }
+        result
+    };
+    tracked(Stage::Preempt, &format!("{node}\nvictims: {}", victims.len()), evictions).await
 }

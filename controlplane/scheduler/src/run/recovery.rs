@@ -50,7 +50,7 @@ impl Runner {
         for (source, namespace, name) in due {
             let follower = self.followers.iter().find(|follower| follower.source == source);
             match follower.and_then(|follower| follower.cache.get(&namespace, &name)) {
-                Some(object) => self.set(source, &object, None),
+                Some(object) => self.resync(source, &object),
                 None => self.forget(source, &namespace, &name),
             }
         }

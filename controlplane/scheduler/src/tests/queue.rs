@@ -1,6 +1,7 @@
 use super::*;
 use crate::diagnosis::Diagnosis;
 use crate::queue::{Event, Queue};
+use coracle_trace::{Cause, Moment, Rank, Stage, Uid, caused_by};
 
 #[test]
 fn the_queue_orders_by_priority_then_age_and_holds_gated_pods() {
@@ -55,4 +56,62 @@ fn the_same_refusal_is_no_news() {
     queue.flush(300_001);
     assert_eq!(queue.pop(300_001).unwrap().name, "p");
     assert!(!queue.mark_unschedulable(&key, why.clone(), why.message(""), 300_001));
+}
+
+/// What a popped pod waited for, and what ended it.
+fn waited(queue: &mut Queue, key: &str) -> Vec<(Stage, &'static str)> {
+    let (_, waits) = queue.waited(key);
+    for pair in waits.windows(2) {
+        assert_eq!(pair[0].until, pair[1].since, "there is no gap");
+    }
+    waits.into_iter().map(|wait| (wait.stage, wait.event)).collect()
+}
+
+#[test]
+fn times_in_the_queue_are_told_by_stage_with_what_ended_them() {
+    let mut queue = Queue::default();
+    queue.add(pod("p"));
+    let key = queue.pop(0).unwrap().key.clone();
+    assert_eq!(waited(&mut queue, &key), [(Stage::SchedulerQueue, "")]);
+    assert!(waited(&mut queue, &key).is_empty(), "they are told once");
+    let why = Arc::new(Diagnosis::default());
+    queue.mark_unschedulable(&key, why.clone(), why.message(""), 0);
+    queue.flush(300_001);
+    queue.pop(300_001).unwrap();
+    let stuck = [(Stage::Unschedulable, "flush"), (Stage::SchedulerQueue, "")];
+    assert_eq!(waited(&mut queue, &key), stuck);
+    queue.retry(&key, 300_001);
+    assert!(queue.pop(300_002).is_none());
+    queue.pop(400_000).unwrap();
+    let retried = [(Stage::SchedulerBackoff, ""), (Stage::SchedulerQueue, "")];
+    assert_eq!(waited(&mut queue, &key), retried);
+}
+
+#[test]
+fn gates_are_a_wait_of_their_own() {
+    let mut queue = Queue::default();
+    queue.add(pod_with("gated", |p| p["spec"]["schedulingGates"] = json!([{"name": "wait"}])));
+    assert_eq!(queue.ready_since("default/gated"), None);
+    queue.add(pod("gated"));
+    let key = queue.pop(0).unwrap().key.clone();
+    let (_, waits) = queue.waited(&key);
+    assert_eq!(
+        waits.iter().map(|wait| wait.stage).collect::<Vec<_>>(),
+        [Stage::Gated, Stage::SchedulerQueue]
+    );
+    assert_eq!((waits[0].event, queue.ready_since(&key)), ("gates removed", Some(waits[0].until)));
+}
+
+#[test]
+fn an_attempt_has_the_cause_that_matters_most() {
+    let cause = |revision, rank| Cause { uid: Uid(1), revision, rank, since: Moment(revision) };
+    let mut queue = Queue::default();
+    caused_by(cause(1, Rank::Spec), || queue.add(pod("p")));
+    caused_by(cause(2, Rank::Related), || queue.add(pod("p")));
+    queue.pop(0).unwrap();
+    assert_eq!(queue.waited("default/p").0, cause(1, Rank::Spec));
+    queue.retry(&pod("p").key, 0);
+    caused_by(cause(3, Rank::Spec), || queue.add(cpu("p", "1")));
+    queue.pop(0).unwrap();
+    assert_eq!(queue.waited("default/p").0, cause(3, Rank::Spec));
 }

@@ -31,3 +31,23 @@ fn replicas_of_a_controller_spread_over_nodes() {
     }
     assert_eq!(seen.len(), 10);
 }
+
+#[test]
+fn the_scores_of_the_chosen_node_and_of_the_next_three_are_kept() {
+    let mut placer = with_nodes(["a", "b", "c", "d", "e"].map(node).into());
+    placer.keeps_scores = true;
+    for (name, amount) in [("x", "3"), ("y", "2"), ("z", "1")] {
+        put(&mut placer, &cpu(name, amount)).unwrap();
+    }
+    for name in ["first", "like the first"] {
+        let chosen = placer.place(&pod(name)).unwrap();
+        let choice = placer.last();
+        assert_eq!(choice.filtered.is_some(), name == "first", "pods that are alike are filtered once");
+        assert!(choice.scored.is_some());
+        let (nodes, scores): (Vec<usize>, Vec<i64>) = choice.scores.iter().copied().unzip();
+        assert_eq!((nodes.len(), nodes[0]), (4, chosen));
+        assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
+        assert!(scores[0] > scores[3], "{scores:?}");
+        placer.snapshot.assume(&pod(name), chosen);
+    }
+}

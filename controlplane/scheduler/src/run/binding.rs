@@ -1,0 +1,100 @@
+//! From a decision to the binding: counts the pod at its node, has its claims bound, and writes the node into the pod.
+
+use super::{Awaiting, Bound, Done, Runner, VOLUME_PATIENCE};
+use crate::metrics::{Point, Status};
+use crate::pod::{PodInfo, PodKey};
+use crate::queue::Event;
+use crate::volumes::Decision;
+use crate::writes::{Placed, Writes};
+use coracle_proto::status::ApiError;
+use coracle_trace::{Stage, within};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Runner {
+    /// Counts the pod at its node and begins to bind it.
+    pub(super) fn settle(&mut self, pod: &Arc<PodInfo>, id: usize) {
+        let begun = Instant::now();
+        let snapshot = &mut self.state.placer.snapshot;
+        let Some(node) = snapshot.node(id) else { return };
+        let name = node.name.clone();
+        let decisions = snapshot.volumes.decide(pod, node).unwrap_or_default();
+        snapshot.assume(pod, id);
+        snapshot.nominate(pod, "");
+        let now = self.now();
+        self.state.queue.on_event(Event::Placed(pod), &self.state.placer.snapshot, now);
+        let reserved = Instant::now();
+        self.metrics.ran(&pod.scheduler, Point::Reserve, Status::Success, reserved - begun);
+        if decisions.is_empty() {
+            self.bind(pod.clone(), name);
+        } else {
+            let attempt = self.attempt(&pod.key);
+            attempt.part(Stage::Reserve, (begun, reserved), &name);
+            let awaiting = Awaiting { pod: pod.clone(), node: name.clone(), since: now, begun: reserved };
+            self.awaiting.insert(pod.key.clone(), awaiting);
+            let (writes, pod) = (self.writes.clone(), pod.clone());
+            self.under_way.spawn(async move {
+                let claims = decide_claims(&writes, &pod, &name, &decisions);
+                let result = within(attempt.scope(), claims).await;
+                Done::Decided(pod, result)
+            });
+        }
+    }
+
+    fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
+        let attempt = self.attempt(&pod.key);
+        self.decided.push(Placed { pod, node, attempt });
+    }
+
+    /// Begins to bind what was decided on.
+    pub(super) fn write_bindings(&mut self) {
+        if self.decided.is_empty() {
+            return;
+        }
+        let (writes, placed) = (self.writes.clone(), std::mem::take(&mut self.decided));
+        self.bindings.spawn(async move {
+            let begun = Instant::now();
+            let answers = writes.bind(&placed).await;
+            let done = Instant::now();
+            for (placed, answer) in placed.iter().zip(&answers) {
+                placed.record(answer, (begun, done));
+            }
+            let pods = placed.into_iter().map(|placed| placed.pod).zip(answers).collect();
+            Bound { pods, took: done - begun }
+        });
+    }
+
+    /// Binds pods whose claims have their volumes by now.
+    pub(super) fn settle_claims(&mut self) {
+        let now = self.now();
+        let volumes = &self.state.placer.snapshot.volumes;
+        let ready = |a: &Awaiting| volumes.ready(&a.pod) || now > a.since + VOLUME_PATIENCE;
+        let keys: Vec<PodKey> =
+            self.awaiting.iter().filter(|(_, a)| ready(a)).map(|(k, _)| k.clone()).collect();
+        for key in keys {
+            let Some(Awaiting { pod, node, begun, .. }) = self.awaiting.remove(&key) else { continue };
+            let (attempt, times) = (self.attempt(&key), (begun, Instant::now()));
+            if self.state.placer.snapshot.volumes.ready(&pod) {
+                attempt.part(Stage::VolumeBinding, times, &node);
+                self.bind(pod, node);
+            } else {
+                let why = "binding volumes: context deadline exceeded";
+                attempt.failed_part(Stage::VolumeBinding, times, &node);
+                attempt.end(Some(why));
+                self.undo_binding(&pod, why);
+            }
+        }
+    }
+}
+
+async fn decide_claims(
+    writes: &Writes,
+    pod: &PodInfo,
+    node: &str,
+    decisions: &[Decision],
+) -> Result<(), ApiError> {
+    for decision in decisions {
+        writes.decide(pod, node, decision).await?;
+    }
+    Ok(())
+}
