@@ -1,6 +1,7 @@
 //! The node agent: pods, volumes, probes, status, service proxy, network policies, DNS and the node API.
 //!
-//! May depend on `coracle-engine`, `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto` and `coracle-cli`.
+//! May depend on `coracle-engine`, `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto`, `coracle-cli`,
+//! `coracle-trace` and `coracle-timeline`.
 //! It depends on no crate of the control plane: it talks to any API server over HTTPS.
 //!
 //! Modules import each other in one direction: `config`, then `pod`, then volumes, probes, images, status and policies, then
@@ -12,6 +13,8 @@
 
 // Options of the node.
 pub mod config;
+// What the node records of its own work, and its delivery.
+pub mod trace;
 // Certificates of the node: joining and rotation.
 pub mod identity;
 // Watches of the API that recover from errors.

@@ -3,8 +3,8 @@
 //! Every side effect is recorded (`record`) before it is made, or can be found again; `recover` continues or cleans up what a
 //! killed engine left. Operations on one sandbox or container are serialized, others run in parallel.
 //!
-//! May depend on `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto` and `coracle-cli`. It knows no Pod
-//! objects and no API server: it speaks CRI ([`runtime::Runtime`]).
+//! May depend on `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto`, `coracle-cli` and `coracle-trace`. It
+//! knows no Pod objects and no API server: it speaks CRI ([`runtime::Runtime`]).
 // Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coracle_cli::causes;
 use coracle_proto::cri;
+use coracle_trace::{Stage, tracked};
 
 use super::cni::{self, Dns, Network, NetworkDirs, PodNet, PortMapping};
 use super::objects::Sandbox;
@@ -29,7 +30,9 @@ impl PodNetwork {
 
     /// Attaches a sandbox; returns its addresses.
     pub(crate) async fn join(&self, sandbox: &Sandbox) -> Result<Vec<String>> {
-        let attachment = self.network.attach(&self.pod_net(sandbox)).await.map_err(|error| {
+        let pod = self.pod_net(sandbox);
+        let attach = Box::pin(self.network.attach(&pod));
+        let attachment = tracked(Stage::Network, "", attach).await.map_err(|error| {
             RuntimeError::Internal(format!(
                 "failed to setup network for sandbox {:?}: {}",
                 sandbox.id,

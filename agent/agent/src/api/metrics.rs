@@ -9,6 +9,8 @@ use crate::lifecycle::table::{Entry, PodTable};
 use crate::pod::observed::State;
 use crate::probe::schedule::Probes;
 use crate::status::report::Reporter;
+use crate::trace::metrics::NodeMetrics;
+use crate::trace::spool::Spool;
 use crate::usage::{Usage, series, summary};
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::instrumented::Operations;
@@ -23,6 +25,10 @@ pub struct Metrics {
     pub probes: Probes,
     /// Operations of the runtime.
     pub operations: Arc<Operations>,
+    /// Durations of the node's work.
+    pub durations: Arc<NodeMetrics>,
+    /// Spans on disk, where they are recorded.
+    pub spool: Option<Spool>,
     /// The agent's tasks.
     pub supervisor: Supervisor,
 }
@@ -124,6 +130,10 @@ impl Metrics {
         let version = concat!("v1.35.0+coracle-", env!("CARGO_PKG_VERSION"));
         out.value("kubernetes_build_info", &[("git_version", version), ("major", "1"), ("minor", "35")], 1);
         self.operations.render(&mut out);
+        self.durations.render(&mut out);
+        if let Some(spool) = &self.spool {
+            spool.render(&mut out);
+        }
         self.tasks(&mut out);
         out.process();
         page(out.finish(), form)

@@ -27,6 +27,7 @@ use crate::policy::Policies;
 use crate::probe::schedule::Probes;
 use crate::source::mirror::Mirrors;
 use crate::status::report::Reporter;
+use crate::trace::NodeTrace;
 use crate::usage::Usage;
 use crate::volume::volumes::Volumes;
 use coracle_cli::supervise::Supervisor;
@@ -61,7 +62,7 @@ pub struct Node {
 /// Builds the node; the caller must spawn the tasks.
 pub fn assemble(
     config: NodeConfig,
-    client: kube::Client,
+    (client, trace): (kube::Client, NodeTrace),
     (runtime, runtime_name): (Arc<dyn Runtime>, String),
     machine: &Machine,
     supervisor: &Supervisor,
@@ -76,7 +77,7 @@ pub fn assemble(
     let (policies, enforce) = policies(&config, &client, &events, &cluster, supervisor);
     let verdicts_changed = wake(&pods, || Message::Verdicts);
     let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed, supervisor.clone());
-    let reporter = Reporter::new(client.clone());
+    let reporter = Reporter::new(client.clone(), trace.clone());
     let objects_changed = wake(&pods, || Message::Objects);
     let objects = Arc::new(Objects::new(client.clone(), objects_changed, supervisor));
     let images = Arc::new(Images::new(
@@ -84,6 +85,7 @@ pub fn assemble(
         events.clone(),
         config.verification.clone(),
         PullRecords::new(config.image_pulls_dir()),
+        trace.metrics.clone(),
     ));
     let executor = Executor {
         config: config.clone(),
@@ -95,12 +97,14 @@ pub fn assemble(
         objects,
         images: images.clone(),
         network: PodNetwork::new(config.name.clone(), policies.clone(), cluster.services.clone()),
+        metrics: trace.metrics.clone(),
     };
     let workers = Workers::new(WorkerParts {
         pods: pods.clone(),
         executor: Arc::new(executor),
         reporter: reporter.clone(),
         probes: probes.clone(),
+        trace: trace.clone(),
         supervisor: supervisor.clone(),
         runtime_name,
     });
@@ -131,6 +135,8 @@ pub fn assemble(
             usage: Usage::default(),
             probes,
             operations,
+            durations: trace.metrics.clone(),
+            spool: None,
             supervisor: supervisor.clone(),
         },
         containers: Containers { pods: pods.clone(), runtime: runtime.clone(), reporter },
@@ -139,6 +145,7 @@ pub fn assemble(
             client,
             runtime: runtime.clone(),
             events,
+            recorder: trace.recorder,
             facts,
             images,
             policies,

@@ -139,6 +139,9 @@ pub struct RunArgs {
     /// Maximum number of log files per container, including the current one.
     #[arg(long, default_value_t = 5)]
     pub container_log_max_files: usize,
+    /// Disk space for spans that the API server does not have yet; 0 disables recording.
+    #[arg(long, default_value = "8Mi", value_parser = values::bytes_or_none)]
+    pub trace_size: u64,
     /// Unix socket on which the built-in engine serves CRI, for crictl.
     #[arg(long, default_value = "/run/coracle/engine.sock")]
     pub cri_socket: PathBuf,

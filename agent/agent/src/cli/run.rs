@@ -16,7 +16,7 @@ use crate::api::containers::Containers;
 use crate::api::metrics::Metrics;
 use crate::api::tls::{Pair, Tls};
 use crate::api::{NodeApi, tunnel};
-use crate::cluster::Cluster;
+use crate::cluster::{AwaitedNames, Cluster};
 use crate::config::{NetworkMode, NodeConfig};
 use crate::dns::find;
 use crate::dns::route::{self, Routes};
@@ -33,12 +33,18 @@ use crate::node::machine;
 use crate::node::reconcile::NodeReconciler;
 use crate::node::shutdown::{self, Periods};
 use crate::proxy::Proxy;
+use crate::proxy::trace::RulesTrace;
 use crate::source;
 use crate::source::mirror::Mirrors;
+use crate::trace::NodeTrace;
+use crate::trace::clock::ServerClock;
+use crate::trace::spool::Spool;
 use coracle_cli::ready::Ready;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::{CriRuntime, Runtime};
 use coracle_engine::{Engine, serve};
+use coracle_timeline::shared_memory;
+use coracle_trace::Recorder;
 
 impl RunArgs {
     /// Runs until SIGTERM or SIGINT; pods keep running.
@@ -65,7 +71,7 @@ impl RunArgs {
             None => self.open_engine(&supervisor).await?,
         };
         let identity = Identity::read(&self.kubeconfig).await.context("kubeconfig")?;
-        let client = identity.client();
+        let (client, clock) = (identity.client(), identity.clock().clone());
         let identity = Arc::new(identity);
         tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::run(identity.clone())));
         self.restrict_directories()?;
@@ -79,7 +85,14 @@ impl RunArgs {
         let config = self.config(&machine)?;
         let version = runtime.version().await.context("container runtime")?;
         let runtime = (runtime, version.runtime_name);
-        let (node, background) = assemble(config, client.clone(), runtime, &machine, &supervisor);
+        let (spool, recorder) = self.record_spans(clock).unzip();
+        let trace = NodeTrace::new(recorder.unwrap_or(Recorder::OFF));
+        let (mut node, background) =
+            assemble(config, (client.clone(), trace.clone()), runtime, &machine, &supervisor);
+        if let Some(spool) = &spool {
+            deliver_spans(spool, &client, &node.config.name, &supervisor);
+        }
+        node.metrics.spool = spool.clone();
         for (task, make) in background {
             supervisor.spawn(task, make);
         }
@@ -89,7 +102,8 @@ impl RunArgs {
             tunnel::open(&api, &client, &supervisor);
         }
         supervisor.spawn("node API", move || api.clone().serve());
-        self.serve_dns(&node.cluster, &supervisor)?;
+        let awaited = Arc::new(AwaitedNames::new(trace.recorder));
+        self.serve_dns(&node.cluster, &awaited, &supervisor)?;
         let limits =
             LogLimits { size: self.container_log_max_size, files: self.container_log_max_files.max(2) };
         let of = (pods.clone(), runtime.clone());
@@ -100,7 +114,8 @@ impl RunArgs {
             supervisor.spawn("node network", make);
         }
         if config.service_proxy {
-            serve_services(&config, &node.cluster, &supervisor)?;
+            let trace = RulesTrace::new(trace, awaited);
+            serve_services(&config, &node.cluster, trace, &supervisor)?;
         }
         let status = node.status;
         supervisor.spawn("node status", move || {
@@ -116,14 +131,22 @@ impl RunArgs {
         };
         if until_stopped(periods).await? {
             node.shutdown.run(periods).await;
-            return Ok(());
+        } else {
+            tracing::info!(node = config.name, "agent ends, pods go on");
         }
-        tracing::info!(node = config.name, "agent ends, pods go on");
+        if let Some(spool) = spool {
+            spool.stop();
+        }
         Ok(())
     }
 
     /// Cluster DNS on every cluster DNS address.
-    fn serve_dns(&self, cluster: &Cluster, supervisor: &Supervisor) -> anyhow::Result<()> {
+    fn serve_dns(
+        &self,
+        cluster: &Cluster,
+        awaited: &Arc<AwaitedNames>,
+        supervisor: &Supervisor,
+    ) -> anyhow::Result<()> {
         let own: Vec<IpAddr> = self.dns_addresses()?;
         if own.is_empty() {
             return Ok(());
@@ -133,12 +156,18 @@ impl RunArgs {
         let fixed = fixed.context("--dns-upstream: not an address")?;
         let routes = Routes::new(self.dns_stub_domain.clone(), fixed, self.resolv_conf.clone(), own.clone());
         let zone = Zone::new(&self.cluster_domain, own.clone()).context("--cluster-domain: not a domain")?;
-        let dns = Dns::new(zone, Box::new(cluster.clone()), Upstream::new(routes));
+        let dns = Dns::new(zone, Box::new(cluster.clone()), Upstream::new(routes), awaited.clone());
         for address in own {
             let dns = dns.clone();
             supervisor.spawn(format!("DNS at {address}"), move || dns.clone().serve(address));
         }
         Ok(())
+    }
+
+    /// Starts to record spans, unless that is disabled.
+    fn record_spans(&self, clock: Arc<ServerClock>) -> Option<(Spool, Recorder)> {
+        let (dir, memory) = (self.root_dir.join("trace"), shared_memory::path(&self.root_dir));
+        Spool::open(&dir, memory.as_deref(), self.trace_size, clock)
     }
 
     /// The engine in this process, also served as CRI.
@@ -194,16 +223,27 @@ impl RunArgs {
     }
 }
 
+/// Delivers spans to the API server; without a place to note what it has, they are only kept on disk.
+fn deliver_spans(spool: &Spool, client: &kube::Client, node: &str, supervisor: &Supervisor) {
+    match spool.delivery(client.clone(), node) {
+        Ok(delivery) => {
+            supervisor.spawn("spans", move || delivery.clone().run());
+        }
+        Err(error) => tracing::warn!(error = %causes::chain(&error), "spans are not delivered"),
+    }
+}
+
 /// Starts the service proxy. An error of the kernel at the start ends the agent; later errors are retried.
 fn serve_services(
     config: &Arc<NodeConfig>,
     cluster: &Cluster,
+    trace: RulesTrace,
     supervisor: &Supervisor,
 ) -> anyhow::Result<()> {
     let (config, cluster, proxy_supervisor) = (config.clone(), cluster.clone(), supervisor.clone());
     let open = move || {
         let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
-        Proxy::new(cluster.clone(), config.name.clone(), dns, proxy_supervisor.clone())
+        Proxy::new(cluster.clone(), config.name.clone(), dns, proxy_supervisor.clone(), trace.clone())
     };
     let mut first = Some(open()?);
     supervisor.spawn("service proxy", move || {

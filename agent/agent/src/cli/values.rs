@@ -78,6 +78,12 @@ pub fn bytes(text: &str) -> Result<u64, ValueError> {
     amount.filter(|amount| *amount > 0).ok_or_else(|| ValueError::Quantity { text: text.to_owned() })
 }
 
+/// `8Mi`; 0 is allowed.
+pub fn bytes_or_none(text: &str) -> Result<u64, ValueError> {
+    let amount = amount::parse_units(text).and_then(|amount| u64::try_from(amount).ok());
+    amount.ok_or_else(|| ValueError::Quantity { text: text.to_owned() })
+}
+
 /// `key=value:effect`.
 pub fn taint(text: &str) -> Result<String, ValueError> {
     parse_taint(text).filter(|taint| !taint.key.is_empty()).map(|_| text.to_owned()).ok_or(ValueError::Taint)
@@ -132,6 +138,9 @@ mod tests {
             ("--node-ip", "node1", "not an IP address"),
             ("--container-log-max-size", "10Mi", ""),
             ("--container-log-max-size", "ten", "is not a quantity"),
+            ("--trace-size", "0", ""),
+            ("--trace-size", "8Mi", ""),
+            ("--trace-size", "lots", "is not a quantity"),
             ("--eviction-hard", "memory.available<1Mi,imagefs.available<15%", ""),
             ("--eviction-hard", "", ""),
             ("--eviction-hard", "memory.available<lots", "memory.available<lots"),

@@ -3,8 +3,12 @@
 
 // Cheaply clonable names.
 mod name;
+// The writes that changed objects.
+mod origin;
 // A shared cache of one kind, filled by a watch.
 mod reflector;
+// Services whose first DNS answer is awaited.
+mod awaited;
 // Decodes only the fields that are kept.
 pub mod wire;
 // Services.
@@ -16,9 +20,11 @@ mod node;
 // Namespaces.
 mod namespace;
 
+pub use awaited::AwaitedNames;
 pub use name::Name;
 pub use namespace::Namespace;
 pub use node::Node;
+pub use origin::{Changed, Origin};
 pub use reflector::{Changes, FromWire, Make, Reflector};
 pub use service::{External, Port, Protocol, Service};
 pub use slice::{Endpoint, Slice, SlicePort};

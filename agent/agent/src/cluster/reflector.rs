@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 
 use super::name::Name;
+use super::origin::{self, Changed, Origin};
 use super::wire;
 use crate::api_watch;
 use coracle_cli::supervise::{Subject, Supervisor};
@@ -98,7 +99,7 @@ impl<T: FromWire> Reflector<T> {
                 Ok(watcher::Event::Init) => listed = HashSet::new(),
                 Ok(watcher::Event::InitApply(object)) => {
                     listed.insert(wire::name_of(object.meta()));
-                    self.apply(object);
+                    self.apply(object, None);
                 }
                 Ok(watcher::Event::InitDone) => {
                     self.retain(&std::mem::take(&mut listed));
@@ -107,8 +108,14 @@ impl<T: FromWire> Reflector<T> {
                     }
                     self.tell_listed();
                 }
-                Ok(watcher::Event::Apply(object)) => self.apply(object),
-                Ok(watcher::Event::Delete(object)) => self.change(wire::name_of(object.meta()), None),
+                Ok(watcher::Event::Apply(object)) => {
+                    let origin = Origin::of(object.meta());
+                    self.apply(object, origin);
+                }
+                Ok(watcher::Event::Delete(object)) => {
+                    let meta = object.meta();
+                    self.change_caused(wire::name_of(meta), None, Origin::of(meta));
+                }
                 Err(error) => {
                     let kind = T::Wire::plural(&());
                     let before = *progress.borrow();
@@ -132,7 +139,7 @@ impl<T: FromWire> Reflector<T> {
         }
     }
 
-    fn apply(&self, object: T::Wire) {
+    fn apply(&self, object: T::Wire, origin: Option<Origin>) {
         let name = wire::name_of(object.meta());
         let (namespace, own) = (object.meta().namespace.clone(), object.meta().name.clone());
         let subject = || {
@@ -142,11 +149,17 @@ impl<T: FromWire> Reflector<T> {
         // An object that cannot be converted counts as deleted.
         let kept =
             self.0.supervisor.isolate_sync(&Self::task(), subject, || T::from_wire(object)).ok().flatten();
-        self.change(name, kept);
+        self.change_caused(name, kept, origin);
     }
 
     /// Adds or removes an object and notifies listeners. Also called by tests of other modules.
     pub fn change(&self, name: Name, new: Option<T>) {
+        self.change_caused(name, new, None);
+    }
+
+    /// As [`Reflector::change`], by a write that is known. It is not part of the object: what does not change for this node is
+    /// no change, whatever wrote it.
+    pub fn change_caused(&self, name: Name, new: Option<T>, origin: Option<Origin>) {
         let mut changed = Vec::new();
         {
             let mut known = self.0.known.write();
@@ -175,7 +188,7 @@ impl<T: FromWire> Reflector<T> {
                 changed.push(group);
             }
         }
-        self.tell(&changed);
+        self.tell(&changed, origin);
     }
 
     fn retain(&self, listed: &HashSet<Name>) {
@@ -184,10 +197,12 @@ impl<T: FromWire> Reflector<T> {
         gone.into_iter().for_each(|name| self.change(name, None));
     }
 
-    fn tell(&self, changed: &[Name]) {
+    fn tell(&self, changed: &[Name], origin: Option<Origin>) {
         self.0.listeners.lock().retain(|listener| {
             let Some(listener) = listener.upgrade() else { return false };
-            listener.names.lock().extend(changed.iter().cloned());
+            let mut names = listener.names.lock();
+            changed.iter().for_each(|name| origin::add(&mut names, name.clone(), origin));
+            drop(names);
             listener.wake.notify_one();
             true
         });
@@ -258,7 +273,7 @@ impl<T: FromWire> Reflector<T> {
             let known = self.0.known.read();
             let mut names = pending.names.lock();
             for (name, object) in &known.objects {
-                names.insert(object.group(name));
+                names.insert(object.group(name), None);
             }
         }
         pending.wake.notify_one();
@@ -273,7 +288,7 @@ fn is_forbidden(error: &watcher::Error) -> bool {
 
 #[derive(Default)]
 struct Pending {
-    names: Mutex<HashSet<Name>>,
+    names: Mutex<Changed>,
     wake: Notify,
 }
 
@@ -290,6 +305,17 @@ impl Changes {
 
     /// The names that changed, without waiting.
     pub fn take(&mut self) -> HashSet<Name> {
+        self.take_caused().into_keys().collect()
+    }
+
+    /// As [`Changes::next`], with the writes that made the changes.
+    pub async fn next_caused(&mut self) -> Changed {
+        self.0.wake.notified().await;
+        self.take_caused()
+    }
+
+    /// As [`Changes::take`], with the writes that made the changes.
+    pub fn take_caused(&mut self) -> Changed {
         std::mem::take(&mut *self.0.names.lock())
     }
 }
@@ -334,6 +360,31 @@ mod tests {
         assert_eq!(view.group(&Name::new("a", "web")).len(), 1, "a slice with its service's own name");
         view.retain(&HashSet::new());
         assert!(view.all().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_change_has_its_newest_write_and_no_write_changes_equality() {
+        let view = view();
+        let mut changes = view.changes();
+        let write = |revision| {
+            let uid = coracle_trace::Uid(7);
+            Some(Origin { uid, revision, at: std::time::Instant::now(), trigger: None })
+        };
+        let revisions = |changed: Changed| {
+            let of =
+                |(name, origin): (Name, Option<Origin>)| (name.to_string(), origin.map(|it| it.revision));
+            let mut all: Vec<_> = changed.into_iter().map(of).collect();
+            all.sort();
+            all
+        };
+        view.change_caused(Name::new("a", "s1"), Some(slice("web")), write(1));
+        view.change_caused(Name::new("a", "s2"), Some(slice("web")), write(2));
+        view.change(Name::new("a", "s3"), Some(slice("web")));
+        view.change(Name::new("a", "s4"), Some(slice("other")));
+        let expected = [("a/other".to_owned(), None), ("a/web".to_owned(), Some(2))];
+        assert_eq!(revisions(changes.next_caused().await), expected);
+        view.change_caused(Name::new("a", "s1"), Some(slice("web")), write(3));
+        assert!(changes.take_caused().is_empty(), "nothing changed");
     }
 
     #[tokio::test]

@@ -1,11 +1,16 @@
 //! Decodes only the fields that are kept; everything else is skipped by the parser.
 
-use coracle_fields::{FromField, fields, meta};
+use coracle_fields::{FromField, Map, Position, Text, fields, meta};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::name::Name;
+
+/// The annotation of an EndpointSlice that says when its endpoints changed.
+pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 fields! {
     struct SlimFields: meta::ObjectMeta {
@@ -14,10 +19,11 @@ fields! {
         uid: Option<String>,
         resource_version: Option<String>,
         labels: Option<BTreeMap<String, String>>,
+        annotations: SlimAnnotations,
     }
 }
 
-/// Metadata of which name, uid, version and labels are read; annotations, owners and managed fields are not.
+/// Metadata of which name, uid, version and labels are read, and one annotation; owners and managed fields are not.
 #[derive(Clone, Debug, Default)]
 pub struct SlimMeta(pub ObjectMeta);
 
@@ -25,9 +31,55 @@ impl FromField<meta::ObjectMeta> for SlimMeta {}
 
 impl<'de> Deserialize<'de> for SlimMeta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let SlimFields { name, namespace, uid, resource_version, labels } =
+        let SlimFields { name, namespace, uid, resource_version, labels, annotations } =
             SlimFields::deserialize(deserializer)?;
-        Ok(Self(ObjectMeta { name, namespace, uid, resource_version, labels, ..ObjectMeta::default() }))
+        let annotations = annotations.0.map(|time| BTreeMap::from([(TRIGGER_TIME.to_owned(), time)]));
+        let meta = ObjectMeta {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            labels,
+            annotations,
+            ..ObjectMeta::default()
+        };
+        Ok(Self(meta))
+    }
+}
+
+/// Annotations of which only [`TRIGGER_TIME`] is kept.
+#[derive(Default)]
+struct SlimAnnotations(Option<String>);
+
+impl FromField<Map<Text>> for SlimAnnotations {}
+
+impl<'de> Deserialize<'de> for SlimAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Annotations;
+
+        impl<'de> Visitor<'de> for Annotations {
+            type Value = SlimAnnotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SlimAnnotations, M::Error> {
+                let mut kept = SlimAnnotations::default();
+                let is_kept = |name: &str| usize::from(name == TRIGGER_TIME);
+                while let Some(found) = map.next_key_seed(Position(is_kept))? {
+                    match found {
+                        0 => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                        _ => kept.0 = map.next_value()?,
+                    }
+                }
+                Ok(kept)
+            }
+        }
+
+        deserializer.deserialize_map(Annotations)
     }
 }
 
@@ -63,4 +115,29 @@ macro_rules! wire_kind {
             }
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn of_the_annotations_one_is_kept() {
+        let time = "2026-11-17T04:00:00Z";
+        for (annotations, expected) in [
+            (json!({"a": "b", TRIGGER_TIME: time, "c": "d"}), Some(time)),
+            (json!({"a": "b"}), None),
+            (json!({}), None),
+            (json!(null), None),
+        ] {
+            let meta = json!({"name": "s", "resourceVersion": "7", "annotations": annotations});
+            let SlimMeta(meta) = serde_json::from_value(meta).unwrap();
+            let kept = meta.annotations.unwrap_or_default();
+            assert_eq!(kept.get(TRIGGER_TIME).map(String::as_str), expected, "{annotations}");
+            assert_eq!(kept.len(), usize::from(expected.is_some()), "{annotations}");
+            assert_eq!(meta.resource_version.as_deref(), Some("7"), "{annotations}");
+        }
+    }
 }

@@ -20,6 +20,7 @@ use super::lookup::ServiceLookup;
 use super::upstream::{Upstream, key_of};
 use super::wire::{self, Packet};
 use super::zone::Zone;
+use crate::cluster::AwaitedNames;
 use crate::network::Links;
 
 const PORT: u16 = 53;
@@ -39,6 +40,7 @@ pub struct Dns {
     zone: Zone,
     view: Box<dyn ServiceLookup>,
     upstream: Arc<Upstream>,
+    awaited: Arc<AwaitedNames>,
     turn: AtomicUsize,
     waiting: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -52,11 +54,17 @@ enum Outcome {
 
 impl Dns {
     /// A server for a zone; it listens nowhere yet.
-    pub fn new(zone: Zone, view: Box<dyn ServiceLookup>, upstream: Upstream) -> Arc<Self> {
+    pub fn new(
+        zone: Zone,
+        view: Box<dyn ServiceLookup>,
+        upstream: Upstream,
+        awaited: Arc<AwaitedNames>,
+    ) -> Arc<Self> {
         Arc::new(Dns {
             zone,
             view,
             upstream: Arc::new(upstream),
+            awaited,
             turn: AtomicUsize::new(0),
             waiting: Arc::new(Semaphore::new(MAX_PENDING)),
             streams: Arc::new(Semaphore::new(STREAMS)),
@@ -170,7 +178,12 @@ impl Dns {
     fn begin(&self, query: Message) -> Outcome {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let (reply, name) = match answer(&self.zone, &query, &*self.view, turn) {
-            Answer::Reply(reply) => return Outcome::Now(Box::new(reply)),
+            Answer::Reply(reply) => {
+                if !self.awaited.is_empty() && !reply.answers.is_empty() {
+                    query.queries.iter().for_each(|question| self.awaited.answered(question.name.iter()));
+                }
+                return Outcome::Now(Box::new(reply));
+            }
             Answer::Elsewhere(reply, name) => (reply, name),
             Answer::Forward(reply) => {
                 let name = query.queries.first().map(|question| question.name.clone()).unwrap_or_default();

@@ -9,6 +9,7 @@ mod access;
 
 use coracle_cli::causes::chain;
 use coracle_proto::cri;
+use coracle_trace::{Span, Stage, stage, stage_named, tracked};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use crate::pod::backoff::Backoffs;
 use crate::pod::pull_secret::PullCredential;
 use crate::pod::security::ImageUser;
 use crate::pod::spec;
+use crate::trace::metrics::NodeMetrics;
 use coracle_engine::runtime::{ASK_REGISTRY, IMPORTED, Runtime, RuntimeError};
 
 /// Why an image is missing: reason and message of the container's waiting state.
@@ -64,8 +66,16 @@ pub struct Images {
     verification: Verification,
     records: PullRecords,
     backoffs: Mutex<Backoffs>,
-    last_errors: Mutex<HashMap<String, String>>,
+    last_errors: Mutex<HashMap<String, LastError>>,
     pulling: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    metrics: Arc<NodeMetrics>,
+}
+
+/// Why the last attempt for a pod failed.
+struct LastError {
+    text: String,
+    /// Until the next attempt.
+    waiting: Option<Span>,
 }
 
 impl Images {
@@ -75,6 +85,7 @@ impl Images {
         events: Recorder,
         verification: Verification,
         records: PullRecords,
+        metrics: Arc<NodeMetrics>,
     ) -> Self {
         Images {
             runtime,
@@ -84,12 +95,39 @@ impl Images {
             backoffs: Mutex::new(Backoffs::default()),
             last_errors: Mutex::default(),
             pulling: Mutex::default(),
+            metrics,
         }
     }
 
     /// Ensures that an image is on the node and that the pod may use it: any pod may, or the pod has credentials that
     /// have pulled it. Otherwise it is pulled with the pod's credentials, which the registry verifies.
     pub async fn ensure(
+        &self,
+        pod: &Pod,
+        about: &ObjectReference,
+        image: &str,
+        policy: Option<&str>,
+        credentials: &[PullCredential],
+        sandbox: &cri::PodSandboxConfig,
+    ) -> Result<Present, PullFailure> {
+        let ensured = self.find_or_pull(pod, about, image, policy, credentials, sandbox);
+        let ensured = tracked(Stage::Image, image, Box::pin(ensured)).await;
+        let mut last_errors = self.last_errors.lock();
+        if !last_errors.is_empty()
+            && let Some(last) = last_errors.get_mut(&key(pod, image))
+        {
+            if ensured.is_ok() {
+                // It may have come to the node by another pod.
+                last.waiting = None;
+            } else if last.waiting.is_none() {
+                last.waiting = Some(stage_named(Stage::ImageBackoff, &format!("{image}\n{}", last.text)));
+            }
+        }
+        drop(last_errors);
+        ensured
+    }
+
+    async fn find_or_pull(
         &self,
         pod: &Pod,
         about: &ObjectReference,
@@ -178,19 +216,24 @@ impl Images {
         credentials: &[PullCredential],
         sandbox: &cri::PodSandboxConfig,
     ) -> Result<Present, PullFailure> {
-        let key = format!("{}_{image}", spec::uid(pod));
+        let key = key(pod, image);
         if let Some(wait) = self.waits(&key) {
             let mut message = format!("Back-off pulling image {image:?}");
             self.events.record(about.clone(), Kind::Normal, "BackOff", message.clone());
             if let Some(last) = self.last_errors.lock().get(&key) {
-                message += &format!(": {last}");
+                message += &format!(": {}", last.text);
             }
             return Err(PullFailure { reason: "ImagePullBackOff", message, retry: wait });
+        }
+        if let Some(last) = self.last_errors.lock().get_mut(&key) {
+            last.waiting = None;
         }
         self.events.record(about.clone(), Kind::Normal, "Pulling", format!("Pulling image {image:?}"));
         let asked = Instant::now();
         let turn = self.pulling.lock().entry(wanted.image.clone()).or_default().clone();
+        let queued = stage(Stage::ImageQueue);
         let guard = turn.lock().await;
+        queued.finish();
         let started = Instant::now();
         let result = self.pull_and_record(image, &wanted, credentials, sandbox).await;
         drop(guard);
@@ -207,6 +250,7 @@ impl Images {
                     .flatten()
                     .map(|image| image.size)
                     .unwrap_or(0);
+                self.metrics.image_pulled(spec::uid(pod), size, started.elapsed());
                 let text = format!(
                     "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size} bytes.",
                     seconds(started.elapsed()),
@@ -222,7 +266,8 @@ impl Images {
                 self.events.record(about.clone(), Kind::Warning, "Failed", text);
                 let now = nanos();
                 self.backoffs.lock().retried(&key, now, now);
-                self.last_errors.lock().insert(key, format!("{reason}: {message}"));
+                let last = LastError { text: format!("{reason}: {message}"), waiting: None };
+                self.last_errors.lock().insert(key, last);
                 Err(PullFailure { reason, message, retry: Duration::from_millis(500) })
             }
         }
@@ -255,6 +300,11 @@ fn found_as(image: cri::Image, wanted: &cri::ImageSpec) -> Present {
         },
         user: ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username },
     }
+}
+
+/// Key of the attempts for a pod: begins with its uid.
+fn key(pod: &Pod, image: &str) -> String {
+    format!("{}_{image}", spec::uid(pod))
 }
 
 fn nanos() -> i64 {

@@ -4,15 +4,17 @@
 //! is then created the usual way, which reports them.
 
 use coracle_cli::causes;
+use coracle_engine::runtime::FirstConfig;
+use coracle_trace::{Span, Stage, tracked, within};
 use std::time::Duration;
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use tokio::sync::oneshot;
 
-use super::execute::has_own_users;
 use super::execute::job::Job;
 use super::execute::outcome::Outcome;
+use super::execute::{container_span, has_own_users};
 use crate::events::pod_reference;
 use crate::pod::observed;
 use crate::pod::plan::Start;
@@ -23,23 +25,27 @@ use crate::volume::prepare::{PrepareError, Prepared};
 const FIRST_CONTAINER_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Job {
-    /// Prepares the volumes and then the first container's configuration.
+    /// Prepares the volumes and then the first container's configuration, whose span goes on if the sandbox took it.
     pub(super) async fn volumes_and_first(
         &self,
-        offer: oneshot::Sender<cri::ContainerConfig>,
-    ) -> Option<Result<Prepared, PrepareError>> {
+        offer: oneshot::Sender<FirstConfig>,
+    ) -> (Option<Result<Prepared, PrepareError>>, Option<Span>) {
         let made = self.volumes().await;
+        let mut taken = None;
         if let Some(Ok(prepared)) = &made {
             // The sandbox waits for it, so a slow configuration would not gain time.
             let config = tokio::time::timeout(FIRST_CONTAINER_TIMEOUT, self.first_config(prepared)).await;
-            if let Ok(Some(config)) = config {
-                let _ = offer.send(config);
+            if let Ok(Some((config, mut span))) = config {
+                match offer.send(FirstConfig { config, scope: span.scope() }) {
+                    Ok(()) => taken = Some(span),
+                    Err(_) => span.failed(),
+                }
             }
         }
-        made
+        (made, taken)
     }
 
-    async fn first_config(&self, prepared: &Prepared) -> Option<cri::ContainerConfig> {
+    async fn first_config(&self, prepared: &Prepared) -> Option<(cri::ContainerConfig, Span)> {
         let attempt = self.create_sandbox.filter(|n| *n == 0 && self.executor.runtime.can_precreate())?;
         let spec = spec::spec(&self.pod);
         let (start, container) = first(&spec)?;
@@ -56,11 +62,35 @@ impl Job {
         let sandbox = self.sandbox_config(attempt).ok()?;
         let about = pod_reference(&self.pod, Some(&start.name));
         let present = images.ensure(&self.pod, &about, image, policy, &credentials, &sandbox).await.ok()?;
-        self.configure(start.role, container, &start, present, Some(prepared), &sandbox).await.ok()
+        let mut span = container_span(&start);
+        let configure = self.configure(start.role, container, &start, present, Some(prepared), &sandbox);
+        let configure = tracked(Stage::ContainerConfig, &start.name, configure);
+        let Ok(config) = within(span.scope(), configure).await else {
+            span.failed();
+            return None;
+        };
+        Some((config, span))
     }
 
     /// Starts the container after the pod got its addresses.
-    pub(super) async fn start_first(&mut self, sandbox: &str, id: &str, outcome: &mut Outcome) {
+    pub(super) async fn start_first(
+        &mut self,
+        sandbox: &str,
+        id: &str,
+        span: Option<Span>,
+        outcome: &mut Outcome,
+    ) {
+        let (scope, failures) =
+            (span.as_ref().map_or_else(coracle_trace::current, Span::scope), outcome.failures.len());
+        within(scope, Box::pin(self.start_precreated(sandbox, id, outcome))).await;
+        if let Some(mut span) = span
+            && outcome.failures.len() > failures
+        {
+            span.failed();
+        }
+    }
+
+    async fn start_precreated(&mut self, sandbox: &str, id: &str, outcome: &mut Outcome) {
         let pod = self.pod.clone();
         let spec = spec::spec(&pod);
         let Some((start, container)) = first(&spec) else { return };

@@ -1,6 +1,7 @@
 //! Stops one container: preStop hook, stop signal, grace period, kill.
 
 use coracle_cli::causes;
+use coracle_trace::{Stage, tracked};
 use k8s_openapi::api::core::v1::Pod;
 use std::time::{Duration, Instant};
 
@@ -46,18 +47,15 @@ pub async fn stop(
         && !grace.is_zero()
     {
         let run = hooks::run(runtime, hook, container, &kill.id, &ip);
-        let failed = match tokio::time::timeout(grace, run).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error),
-            Err(_) => Some(HookError::GracePeriod),
-        };
-        if let Some(error) = failed {
+        let run = async { tokio::time::timeout(grace, run).await.unwrap_or(Err(HookError::GracePeriod)) };
+        if let Err(error) = tracked(Stage::PreStop, &kill.name, run).await {
             tracing::info!(uid = spec::uid(pod), container = kill.name, error = %causes::chain(&error), "preStop hook failed");
             events.container(pod, &kill.name, Kind::Warning, "FailedPreStopHook", "PreStopHook failed");
         }
     }
     let left = grace.saturating_sub(began.elapsed()).max(MIN_GRACE.min(grace));
-    if let Err(error) = runtime.stop_container(&kill.id, left).await {
+    let label = format!("{}\n{} s", kill.name, left.as_secs());
+    if let Err(error) = tracked(Stage::Stop, &label, runtime.stop_container(&kill.id, left)).await {
         tracing::warn!(uid = spec::uid(pod), container = kill.name, id = kill.id, error = %causes::chain(&error), "container not stopped, will retry");
         let text = format!("error killing pod: failed to \"KillContainer\" for {:?}: {error}", kill.name);
         events.pod(pod, Kind::Warning, "FailedKillPod", text);

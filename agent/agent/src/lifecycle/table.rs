@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -15,8 +16,8 @@ use crate::volume::prepare::Prepared;
 
 /// A message to a pod worker.
 pub enum Message {
-    /// The desired Pod object changed.
-    Pod(Arc<Pod>),
+    /// The desired Pod object changed; when this node got it.
+    Pod(Arc<Pod>, Instant),
     /// The API object or manifest was deleted.
     Gone(Option<Arc<Pod>>),
     /// The runtime reported an event of its containers.
@@ -126,7 +127,7 @@ impl PodTable {
     pub fn send(&self, uid: &str, message: Message) -> bool {
         let mut slots = self.slots.lock();
         let Some(slot) = slots.get_mut(uid) else { return false };
-        if let Message::Pod(pod) = &message {
+        if let Message::Pod(pod, _) = &message {
             slot.pod = pod.clone();
         }
         let gone = matches!(message, Message::Gone(_));

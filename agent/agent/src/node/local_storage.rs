@@ -8,7 +8,6 @@ use std::path::Path;
 use super::eviction::EvictionParts;
 use crate::config::NodeConfig;
 use crate::events::Kind;
-use crate::lifecycle::table::Message;
 use crate::pod::observed::label;
 use crate::pod::{amount, spec};
 use coracle_host_dir::{HostDir, measure as measure_tree};
@@ -54,7 +53,7 @@ pub async fn check(parts: &EvictionParts) {
             uid = spec::uid(&pod),
             "pod evicted: {message}"
         );
-        parts.pods.send(spec::uid(&pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
+        parts.evict(&pod, message);
     }
 }
 

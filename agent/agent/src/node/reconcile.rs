@@ -57,6 +57,8 @@ pub struct NodeParts {
     pub runtime: Arc<dyn Runtime>,
     /// Events.
     pub events: Recorder,
+    /// Spans.
+    pub recorder: coracle_trace::Recorder,
     /// What pods are admitted with; kept up to date.
     pub facts: SharedFacts,
     /// Images.
@@ -97,6 +99,7 @@ impl NodeReconciler {
             runtime: parts.runtime.clone(),
             pods: parts.pods.clone(),
             events: parts.events.clone(),
+            recorder: parts.recorder,
         };
         NodeReconciler {
             parts,

@@ -1,5 +1,6 @@
 //! Schedules probes: one timer for the whole node.
 
+use coracle_trace::{Span, Stage, stage_named};
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -43,8 +44,19 @@ struct Entry {
     count: ThresholdCounter,
     /// Checks that succeeded, and that did not.
     totals: (u64, u64),
+    /// Until the first success. Most probes are past it.
+    span: Option<Box<Span>>,
     /// Distinguishes it from an earlier entry of the same key whose timer is still queued.
     serial: u64,
+}
+
+impl Drop for Entry {
+    /// A probe that is removed before its first success has not succeeded.
+    fn drop(&mut self) {
+        if let Some(span) = &mut self.span {
+            span.failed();
+        }
+    }
 }
 
 /// How the checks of one probe went.
@@ -86,6 +98,8 @@ pub struct Probes {
 
 /// Task name in metrics and health pages.
 const TASK: &str = "prober";
+/// A container that has run for longer was started by an earlier agent.
+const NEW: Duration = Duration::from_secs(10);
 /// Delay before a check that panicked is repeated.
 const PANIC_BACKOFF: Duration = Duration::from_secs(60);
 
@@ -114,10 +128,9 @@ impl Probes {
                 target.probe.failure_threshold,
             );
             state.due.push(Reverse((first_due(&target), serial, key.clone())));
-            state.entries.insert(
-                key,
-                Entry { uid: uid.clone(), pod: pod.clone(), target, count, totals: (0, 0), serial },
-            );
+            let span = span(&target);
+            let (uid, pod) = (uid.clone(), pod.clone());
+            state.entries.insert(key, Entry { uid, pod, target, count, totals: (0, 0), span, serial });
         }
         drop(state);
         self.changed.notify_one();
@@ -226,6 +239,9 @@ impl Probes {
         let Some(entry) = state.entries.get_mut(&key).filter(|entry| entry.serial == serial) else { return };
         let total = if success { &mut entry.totals.0 } else { &mut entry.totals.1 };
         *total += 1;
+        if success && let Some(span) = entry.span.take() {
+            finish(*span, &entry.target, entry.totals);
+        }
         let changed = entry.count.count(success);
         let uid = entry.uid.clone();
         let next = (began + pause).max(Instant::now());
@@ -241,6 +257,29 @@ impl Probes {
     }
 }
 
+/// The span of a probe that a new container waits for. Later results, and containers of an earlier agent, are not recorded.
+fn span(target: &Target) -> Option<Box<Span>> {
+    let is_waited_for = matches!(target.kind, ProbeKind::Startup | ProbeKind::Readiness);
+    (is_waited_for && age(target) < NEW).then(|| Box::new(stage_named(Stage::Probe, &label(target))))
+}
+
+fn finish(mut span: Span, target: &Target, (successes, failures): (u64, u64)) {
+    let tries = successes + failures;
+    let plural = if tries == 1 { "try" } else { "tries" };
+    span.rename(&format!("{}\n{tries} {plural}", label(target)));
+    span.code(u16::try_from(tries).unwrap_or(u16::MAX));
+}
+
+fn label(target: &Target) -> String {
+    format!("{} {}", target.kind.as_str().to_ascii_lowercase(), target.container.name)
+}
+
+/// How long the container has been running.
+fn age(target: &Target) -> Duration {
+    let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
+    Duration::from_nanos(u64::try_from(now.saturating_sub(target.started_at)).unwrap_or(0))
+}
+
 fn period(probe: &Probe) -> Duration {
     let seconds = probe.period_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(10);
     Duration::from_secs(seconds.max(1))
@@ -250,7 +289,5 @@ fn period(probe: &Probe) -> Duration {
 fn first_due(target: &Target) -> Instant {
     let delay =
         target.probe.initial_delay_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
-    let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
-    let age = Duration::from_nanos(u64::try_from(now.saturating_sub(target.started_at)).unwrap_or(0));
-    Instant::now() + Duration::from_secs(delay).saturating_sub(age)
+    Instant::now() + Duration::from_secs(delay).saturating_sub(age(target))
 }

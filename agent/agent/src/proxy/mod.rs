@@ -19,6 +19,8 @@ mod sysctl;
 mod stale;
 // `healthCheckNodePort` server.
 mod health;
+// Records how long changes take.
+pub mod trace;
 // The task.
 mod run;
 

@@ -15,7 +15,8 @@ use super::plan::{self, Plan};
 use super::rules::{self, TABLE, TableConfig};
 use super::state::{Change, State};
 use super::sysctl;
-use crate::cluster::{Changes, Cluster, Name};
+use super::trace::{Kind, Pending, RulesTrace};
+use crate::cluster::{Cluster, Name};
 use coracle_engine::nft_monitor::{NftMonitor, NftMonitorError, TableEvent};
 
 /// Pause after the kernel refused a change.
@@ -43,6 +44,7 @@ pub struct Proxy {
     zone: Box<str>,
     state: State,
     health: Health,
+    trace: RulesTrace,
 }
 
 impl Proxy {
@@ -52,6 +54,7 @@ impl Proxy {
         node: String,
         answers_itself: Vec<IpAddr>,
         supervisor: Supervisor,
+        trace: RulesTrace,
     ) -> Result<Self, ProxyError> {
         Ok(Proxy {
             cluster,
@@ -63,6 +66,7 @@ impl Proxy {
             zone: Box::default(),
             state: State::default(),
             health: Health::new(supervisor),
+            trace,
         })
     }
 
@@ -76,12 +80,12 @@ impl Proxy {
         let mut nodes = self.cluster.nodes.changes();
         self.update_from_node();
         let mut whole = true;
+        let mut pending = Pending::default();
         loop {
-            let mut names = HashSet::new();
             if !whole {
                 tokio::select! {
-                    changed = services.next() => names.extend(changed),
-                    changed = slices.next() => names.extend(changed),
+                    changed = services.next_caused() => pending.add(changed, Kind::Service),
+                    changed = slices.next_caused() => pending.add(changed, Kind::Slice),
                     changed = nodes.next() => {
                         let own = Name::new("", &self.node);
                         whole = changed.contains(&own) && self.update_from_node();
@@ -89,9 +93,14 @@ impl Proxy {
                     seen = self.table_changed() => whole = seen,
                 }
             }
-            take(&mut names, [&mut services, &mut slices]);
+            pending.add(services.take_caused(), Kind::Service);
+            pending.add(slices.take_caused(), Kind::Slice);
+            let (begun, names) = (Instant::now(), pending.take_names());
             match tokio::task::block_in_place(|| self.apply(names, whole)) {
-                Ok(()) => whole = false,
+                Ok(elements) => {
+                    whole = false;
+                    self.trace.applied(&mut pending, begun, elements, &self.cluster);
+                }
                 Err(error) => {
                     tracing::warn!(error = %causes::chain(&error), "service rules not changed, will build them anew");
                     whole = true;
@@ -130,7 +139,8 @@ impl Proxy {
             && self.nft.rule_count(TABLE, "services").is_ok_and(|count| count > 0)
     }
 
-    fn apply(&mut self, names: HashSet<Name>, whole: bool) -> netlink::Result<()> {
+    /// Changes the rules of these Services, or of all; returns how many elements were changed.
+    fn apply(&mut self, names: HashSet<Name>, whole: bool) -> netlink::Result<usize> {
         let begun = Instant::now();
         let mut change = Change::default();
         if whole {
@@ -165,7 +175,7 @@ impl Proxy {
         if let Err(error) = forgotten {
             tracing::warn!(error = %causes::chain(&error), "stale conntrack entries not removed");
         }
-        Ok(())
+        Ok(elements)
     }
 
     /// Removes conntrack entries of endpoints that disappeared while the agent was not running.
@@ -205,11 +215,5 @@ impl Proxy {
             all.push((set, valid.collect()));
         }
         Ok(all)
-    }
-}
-
-fn take(names: &mut HashSet<Name>, from: [&mut Changes; 2]) {
-    for changes in from {
-        names.extend(changes.take());
     }
 }

@@ -8,6 +8,7 @@ use kube::runtime::watcher;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 use super::mirror::Mirrors;
@@ -28,14 +29,14 @@ pub async fn follow(workers: Workers, mirrors: Mirrors, listed: Arc<Listed>) {
     while let Some(event) = stream.next().await {
         match event {
             Ok(watcher::Event::Init) => initial.clear(),
-            Ok(watcher::Event::InitApply(pod)) => initial.push(received(pod)),
+            Ok(watcher::Event::InitApply(pod)) => initial.push((received(pod), Instant::now())),
             Ok(watcher::Event::InitDone) => {
                 reset(&workers, &mirrors, std::mem::take(&mut initial));
                 if let Some(listed) = listed.lock().take() {
                     let _ = listed.send(());
                 }
             }
-            Ok(watcher::Event::Apply(pod)) => deliver(&workers, &mirrors, received(pod)),
+            Ok(watcher::Event::Apply(pod)) => deliver(&workers, &mirrors, received(pod), Instant::now()),
             Ok(watcher::Event::Delete(pod)) => {
                 let pod = received(pod);
                 if spec::is_mirror(&pod) {
@@ -53,27 +54,27 @@ pub async fn follow(workers: Workers, mirrors: Mirrors, listed: Arc<Listed>) {
 }
 
 /// Handles a full list: pods that are not in it are deleted. Older pods are admitted first.
-fn reset(workers: &Workers, mirrors: &Mirrors, mut pods: Vec<Pod>) {
+fn reset(workers: &Workers, mirrors: &Mirrors, mut pods: Vec<(Pod, Instant)>) {
     let table = workers.pods();
-    let wanted: HashSet<String> = pods.iter().map(|pod| spec::uid(pod).to_owned()).collect();
+    let wanted: HashSet<String> = pods.iter().map(|(pod, _)| spec::uid(pod).to_owned()).collect();
     for uid in table.uids() {
         let from_api = table.get(&uid).is_some_and(|entry| !spec::is_static(&entry.pod));
         if from_api && !wanted.contains(&uid) {
             table.send(&uid, Message::Gone(None));
         }
     }
-    pods.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
-    for pod in pods {
-        deliver(workers, mirrors, pod);
+    pods.sort_by(|(a, _), (b, _)| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
+    for (pod, at) in pods {
+        deliver(workers, mirrors, pod, at);
     }
 }
 
-fn deliver(workers: &Workers, mirrors: &Mirrors, pod: Pod) {
+fn deliver(workers: &Workers, mirrors: &Mirrors, pod: Pod, received: Instant) {
     let pod = Arc::new(pod);
     if spec::is_mirror(&pod) {
         mirrors.seen(&pod);
     } else {
-        workers.deliver(pod);
+        workers.deliver(pod, received);
     }
 }
 

@@ -12,5 +12,7 @@ pub mod phase;
 pub mod conditions;
 // The difference of two statuses as a patch.
 pub mod patch;
+// A request about a pod.
+mod request;
 // Sending it.
 pub mod report;

@@ -1,22 +1,26 @@
 //! Sends pod statuses to the API server: the newest per pod, as a patch, retried until it succeeds.
 
 use coracle_cli::causes;
+use coracle_trace::{Scope, Span, Stage, current, enter, stage};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use super::conditions::correct_times;
 use super::patch::status_patch;
+use super::request::{ReportRequest, Work};
 use crate::pod::spec;
+use crate::trace::NodeTrace;
 
 /// How many statuses are on their way at once.
 const CONCURRENT: usize = 16;
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// A shorter wait for a slot is not recorded.
+const SHORT_WAIT: Duration = Duration::from_millis(1);
 
 /// Callback after a pod's API object was deleted.
 pub type Deleted = Box<dyn FnOnce() + Send>;
@@ -27,6 +31,7 @@ pub struct Reporter {
     client: kube::Client,
     entries: Arc<Mutex<HashMap<String, Entry>>>,
     slots: Arc<Semaphore>,
+    trace: NodeTrace,
 }
 
 struct Entry {
@@ -40,11 +45,9 @@ struct Entry {
     desired: Option<PodStatus>,
     delete: Option<Deleted>,
     busy: bool,
-}
-
-enum Work {
-    Patch(serde_json::Value, Box<PodStatus>),
-    Delete,
+    /// Where the newest report is recorded, and since when it waits.
+    scope: Scope,
+    since: Option<Instant>,
 }
 
 fn version(pod: &Pod) -> u64 {
@@ -53,8 +56,8 @@ fn version(pod: &Pod) -> u64 {
 
 impl Reporter {
     /// A reporter without pods.
-    pub fn new(client: kube::Client) -> Self {
-        Reporter { client, entries: Arc::default(), slots: Arc::new(Semaphore::new(CONCURRENT)) }
+    pub fn new(client: kube::Client, trace: NodeTrace) -> Self {
+        Reporter { client, entries: Arc::default(), slots: Arc::new(Semaphore::new(CONCURRENT)), trace }
     }
 
     /// The newest status of a pod, sent already or not.
@@ -83,6 +86,8 @@ impl Reporter {
             desired: None,
             delete: None,
             busy: false,
+            scope: Scope::NONE,
+            since: None,
         });
         if version(pod) >= entry.sent_version {
             entry.sent_version = version(pod);
@@ -94,6 +99,8 @@ impl Reporter {
     pub fn report(&self, uid: &str, status: PodStatus) {
         if let Some(entry) = self.entries.lock().get_mut(uid) {
             entry.desired = Some(status);
+            entry.scope = current();
+            entry.since.get_or_insert_with(Instant::now);
         }
         self.kick(uid);
     }
@@ -101,7 +108,11 @@ impl Reporter {
     /// Deletes the API object after its last status was reported; `done` is called when it is gone.
     pub fn delete(&self, uid: &str, done: Deleted) {
         match self.entries.lock().get_mut(uid) {
-            Some(entry) => entry.delete = Some(done),
+            Some(entry) => {
+                entry.delete = Some(done);
+                entry.scope = current();
+                entry.since.get_or_insert_with(Instant::now);
+            }
             None => done(),
         }
         self.kick(uid);
@@ -132,26 +143,35 @@ impl Reporter {
     /// Works until nothing is waiting for this pod.
     async fn drain(&self, uid: &str) {
         let mut pause = Duration::from_millis(100);
+        // Since when a status that could not be sent waits.
+        let mut unsent: Option<Instant> = None;
         loop {
-            let Some((namespace, name, api_uid, work)) = self.next(uid) else { return };
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+            let Some(mut next) = self.next(uid) else { return };
+            let is_repeated = unsent.is_some() && next.since.is_none();
+            next.since = next.since.or(unsent);
+            let mut span = next.span(self.trace.recorder);
             let result = {
+                let waits = Instant::now();
                 let _slot = self.slots.acquire().await;
-                match &work {
-                    Work::Patch(patch, _) => api
-                        .patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch))
-                        .await
-                        .map(Some),
-                    Work::Delete => {
-                        let preconditions = Preconditions { uid: Some(api_uid), resource_version: None };
-                        let params = DeleteParams::default().grace_period(0).preconditions(preconditions);
-                        api.delete(&name, &params).await.map(|_| None)
-                    }
-                }
+                self.record_wait(&span, waits);
+                next.send(&self.client, &span).await
             };
+            if result.is_err() && is_repeated {
+                // The first failure is recorded, and in the end how long it took.
+                span.discard();
+            } else if result.is_err() {
+                span.failed();
+                span.finish();
+            } else {
+                span.finish();
+            }
+            let ReportRequest { namespace, name, work, since, .. } = next;
             match result {
                 Ok(pod) => {
                     pause = Duration::from_millis(100);
+                    if let (Some(since), Work::Patch(..)) = (unsent.take().or(since), &work) {
+                        self.trace.metrics.status_synced(since.elapsed());
+                    }
                     self.done(uid, work, pod);
                 }
                 // Deleted, or another pod of the same name.
@@ -161,6 +181,7 @@ impl Reporter {
                 }
                 Err(error) => {
                     tracing::warn!(uid, pod = name, namespace, error = %causes::chain(&error), "pod status not reported, will retry");
+                    unsent = unsent.or(since);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
@@ -168,7 +189,14 @@ impl Reporter {
         }
     }
 
-    fn next(&self, uid: &str) -> Option<(String, String, String, Work)> {
+    fn record_wait(&self, span: &Span, since: Instant) {
+        if since.elapsed() >= SHORT_WAIT {
+            let mut wait = enter(span.scope(), || stage(Stage::StatusWait));
+            wait.began(self.trace.moment(since));
+        }
+    }
+
+    fn next(&self, uid: &str) -> Option<ReportRequest> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(uid)?;
         let held = entry.sent.conditions.as_deref().unwrap_or_default();
@@ -184,11 +212,20 @@ impl Reporter {
             None if entry.delete.is_some() => Work::Delete,
             None => {
                 entry.desired = None;
+                entry.since = None;
                 entry.busy = false;
                 return None;
             }
         };
-        Some((entry.namespace.clone(), entry.name.clone(), entry.api_uid.clone(), work))
+        Some(ReportRequest {
+            namespace: entry.namespace.clone(),
+            name: entry.name.clone(),
+            api_uid: entry.api_uid.clone(),
+            work,
+            scope: entry.scope,
+            since: entry.since.take(),
+            sent_version: entry.sent_version,
+        })
     }
 
     fn done(&self, uid: &str, work: Work, answer: Option<Pod>) {

@@ -1,6 +1,7 @@
 //! Creates or updates all volumes of a pod. Idempotent.
 
 use coracle_proto::cri;
+use coracle_trace::{Stage, tracked};
 use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProjection};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -97,8 +98,8 @@ impl VolumePreparer<'_> {
     pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, PrepareError> {
         let mut prepared = Prepared::default();
         for volume in spec::spec(pod).volumes.iter().flatten() {
-            let source = self
-                .volume(pod, volume, &mut prepared.renew_at)
+            let prepare = self.volume(pod, volume, &mut prepared.renew_at);
+            let source = tracked(Stage::Volume, &volume.name, prepare)
                 .await
                 .map_err(|source| PrepareError::Setup { volume: volume.name.clone(), source })?;
             prepared.sources.insert(volume.name.clone(), source);

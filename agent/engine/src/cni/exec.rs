@@ -6,6 +6,7 @@ use std::{
     process::Stdio,
 };
 
+use coracle_trace::{Stage, tracked};
 use serde_json::Value;
 use tokio::{io::AsyncWriteExt, process::Command};
 
@@ -71,6 +72,12 @@ pub async fn run(
     args: &CallArgs,
     config: &Value,
 ) -> Result<Value> {
+    let plugin = config.get("type").and_then(Value::as_str).unwrap_or_default();
+    let name = format!("{plugin} {}", verb.command());
+    tracked(Stage::CniPlugin, &name, Box::pin(call(dirs, network, verb, args, config))).await
+}
+
+async fn call(dirs: &[PathBuf], network: &str, verb: Verb, args: &CallArgs, config: &Value) -> Result<Value> {
     let plugin = config.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     let path = find(dirs, &plugin)?;
     let spawn_error = |source| Error::Spawn { path: path.clone(), source };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coracle_proto::cri;
+use coracle_trace::{Stage, tracked};
 
 use super::Containers;
 use crate::image::ImageRecord;
@@ -37,11 +38,11 @@ impl Containers {
         // Checks again: a concurrent stop of the sandbox may not have seen this container.
         let built = match sandbox.phase() {
             SandboxPhase::Ready => {
-                let (container, bundles) = (container.clone(), self.bundles.clone());
-                blocking(move || {
-                    bundles.build(&container, &sandbox_record, &image.config, ContainerPhase::Created)
-                })
-                .await
+                let (building, bundles) = (container.clone(), self.bundles.clone());
+                let build = blocking(move || {
+                    bundles.build(&building, &sandbox_record, &image.config, ContainerPhase::Created)
+                });
+                tracked(Stage::OciBundle, &container.name(), build).await
             }
             _ => Err(RuntimeError::FailedPrecondition(format!("sandbox {sandbox_id:?} is being stopped"))),
         };

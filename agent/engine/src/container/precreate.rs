@@ -9,6 +9,7 @@ use coracle_cli::causes;
 use std::sync::Arc;
 
 use coracle_proto::cri;
+use coracle_trace::{Stage, tracked, within};
 
 use super::Containers;
 use super::fifo::read_fifo;
@@ -16,7 +17,7 @@ use crate::image::ImageRecord;
 use crate::objects::{Container, PrecreatedProcess, Sandbox};
 use crate::offload::blocking;
 use crate::record::{ContainerPhase, SandboxRecord};
-use crate::runtime::{FirstContainer, Result, RuntimeError};
+use crate::runtime::{FirstConfig, FirstContainer, Result, RuntimeError};
 
 impl Containers {
     /// Whether the OCI runtime supports precreation; false until it was detected.
@@ -31,10 +32,10 @@ impl Containers {
         sandbox: &Sandbox,
         offer: Option<FirstContainer>,
     ) -> Option<Arc<Container>> {
-        let config = offer.filter(|_| self.can_precreate())?.await.ok()?;
+        let FirstConfig { config, scope } = offer.filter(|_| self.can_precreate())?.await.ok()?;
         self.migration.prepare(sandbox);
         let record = sandbox.record.lock().clone();
-        match self.create_and_prelaunch(record, config).await {
+        match within(scope, Box::pin(self.create_and_prelaunch(record, config))).await {
             Ok(container) => Some(container),
             Err(error) => {
                 tracing::debug!(sandbox = sandbox.id, error = %causes::chain(&error), "first container not precreated");
@@ -67,9 +68,12 @@ impl Containers {
         image: ImageRecord,
     ) -> Result<()> {
         let (building, bundles) = (container.clone(), self.bundles.clone());
-        blocking(move || bundles.build(&building, &sandbox, &image.config, ContainerPhase::Creating)).await?;
+        let build =
+            blocking(move || bundles.build(&building, &sandbox, &image.config, ContainerPhase::Creating));
+        let name = container.name();
+        tracked(Stage::OciBundle, &name, build).await?;
         let record = container.record.lock().clone();
-        let process = self.launcher.create(&record).await?;
+        let process = tracked(Stage::OciCreate, &name, self.launcher.create(&record)).await?;
         *container.waiting.lock() = Some(process);
         Ok(())
     }

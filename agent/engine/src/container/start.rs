@@ -2,6 +2,7 @@
 
 use coracle_cli::causes;
 use coracle_proto::cri;
+use coracle_trace::{Stage, tracked};
 
 use super::Containers;
 use crate::keeper::Started;
@@ -35,17 +36,22 @@ impl Containers {
         }
         self.objects.change_container(&container, |record| record.phase = ContainerPhase::Starting)?;
         // Checks again: stopping a sandbox marks it first, then looks for starting containers.
-        let launched = match sandbox.phase() {
-            SandboxPhase::Ready => match waiting {
-                Some(waiting) => self.start_precreated(&container, waiting).await,
-                None => {
-                    self.migration.prepare(&sandbox);
-                    self.launch(&container).await
+        let launch = async {
+            match sandbox.phase() {
+                SandboxPhase::Ready => match waiting {
+                    Some(waiting) => self.start_precreated(&container, waiting).await,
+                    None => {
+                        self.migration.prepare(&sandbox);
+                        self.launch(&container).await
+                    }
+                },
+                _ => {
+                    let text = format!("sandbox {:?} is being stopped", sandbox.id);
+                    Err(RuntimeError::FailedPrecondition(text))
                 }
-            },
-            _ => Err(RuntimeError::FailedPrecondition(format!("sandbox {:?} is being stopped", sandbox.id))),
+            }
         };
-        match launched {
+        match tracked(Stage::OciStart, &container.name(), Box::pin(launch)).await {
             Ok(()) => {
                 self.events.emit_container(&container, cri::ContainerEventType::ContainerStartedEvent);
                 Ok(())

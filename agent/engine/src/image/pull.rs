@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use coracle_cli::causes;
+use coracle_trace::{Span, Stage, carry, stage_named, tracked};
 use futures::{StreamExt, TryStreamExt, stream};
 use oci_spec::distribution::Reference;
 
@@ -20,6 +21,9 @@ use super::{
 
 /// Layers fetched and unpacked at the same time.
 const PARALLEL: usize = 3;
+
+/// Length of `sha256:` and the digits that identify a layer for people.
+const SHORT_DIGEST: usize = 19;
 
 /// Progress callback; called from many threads.
 pub type Progress = Arc<dyn Fn(ProgressEvent) + Send + Sync>;
@@ -69,9 +73,13 @@ impl ImageStore {
         let mut last = None;
         let mut said = Vec::new();
         for endpoint in hosts.endpoints(image.registry()) {
+            let mut resolving = stage_named(Stage::ImageResolve, &endpoint.host);
             let pulled = match Source::connect(&image, &endpoint, credentials, hosts).await {
-                Ok(source) => Pull { store: self, source, progress: &progress }.run(&image).await,
-                Err(error) => Err(error),
+                Ok(source) => Pull { store: self, source, progress: &progress }.run(&image, resolving).await,
+                Err(error) => {
+                    resolving.failed();
+                    Err(error)
+                }
             };
             match pulled {
                 Ok(record) => return Ok(record),
@@ -102,11 +110,16 @@ struct Pull<'a> {
 }
 
 impl Pull<'_> {
-    async fn run(&self, image: &Reference) -> Result<ImageRecord> {
+    /// `resolving` is the span of the connection and of what is read before the layers.
+    async fn run(&self, image: &Reference, mut resolving: Span) -> Result<ImageRecord> {
         let (store, source) = (self.store, &self.source);
         let _once = store.busy.lock(&image.whole()).await;
-        let resolved = source.resolve().await?;
-        let config_bytes = source.small_blob(&resolved.config).await?;
+        let found = source.manifest_and_config().await;
+        if found.is_err() {
+            resolving.failed();
+        }
+        resolving.finish();
+        let (resolved, config_bytes) = found?;
         let config: ConfigBlob =
             serde_json::from_slice(&config_bytes).map_err(|e| source.unsupported(Unsupported::Config(e)))?;
         check_layers(&source.name(), config.rootfs.diff_ids.len(), resolved.layers.len())?;
@@ -131,13 +144,13 @@ impl Pull<'_> {
         loop {
             new.staged.extend(self.fetch_layers(std::mem::take(&mut wanted)).await?);
             let store = store.clone();
-            let missing;
-            (new, missing) = blocking(move || {
+            let commit = blocking(move || {
                 store.flush(&new.staged)?;
                 let missing = store.commit(&mut new)?;
                 Ok((new, missing))
-            })
-            .await?;
+            });
+            let missing;
+            (new, missing) = tracked(Stage::ImageCommit, "", commit).await?;
             if missing.is_empty() {
                 return self.store.get(&new.record.id);
             }
@@ -169,13 +182,16 @@ impl Pull<'_> {
                 let size = descriptor.size;
                 progress(ProgressEvent::Downloading { digest: descriptor.digest.clone(), have, size });
             };
-            let blob = blob::fetch(store, &source.registry, &descriptor, &report).await?;
+            let short = descriptor.digest.get(..SHORT_DIGEST).unwrap_or(&descriptor.digest);
+            let label = format!("{short}\n{} bytes", descriptor.size);
+            let fetch = blob::fetch(store, &source.registry, &descriptor, &report);
+            let blob = tracked(Stage::ImageLayer, &label, fetch).await?;
             let (store, limits) = (store.clone(), Limits::for_compressed(descriptor.size));
-            let staged = blocking(move || {
+            let unpack = blocking(move || {
                 let stage = |layer| layer::stage(&store, layer, blob.rewound()?, limits);
                 layers.into_iter().map(stage).collect::<Result<Vec<_>>>()
-            })
-            .await?;
+            });
+            let staged = tracked(Stage::ImageUnpack, short, unpack).await?;
             progress(ProgressEvent::Unpacked { digest: descriptor.digest.clone() });
             Ok::<_, Error>(staged)
         });
@@ -204,7 +220,7 @@ pub(super) fn record_of(id: &str, manifest: &str, config: &ConfigBlob) -> ImageR
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work)
+    tokio::task::spawn_blocking(carry(work))
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
@@ -256,6 +272,12 @@ impl Source {
 
     fn unsupported(&self, reason: Unsupported) -> Error {
         Error::unsupported(self.name(), reason)
+    }
+
+    async fn manifest_and_config(&self) -> Result<(Resolved, Vec<u8>)> {
+        let resolved = self.resolve().await?;
+        let config = self.small_blob(&resolved.config).await?;
+        Ok((resolved, config))
     }
 
     async fn resolve(&self) -> Result<Resolved> {

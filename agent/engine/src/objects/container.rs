@@ -53,6 +53,12 @@ impl Container {
         })
     }
 
+    /// Its name in the pod.
+    pub(crate) fn name(&self) -> String {
+        let record = self.record.lock();
+        record.config.metadata.as_ref().map(|metadata| metadata.name.clone()).unwrap_or_default()
+    }
+
     pub(crate) fn phase(&self) -> ContainerPhase {
         self.record.lock().phase
     }

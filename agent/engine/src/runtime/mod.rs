@@ -25,7 +25,7 @@ pub use containers::Containers;
 pub use error::{Result, RuntimeError};
 pub use execs::Execs;
 pub use images::{ASK_REGISTRY, IMPORTED, Images};
-pub use sandboxes::{FirstContainer, Sandboxes};
+pub use sandboxes::{FirstConfig, FirstContainer, Sandboxes};
 pub use session::{Duplex, Input, Output, Session, TerminalSize};
 pub use stats::Stats;
 

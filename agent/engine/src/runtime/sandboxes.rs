@@ -2,12 +2,22 @@
 
 use async_trait::async_trait;
 use coracle_proto::cri;
+use coracle_trace::Scope;
 use tokio::sync::oneshot;
 
 use super::error::Result;
 
+/// The first container of a sandbox.
+#[derive(Debug)]
+pub struct FirstConfig {
+    /// Its configuration.
+    pub config: cri::ContainerConfig,
+    /// Where the stages of its creation are recorded.
+    pub scope: Scope,
+}
+
 /// Delivers the configuration of a sandbox's first container; if the sender is dropped, no container is precreated.
-pub type FirstContainer = oneshot::Receiver<cri::ContainerConfig>;
+pub type FirstContainer = oneshot::Receiver<FirstConfig>;
 
 /// Sandboxes: the environment that the containers of a pod share.
 ///

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use coracle_proto::cri::NamespaceMode;
+use coracle_trace::{Stage, tracked, tracked_sync};
 
 use super::Sandboxes;
+use crate::cgroup::Cgroup;
 use crate::error::internal;
 use crate::namespace::{hostname, is_host, namespace_options, root_of, user_maps};
 use crate::objects::{Container, Sandbox};
@@ -31,10 +33,12 @@ impl Sandboxes {
         let (host_net, host_ipc) = (is_host(options.network()), is_host(options.ipc()));
         let hostname = hostname(&record.config, host_net);
         let dir = self.paths.sandbox(&sandbox.id);
-        sandbox_files::write(&dir, &record.config, &hostname, !host_ipc)
-            .and_then(|()| sandbox_files::chown(&dir, root_of(&options)))
-            .map_err(internal("sandbox files"))?;
-        let cgroup = self.hierarchy.ensure(&record.cgroup)?;
+        tracked_sync(Stage::SandboxFiles, "", || {
+            sandbox_files::write(&dir, &record.config, &hostname, !host_ipc)
+                .and_then(|()| sandbox_files::chown(&dir, root_of(&options)))
+        })
+        .map_err(internal("sandbox files"))?;
+        let cgroup = tracked_sync(Stage::Cgroup, "", || self.hierarchy.ensure(&record.cgroup))?;
         let security =
             record.config.linux.as_ref().and_then(|l| l.security_context.clone()).unwrap_or_default();
         let spec = SandboxSpec {
@@ -51,21 +55,7 @@ impl Sandboxes {
             gid: security.run_as_group.map_or(PAUSE_USER, |g| g.value as u32),
             oom_score_adj: PAUSE_OOM_SCORE,
         };
-        let pins = [("net", spec.net), ("ipc", spec.ipc), ("uts", spec.uts), ("user", spec.user.is_some())];
-        let started = self.keeper.start(Call::Sandbox(spec), &[&cgroup.open()?]).await?;
-        *sandbox.held.lock() = started.held;
-        self.objects.change_sandbox(sandbox, |record| {
-            record.pid = started.pid;
-            record.start_time = pidfd::start_time(started.pid).unwrap_or(0);
-            record.attached = !host_net;
-        })?;
-        self.migration.prepare(sandbox);
-        for (kind, wanted) in pins {
-            if wanted {
-                let path = self.paths.namespace(&sandbox.id, kind);
-                sandbox_files::pin(started.pid, kind, &path).map_err(internal("pinning a namespace"))?;
-            }
-        }
+        tracked(Stage::Namespaces, "", Box::pin(self.start_pause(sandbox, spec, &cgroup))).await?;
         let addresses = async { if host_net { Ok(Vec::new()) } else { self.network.join(sandbox).await } };
         // If the network fails, the sandbox is discarded with the precreated container.
         let (ips, container) = tokio::join!(addresses, self.containers.precreate(sandbox, first));
@@ -75,5 +65,26 @@ impl Sandboxes {
             record.phase = SandboxPhase::Ready;
         })?;
         Ok(container)
+    }
+
+    /// Starts `pause` in its cgroup and namespaces, and pins the namespaces.
+    async fn start_pause(&self, sandbox: &Sandbox, spec: SandboxSpec, cgroup: &Cgroup) -> Result<()> {
+        let pins = [("net", spec.net), ("ipc", spec.ipc), ("uts", spec.uts), ("user", spec.user.is_some())];
+        let own_net = spec.net;
+        let started = self.keeper.start(Call::Sandbox(spec), &[&cgroup.open()?]).await?;
+        *sandbox.held.lock() = started.held;
+        self.objects.change_sandbox(sandbox, |record| {
+            record.pid = started.pid;
+            record.start_time = pidfd::start_time(started.pid).unwrap_or(0);
+            record.attached = own_net;
+        })?;
+        self.migration.prepare(sandbox);
+        for (kind, wanted) in pins {
+            if wanted {
+                let path = self.paths.namespace(&sandbox.id, kind);
+                sandbox_files::pin(started.pid, kind, &path).map_err(internal("pinning a namespace"))?;
+            }
+        }
+        Ok(())
     }
 }

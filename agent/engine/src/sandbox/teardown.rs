@@ -1,6 +1,7 @@
 //! Stops and removes sandboxes.
 
 use coracle_proto::cri;
+use coracle_trace::{Stage, tracked};
 
 use super::Sandboxes;
 use crate::error::internal;
@@ -33,13 +34,14 @@ impl Sandboxes {
         let kills = containers.iter().map(|container| self.containers.kill_with_sandbox(container));
         errors.extend(futures::future::join_all(kills).await.into_iter().filter_map(Result::err));
         if sandbox.record.lock().attached {
-            match self.network.leave(sandbox).await {
+            match tracked(Stage::NetworkRemove, "", self.network.leave(sandbox)).await {
                 Ok(()) => self.objects.change_sandbox(sandbox, |record| record.attached = false)?,
                 Err(error) => errors.push(error),
             }
         }
         let cgroup = self.hierarchy.cgroup(&sandbox.record.lock().cgroup)?;
-        errors.extend(cgroup.remove().await.err().map(RuntimeError::from));
+        let removed = tracked(Stage::CgroupRemove, "", cgroup.remove()).await;
+        errors.extend(removed.err().map(RuntimeError::from));
         // `pause` may have been moved out of its cgroup.
         if let Some(pidfd) = &sandbox.held.lock().pidfd {
             let _ = pidfd::kill(pidfd, libc::SIGKILL);

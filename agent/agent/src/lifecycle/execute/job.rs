@@ -13,6 +13,7 @@ use crate::objects::Objects;
 use crate::pod::observed::Observed;
 use crate::pod::plan::Start;
 use crate::pod::spec;
+use crate::trace::metrics::NodeMetrics;
 use crate::volume::prepare::Prepared;
 use crate::volume::volumes::Volumes;
 use coracle_engine::runtime::Runtime;
@@ -37,6 +38,8 @@ pub struct Executor {
     pub images: Arc<Images>,
     /// Network policies and Services.
     pub network: PodNetwork,
+    /// Durations of operations.
+    pub metrics: Arc<NodeMetrics>,
 }
 
 /// A job of a pod worker.

@@ -11,6 +11,7 @@ mod sandbox;
 mod configure;
 
 use coracle_cli::causes;
+use coracle_trace::{Span, Stage, stage_named, tracked, within};
 use k8s_openapi::api::core::v1::Container;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,13 @@ use self::sandbox::Made;
 pub(super) use self::sandbox::has_own_users;
 use super::hooks;
 use crate::events::{Kind, pod_reference};
+use crate::image::Present;
+use crate::pod::observed::Sandbox;
 use crate::pod::plan::Start;
-use crate::pod::spec;
+use crate::pod::spec::{self, Role};
 use crate::volume::prepare::{PrepareError, Prepared};
 use coracle_host_dir::HostDir;
+use coracle_proto::cri;
 
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -41,9 +45,12 @@ impl Job {
         // 1 to 3.
         let wanted = self.create_sandbox.is_some() || !self.starts.is_empty();
         let lacking = wanted && self.prepared.is_none();
+        let mut precreated = None;
         let sandbox = if lacking && !self.volumes_failed {
             let (offer, first) = oneshot::channel();
-            let (made, sandbox) = tokio::join!(self.volumes_and_first(offer), self.sandbox(Some(first)));
+            let ((made, span), sandbox) =
+                tokio::join!(self.volumes_and_first(offer), self.sandbox(Some(first)));
+            precreated = span;
             let kept = self.take_volumes(made, &mut outcome);
             if !kept && let Some(Ok(made)) = &sandbox {
                 self.discard(&made.id).await;
@@ -57,7 +64,10 @@ impl Job {
         };
         outcome.prepared = self.prepared.clone();
         if let Some(Ok(Made { id, first: Some(first) })) = &sandbox {
-            self.start_first(id, first, &mut outcome).await;
+            self.start_first(id, first, precreated.take(), &mut outcome).await;
+        }
+        if let Some(mut span) = precreated {
+            span.failed();
         }
         if let Some(Err(error)) = sandbox {
             let text = format!("Failed to create pod sandbox: {error}");
@@ -90,7 +100,9 @@ impl Job {
     }
 
     pub(super) async fn wait_for_policies(&self) -> Result<(), Failure> {
-        self.executor.network.wait_enforced(&self.pod, &self.ips()).await.map_err(|error| {
+        let ips = self.ips();
+        let wait = self.executor.network.wait_enforced(&self.pod, &ips);
+        tracked(Stage::Policies, "", wait).await.map_err(|error| {
             let message = error.to_string();
             self.executor.events.pod(&self.pod, Kind::Warning, "NetworkNotReady", message.clone());
             let (reason, retry) = ("NetworkNotReady".into(), Duration::from_secs(2));
@@ -101,7 +113,7 @@ impl Job {
     /// Prepares the volumes; `None` if the pod is terminated meanwhile.
     pub(super) async fn volumes(&self) -> Option<Result<Prepared, PrepareError>> {
         tokio::select! {
-            made = self.prepare() => Some(made),
+            made = tracked(Stage::Volumes, "", Box::pin(self.prepare())) => Some(made),
             () = self.cancel.cancelled() => None,
         }
     }
@@ -139,10 +151,6 @@ impl Job {
             reason: reason.to_owned(),
             message,
             retry: RETRY,
-        };
-        let tell = |reason: &str, message: String| {
-            executor.events.container(pod, &start.name, Kind::Warning, "Failed", format!("Error: {message}"));
-            failed(reason, message)
         };
         let Some((role, container)) = spec::container(&spec, &start.name) else {
             return Err(failed(
@@ -183,9 +191,36 @@ impl Job {
             }
         })?;
 
+        // 5 to 8.
+        let mut span = container_span(start);
+        let create = self.create(role, &container, start, present, (sandbox, sandbox_config));
+        let started = within(span.scope(), Box::pin(create)).await;
+        if started.is_err() {
+            span.failed();
+        }
+        started
+    }
+
+    /// 5 to 8: a container whose image is on the node.
+    async fn create(
+        &self,
+        role: Role,
+        container: &Container,
+        start: &Start,
+        present: Present,
+        (sandbox, sandbox_config): (&Sandbox, cri::PodSandboxConfig),
+    ) -> Result<(), Failure> {
+        let (executor, pod) = (&self.executor, &self.pod);
+        let tell = |reason: &str, message: String| {
+            executor.events.container(pod, &start.name, Kind::Warning, "Failed", format!("Error: {message}"));
+            let (container, reason) = (Some(start.name.clone()), reason.to_owned());
+            Failure { container, reason, message, retry: RETRY }
+        };
+
         // 5: configuration.
-        let config = self
-            .configure(role, &container, start, present, self.prepared.as_deref(), &sandbox_config)
+        let configure =
+            self.configure(role, container, start, present, self.prepared.as_deref(), &sandbox_config);
+        let config = tracked(Stage::ContainerConfig, &start.name, configure)
             .await
             .map_err(|error| tell("CreateContainerConfigError", error.to_string()))?;
 
@@ -195,7 +230,7 @@ impl Job {
             .create_container(&sandbox.id, config, sandbox_config)
             .await
             .map_err(|error| tell("CreateContainerError", error.to_string()))?;
-        self.launch(&container, start, &id).await
+        self.launch(container, start, &id).await
     }
 
     /// 7 and 8: starts a container that was created.
@@ -231,6 +266,7 @@ impl Job {
         if let Some(hook) = hook {
             let ip = self.ips().into_iter().next().unwrap_or_default();
             let run = hooks::run(&*executor.runtime, hook, container, id, &ip);
+            let run = tracked(Stage::PostStart, &start.name, run);
             let result = tokio::select! {
                 result = run => result,
                 () = self.cancel.cancelled() => return Ok(()),
@@ -251,4 +287,11 @@ impl Job {
         }
         Ok(())
     }
+}
+
+/// The span of a container's start; its code counts the attempts.
+pub(super) fn container_span(start: &Start) -> Span {
+    let mut span = stage_named(Stage::Container, &start.name);
+    span.code(u16::try_from(start.attempt).unwrap_or(u16::MAX).saturating_add(1));
+    span
 }

@@ -2,9 +2,11 @@
 
 use coracle_cli::causes;
 use coracle_proto::cri;
+use coracle_trace::{Stage, tracked};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
+use std::time::Instant;
 
 use super::job::Job;
 use crate::events::Kind;
@@ -49,7 +51,10 @@ impl Job {
     /// The sandbox, where one is asked for.
     pub(super) async fn sandbox(&self, first: Option<FirstContainer>) -> Option<Result<Made, SandboxError>> {
         match self.create_sandbox {
-            Some(attempt) => Some(self.make_sandbox(attempt, first).await),
+            Some(attempt) => {
+                let made = Box::pin(self.make_sandbox(attempt, first));
+                Some(tracked(Stage::Sandbox, "", made).await)
+            }
             None => None,
         }
     }
@@ -77,10 +82,13 @@ impl Job {
         self.check_runtime(&handler).await?;
         let config = self.sandbox_config(attempt)?;
         let runtime = &self.executor.runtime;
-        let (id, first) = match first {
-            Some(first) => runtime.run_pod_sandbox_precreating(config, &handler, first).await?,
-            None => (runtime.run_pod_sandbox(config, &handler).await?, None),
+        let begun = Instant::now();
+        let made = match first {
+            Some(first) => runtime.run_pod_sandbox_precreating(config, &handler, first).await,
+            None => runtime.run_pod_sandbox(config, &handler).await.map(|id| (id, None)),
         };
+        self.executor.metrics.sandbox_run(&handler, begun.elapsed());
+        let (id, first) = made?;
         tracing::info!(
             pod = spec::name(&self.pod),
             namespace = spec::namespace(&self.pod),

@@ -13,6 +13,8 @@ mod known;
 mod containers;
 // Times.
 mod clock;
+// What is recorded of the pod.
+mod trace;
 // Tasks that the worker has started.
 mod tasks;
 // What all workers share.
@@ -37,6 +39,7 @@ pub use self::shared::WorkerParts;
 
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::table::{Message, PodTable};
@@ -57,16 +60,20 @@ impl Workers {
         &self.0.pods
     }
 
-    /// A pod of the API server appeared or changed: its worker is told, or started.
-    pub fn deliver(&self, pod: Arc<Pod>) {
+    /// A pod of the API server appeared or changed: its worker is told, or started. `received` is when this node got it.
+    pub fn deliver(&self, pod: Arc<Pod>, received: Instant) {
         self.0.reporter.seen(&pod);
-        if !self.0.pods.send(spec::uid(&pod), Message::Pod(pod.clone())) {
-            self.spawn(Desired::Present(pod));
+        if !self.0.pods.send(spec::uid(&pod), Message::Pod(pod.clone(), received)) {
+            self.spawn_received(Desired::Present(pod), received);
         }
     }
 
     /// Starts the worker of a pod; `false` if there is one already.
     pub fn spawn(&self, desired: Desired) -> bool {
+        self.spawn_received(desired, Instant::now())
+    }
+
+    fn spawn_received(&self, desired: Desired, received: Instant) -> bool {
         let (mailbox, inbox) = unbounded_channel();
         let pod = desired.pod();
         if !self.0.pods.insert(pod, mailbox.clone()) {
@@ -80,7 +87,7 @@ impl Workers {
                 "pod arrives"
             );
         }
-        tokio::spawn(restart::run_worker(self.0.clone(), desired, mailbox, inbox));
+        tokio::spawn(restart::run_worker(self.0.clone(), (desired, received), mailbox, inbox));
         true
     }
 }

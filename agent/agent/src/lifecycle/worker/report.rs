@@ -41,10 +41,13 @@ impl Worker {
             phase == Phase::Pending && self.retries.waiting.is_empty() && !ended && !self.stage.is_ending();
         let outdated = self.status.is_outdated();
         let news = outdated || status != *self.status.get();
+        self.trace.status(self.desired.pod(), phase, &status, self.observed.get());
         self.status = if starting_up && self.began.elapsed() < FIRST_REPORT {
+            self.trace.status_held();
             self.wake_in(FIRST_REPORT.saturating_sub(self.began.elapsed()));
             Known::Outdated(status)
         } else if news && !self.desired.is_gone() {
+            self.trace.status_reported();
             self.parts.reporter.report(self.uid(), status.clone());
             Known::Current(status)
         } else if outdated {

@@ -18,16 +18,17 @@ const MAX_BACKOFF: Duration = Duration::from_secs(300);
 /// The backoff is reset after this time without a panic.
 const BACKOFF_RESET: Duration = Duration::from_secs(600);
 
-/// Runs workers for a pod until it is gone.
+/// Runs workers for a pod that arrived at `received`, until it is gone.
 pub(super) async fn run_worker(
     parts: Arc<WorkerParts>,
-    mut desired: Desired,
+    (mut desired, received): (Desired, Instant),
     mailbox: UnboundedSender<Message>,
     mut inbox: UnboundedReceiver<Message>,
 ) {
     let mut panics = 0u32;
+    let mut received = Some(received);
     loop {
-        let mut worker = Worker::new(&parts, desired.clone(), mailbox.clone());
+        let mut worker = Worker::new(&parts, desired.clone(), mailbox.clone(), received.take());
         let begun = Instant::now();
         let about = desired.pod().clone();
         if parts.catch_panic(&about, worker.run(&mut inbox)).await.is_ok() {
@@ -35,6 +36,7 @@ pub(super) async fn run_worker(
         }
         panics = if begun.elapsed() >= BACKOFF_RESET { 0 } else { panics };
         desired = worker.desired.clone();
+        worker.trace.abandon();
         worker.tasks.end().await;
         let rest = |first: Duration| first.saturating_mul(1 << panics.min(20)).min(MAX_BACKOFF);
         tokio::time::sleep(rest(MIN_BACKOFF_OF_CHANGED)).await;
@@ -53,7 +55,7 @@ async fn wait_for_change(
     let until = from_now(rest);
     while let Ok(Some(message)) = tokio::time::timeout_at(until.into(), inbox.recv()).await {
         match message {
-            Message::Pod(new) => {
+            Message::Pod(new, _) => {
                 desired.update(new);
                 return;
             }
@@ -80,6 +82,7 @@ mod tests {
     use crate::cli::assemble::assemble;
     use crate::config::{ClusterDns, NetworkMode, NodeConfig};
     use crate::node::machine::read_machine;
+    use crate::trace::NodeTrace;
     use coracle_cli::supervise::Supervisor;
     use coracle_engine::runtime::{CriRuntime, Runtime};
     use http::{Request, Response};
@@ -156,7 +159,8 @@ mod tests {
         let runtime = (runtime, "test".to_owned());
         let supervisor = Supervisor::default();
         let machine = read_machine(dir.path());
-        let (node, _) = assemble(config(dir.path()), client, runtime, &machine, &supervisor);
+        let trace = NodeTrace::new(coracle_trace::Recorder::OFF);
+        let (node, _) = assemble(config(dir.path()), (client, trace), runtime, &machine, &supervisor);
         assert!(node.workers.spawn(Desired::Present(pod("bad", &[trap::ANNOTATION]))));
         assert!(node.workers.spawn(Desired::Present(pod("good", &[]))));
         until("the bad one is put aside", || supervisor.quarantined().len() == 1).await;
@@ -172,7 +176,7 @@ mod tests {
         };
         let before = asked();
         until("the worker of the other goes on", || asked() > before + 1).await;
-        let changed = Message::Pod(pod("bad", &[]));
+        let changed = Message::Pod(pod("bad", &[]), Instant::now());
         assert!(node.workers.pods().send("uid-of-bad", changed), "it is still there");
         until("it is released once it changed", || supervisor.quarantined().is_empty()).await;
         let panics = supervisor.panics();

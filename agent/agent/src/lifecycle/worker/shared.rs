@@ -10,6 +10,7 @@ use crate::lifecycle::table::PodTable;
 use crate::pod::spec;
 use crate::probe::schedule::Probes;
 use crate::status::report::Reporter;
+use crate::trace::NodeTrace;
 use coracle_cli::supervise::{Panicked, Subject, Supervisor};
 
 /// Task name in metrics and health pages.
@@ -25,6 +26,8 @@ pub struct WorkerParts {
     pub reporter: Reporter,
     /// Probes.
     pub probes: Probes,
+    /// Records what is done for pods.
+    pub trace: NodeTrace,
     /// Records panics of workers.
     pub supervisor: Supervisor,
     /// The runtime's name, the scheme of container ids.

@@ -1,6 +1,7 @@
 //! Reconciles a running pod with its spec: admit, plan, apply, report.
 
 use coracle_cli::causes;
+use coracle_trace::within;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,7 @@ impl Worker {
 
     /// Admits the pod, or rejects it permanently.
     fn admit(&mut self) -> bool {
+        let mut span = coracle_trace::stage(coracle_trace::Stage::Admit);
         let executor = &self.executor;
         let facts = executor.resources.facts();
         let decision = self.parts.pods.admit(self.uid(), |others| {
@@ -86,6 +88,9 @@ impl Worker {
                 true
             }
             Err(refusal) => {
+                span.rename(&refusal.reason);
+                span.failed();
+                span.finish();
                 executor.events.record(
                     pod_reference(self.pod(), None),
                     Kind::Warning,
@@ -214,14 +219,19 @@ impl Worker {
             addresses: None,
             cancel: self.tasks.cancel.clone(),
         };
+        for start in &job.starts {
+            self.trace.starts(&start.name);
+        }
+        self.trace.job_begins();
         self.tasks.job = Some(names.clone());
         let (mailbox, parts, pod) = (self.tasks.mailbox.clone(), self.parts.clone(), self.pod().clone());
-        self.tasks.tracker.spawn(async move {
+        let run = async move {
             let outcome = parts.catch_panic(&pod, job.run()).await;
             let names: Vec<String> = names.into_iter().collect();
             let outcome = outcome.unwrap_or_else(|panicked| Outcome::panicked(&names, &panicked.to_string()));
             let _ = mailbox.send(Message::Done(Box::new(outcome)));
-        });
+        };
+        self.tasks.tracker.spawn(within(self.trace.scope(), Box::pin(run)));
     }
 
     /// Records back-off events, once per exited instance, and schedules the next start.
@@ -238,6 +248,7 @@ impl Worker {
                 go_duration(delay),
                 held.name
             );
+            self.trace.waits(&held.name, &message);
             self.retries.waiting.insert(held.name.clone(), ("CrashLoopBackOff".to_owned(), message));
             let Some(instance) = self.observed.get().latest(&held.name) else { continue };
             if self.retries.told.insert(instance.id.clone()) {

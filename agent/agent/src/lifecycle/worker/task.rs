@@ -1,6 +1,7 @@
 //! The worker of one pod: takes messages and makes passes.
 
 use coracle_cli::causes;
+use coracle_trace::within;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::known::Known;
 use super::shared::{TASK, WorkerParts, subject};
 use super::stage::{EndReason, Stage, Step, Termination};
 use super::tasks::Tasks;
+use super::trace::PodTrace;
 use crate::lifecycle::execute::Executor;
 use crate::lifecycle::execute::outcome::Outcome;
 use crate::lifecycle::observe;
@@ -36,6 +38,9 @@ pub(super) struct Worker {
     /// What the API server has, as far as it was told.
     pub(super) status: Known<PodStatus>,
     pub(super) tasks: Tasks,
+    pub(super) trace: PodTrace,
+    /// Why the next pass is made, as metrics name it.
+    pub(super) operation: &'static str,
     pub(super) retries: Retries,
     pub(super) resizes: Resizes,
     /// Ids of containers stopped to be replaced.
@@ -45,7 +50,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(parts: &Arc<WorkerParts>, desired: Desired, mailbox: UnboundedSender<Message>) -> Self {
+    /// `received` is when a new pod arrived at this node.
+    pub(super) fn new(
+        parts: &Arc<WorkerParts>,
+        desired: Desired,
+        mailbox: UnboundedSender<Message>,
+        received: Option<Instant>,
+    ) -> Self {
+        let trace = PodTrace::new(&parts.trace, &desired, received);
         let pod = desired.pod();
         let status = parts.reporter.status(spec::uid(pod)).or_else(|| pod.status.clone());
         Worker {
@@ -56,6 +68,8 @@ impl Worker {
             observed: Known::Outdated(Observed::default()),
             status: Known::Outdated(status.unwrap_or_default()),
             tasks: Tasks::new(mailbox),
+            trace,
+            operation: "create",
             retries: Retries::default(),
             resizes: Resizes::default(),
             replaced: BTreeSet::new(),
@@ -80,7 +94,12 @@ impl Worker {
                 }
             }
             self.wake_at = None;
+            let (begun, operation) = (Instant::now(), std::mem::replace(&mut self.operation, "sync"));
+            let is_sync = !self.stage.is_ending();
             self.pass().await;
+            if is_sync {
+                self.parts.trace.metrics.worker_pass(operation, begun.elapsed());
+            }
             self.parts.supervisor.release(TASK, || subject(self.pod()));
             let wake = self.wake_at.unwrap_or_else(|| Instant::now() + RESYNC);
             let message = tokio::select! {
@@ -108,25 +127,34 @@ impl Worker {
 
     /// One reconciliation.
     async fn pass(&mut self) {
-        if self.observed.is_outdated() && !self.observe().await {
-            return;
+        if self.stage.step().is_none() {
+            self.trace.pass_begins();
         }
+        if !self.observed.is_outdated() || self.observe().await {
+            self.steps().await;
+        }
+        self.trace.pass_ends();
+    }
+
+    /// Goes on from what was observed. Boxed, because the futures would be in the worker's twice.
+    async fn steps(&mut self) {
         loop {
+            let scope = self.trace.scope();
             match self.stage.step() {
                 None => {
-                    self.sync().await;
+                    within(scope, Box::pin(self.sync())).await;
                     if !self.stage.is_ending() {
                         return;
                     }
                 }
                 Some(Step::Stopping(deadline)) => {
-                    self.stop_all(deadline).await;
+                    within(scope, Box::pin(self.stop_all(deadline))).await;
                     if matches!(self.stage.step(), Some(Step::Stopping(_))) {
                         return;
                     }
                 }
                 Some(Step::Stopped | Step::Released | Step::Removed) => {
-                    self.clean_up().await;
+                    within(scope, Box::pin(self.clean_up())).await;
                     return;
                 }
             }
@@ -142,6 +170,7 @@ impl Worker {
             observe::observe(&*executor.runtime, &executor.config, self.uid(), self.observed.get()).await;
         match seen {
             Ok(observed) => {
+                self.trace.observed(&spec::spec(self.desired.pod()), self.observed.get(), &observed);
                 self.observed = Known::Current(observed);
                 self.publish_view();
                 true
@@ -186,8 +215,9 @@ impl Worker {
     /// Handles a message; `true` if it was the last.
     fn take(&mut self, message: Message) -> bool {
         match message {
-            Message::Pod(pod) => self.updated(pod),
+            Message::Pod(pod, received) => self.updated(pod, received),
             Message::Gone(pod) => {
+                self.trace.gone(pod.as_deref());
                 self.desired.remove(pod);
                 self.shorten();
             }
@@ -205,6 +235,7 @@ impl Worker {
             }
             Message::Report => self.status.outdate(),
             Message::Deleted => {
+                self.trace.ended(spec::uid(self.desired.pod()));
                 self.parts.reporter.forget(self.uid());
                 self.parts.pods.finish(self.uid(), self.desired.is_gone());
                 return true;
@@ -213,12 +244,14 @@ impl Worker {
         false
     }
 
-    fn updated(&mut self, pod: Arc<Pod>) {
+    fn updated(&mut self, pod: Arc<Pod>, received: Instant) {
         let told = |pod: &Pod| {
             let containers = pod.spec.as_ref().map(|spec| spec.containers.clone());
             (pod.metadata.labels.clone(), pod.metadata.annotations.clone(), containers)
         };
         let changed = told(self.pod()) != told(&pod);
+        self.trace.updated(self.desired.pod(), &pod, received);
+        self.operation = "update";
         self.desired.update(pod);
         self.status.outdate();
         if changed {
@@ -274,6 +307,7 @@ impl Worker {
             grace,
             "pod ends"
         );
+        self.trace.terminates(self.desired.is_deleting(), reason.as_ref().map(|end| end.reason.as_str()));
         self.tasks.cancel.cancel();
         let deadline = from_now(Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
         self.stage = Stage::Ending(Termination { reason, step: Step::Stopping(deadline) });

@@ -1,6 +1,7 @@
 //! Terminates a pod in order and cleans up.
 
 use coracle_cli::causes;
+use coracle_trace::{Stage, stage, tracked, within};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -24,14 +25,15 @@ impl Worker {
         let (parts, pod, mailbox) = (self.parts.clone(), self.pod().clone(), self.tasks.mailbox.clone());
         let (id, done) = (kill.id.clone(), kill.id.clone());
         let ip = self.ips().into_iter().next().unwrap_or_default();
-        let task = tokio::spawn(async move {
+        let task = async move {
             let executor = &parts.executor;
             let stop = stop::stop(&*executor.runtime, &executor.events, &pod, kill, grace, ip);
             if parts.catch_panic(&pod, stop).await.is_err() {
                 tokio::time::sleep(AFTER_PANIC).await;
             }
             let _ = mailbox.send(Message::Stopped(done));
-        });
+        };
+        let task = tokio::spawn(within(self.trace.scope(), task));
         self.tasks.stopping.insert(id, task.abort_handle());
     }
 
@@ -50,7 +52,8 @@ impl Worker {
             return;
         }
         for sandbox in self.observed.get().sandboxes.clone().iter().filter(|sandbox| sandbox.ready) {
-            if let Err(error) = self.executor.runtime.stop_pod_sandbox(&sandbox.id).await {
+            let stop = self.executor.runtime.stop_pod_sandbox(&sandbox.id);
+            if let Err(error) = tracked(Stage::SandboxStop, "", stop).await {
                 tracing::warn!(uid = self.uid(), sandbox = sandbox.id, error = %causes::chain(&error), "sandbox not stopped, will retry");
                 self.wake_in(RETRY);
                 return;
@@ -78,6 +81,7 @@ impl Worker {
             self.stage.advance(Step::Released);
         }
         if !self.desired.is_deleting() {
+            self.trace.ended(spec::uid(self.desired.pod()));
             if self.status.is_outdated() {
                 self.report_status(true);
             }
@@ -86,7 +90,9 @@ impl Worker {
         if self.stage.step() == Some(Step::Removed) {
             return;
         }
-        if !self.remove().await {
+        // A pod that had completed before.
+        self.trace.ends();
+        if !within(self.trace.scope(), self.remove()).await {
             self.wake_in(RETRY);
             return;
         }
@@ -111,7 +117,12 @@ impl Worker {
     /// Releases volumes and other resources of the pod; `false` if volumes are left.
     fn release(&self) -> bool {
         let (executor, uid) = (&self.executor, self.uid());
+        let mut span = stage(Stage::VolumesRemove);
         let clean = executor.volumes.release(uid);
+        if !clean {
+            span.failed();
+        }
+        span.finish();
         if clean {
             executor.images.release(uid);
             executor.resources.release_cpus(uid);
@@ -142,19 +153,24 @@ impl Worker {
             self.observed.outdate();
             return false;
         }
-        if let Err(error) = self.executor.resources.remove_cgroup(self.uid()).await {
+        let removed =
+            tracked(Stage::CgroupRemove, "", self.executor.resources.remove_cgroup(self.uid())).await;
+        if let Err(error) = removed {
             tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "pod's cgroup not removed, will retry");
             return false;
         }
         self.executor.resources.update_qos_weights();
         let config = &self.executor.config;
         let logs = config.pod_log_dir(spec::namespace(self.pod()), spec::name(self.pod()), self.uid());
+        let mut span = stage(Stage::DirectoriesRemove);
         for tree in [config.pod_dir(self.uid()), logs] {
             if let Err(error) = tokio::task::block_in_place(|| teardown::remove_tree(&tree)) {
                 tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "directory not removed, will retry");
+                span.failed();
                 clean = false;
             }
         }
+        span.finish();
         if clean {
             self.executor.resources.release_users(self.uid());
         }

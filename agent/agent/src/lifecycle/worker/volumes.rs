@@ -1,5 +1,6 @@
 //! Refreshes volumes of a running pod after changes of its objects and before its tokens expire.
 
+use coracle_trace::within;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ impl Worker {
         }
         *refresh = Refresh::Running;
         let (parts, pod, mailbox) = (self.parts.clone(), self.pod().clone(), self.tasks.mailbox.clone());
-        self.tasks.tracker.spawn(async move {
+        let refresh = async move {
             let made = parts.catch_panic(&pod, parts.executor.volumes.prepare(&pod)).await;
             let prepared = match made {
                 Ok(Ok(prepared)) => Some(Arc::new(prepared)),
@@ -33,7 +34,8 @@ impl Worker {
                 Err(_) => None,
             };
             let _ = mailbox.send(Message::Prepared(prepared));
-        });
+        };
+        self.tasks.tracker.spawn(within(self.trace.scope(), refresh));
     }
 
     /// A refresh has ended; `None` if it failed.

@@ -1,0 +1,203 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use coracle_trace::{Flags, Recorder};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const UID: &str = "11d6d9f2-7d9f-4a5b-8a54-0d7b6a1d0c11";
+
+fn pod(version: &str, more: &Value, status: &Value) -> Arc<Pod> {
+    let mut metadata = json!({"name": "web", "namespace": "default", "uid": UID, "resourceVersion": version});
+    let fields = metadata.as_object_mut().unwrap();
+    fields.extend(more.as_object().cloned().unwrap_or_default());
+    let spec = json!({"initContainers": [{"name": "init"}], "containers": [{"name": "web"}]});
+    Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap())
+}
+
+fn status(ready: &str) -> PodStatus {
+    serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": ready}]})).unwrap()
+}
+
+fn exited(id: &str, name: &str, exit_code: i32, began: i64) -> Instance {
+    let (state, reason) = (State::Exited, "Error".to_owned());
+    let (started_at, finished_at) = (began + 1_000_000, began + 5_000_000);
+    Instance {
+        id: id.into(),
+        name: name.into(),
+        state,
+        exit_code,
+        reason,
+        started_at,
+        finished_at,
+        ..Instance::default()
+    }
+}
+
+/// Stage, parent, text, code and whether it failed, of everything that was recorded since the last call.
+fn records(recorder: Recorder) -> Vec<(Stage, SpanId, String, u16, bool)> {
+    let mut found = Vec::new();
+    let read = recorder.read(&mut |record, _, text| {
+        let failed = record.flags.contains(Flags::FAILED);
+        found.push((record.stage, record.parent, text.to_owned(), record.code, failed));
+    });
+    recorder.release(read);
+    found
+}
+
+fn stages(recorder: Recorder) -> Vec<Stage> {
+    records(recorder).into_iter().map(|record| record.0).collect()
+}
+
+#[test]
+fn a_pod_starts_once_and_what_follows_hangs_below_its_exit() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let new = pod("42", &json!({}), &json!({}));
+    let uid = Uid::of(UID);
+    let (bound, start) = (SpanId::of_write(uid, 42), SpanId::of_stage(uid, Stage::PodStart));
+    let mut trace = PodTrace::new(&node, &Desired::Present(new.clone()), Some(Instant::now()));
+    assert_eq!(records(recorder), [(Stage::Seen, bound, String::new(), 0, false)]);
+    assert_eq!(trace.scope().span, start);
+
+    // An init container, and a container that fails before the pod is ready.
+    let before = Observed::default();
+    let after = Observed {
+        instances: vec![exited("2", "web", 1, trace.began), exited("1", "init", 0, trace.began)],
+        ..before.clone()
+    };
+    let spec = spec::spec(&new);
+    trace.observed(&spec, &before, &after);
+    trace.observed(&spec, &after, &after);
+    trace.waits("web", "back-off 10s");
+    trace.waits("web", "back-off 10s");
+    trace.starts("web");
+    trace.starts("web");
+    let expected = [
+        (Stage::InitRun, start, "init".to_owned(), 0, false),
+        (Stage::Exit, start, "web\nError".to_owned(), 1, false),
+        (Stage::CrashBackoff, start, "web\nback-off 10s".to_owned(), 0, false),
+    ];
+    assert_eq!(records(recorder), expected);
+
+    trace.status_held();
+    trace.status_held();
+    trace.status(&new, Phase::Pending, &status("False"), &after);
+    trace.status_reported();
+    trace.status(&new, Phase::Running, &status("True"), &after);
+    trace.status(&new, Phase::Running, &status("True"), &after);
+    trace.status_reported();
+    assert_eq!(stages(recorder), [Stage::StatusHeld, Stage::Ready, Stage::PodStart]);
+
+    // Later an exit is the root of what is done about it.
+    let later = Observed { instances: vec![exited("3", "web", 137, trace.began)], ..before };
+    trace.observed(&spec, &after, &later);
+    let found = records(recorder);
+    assert_eq!(found, [(Stage::Exit, SpanId::NONE, "web\nError".to_owned(), 137, false)]);
+    assert_ne!(trace.scope().span, start);
+}
+
+#[test]
+fn what_an_earlier_worker_has_seen_is_not_recorded_again() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let running = pod("42", &json!({}), &json!({"phase": "Running"}));
+    let mut trace = PodTrace::new(&node, &Desired::Present(running.clone()), Some(Instant::now()));
+    let old = Observed {
+        instances: vec![exited("1", "web", 1, trace.began - 1_000_000_000)],
+        ..Observed::default()
+    };
+    trace.observed(&spec::spec(&running), &Observed::default(), &old);
+    trace.status(&running, Phase::Running, &status("True"), &old);
+    // Its own status, which comes back.
+    trace.updated(&running, &pod("43", &json!({}), &json!({"phase": "Running"})), Instant::now());
+    assert!(stages(recorder).is_empty());
+    trace.updated(&running, &pod("44", &json!({"generation": 2}), &json!({})), Instant::now());
+    let written = SpanId::of_write(Uid::of(UID), 44);
+    assert_eq!(records(recorder), [(Stage::Seen, written, String::new(), 0, false)]);
+}
+
+#[test]
+fn the_end_of_a_pod_hangs_below_its_deletion() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let new = pod("42", &json!({}), &json!({}));
+    let mut trace = PodTrace::new(&node, &Desired::Present(new.clone()), None);
+    let deleted = pod("50", &json!({"deletionTimestamp": "2026-11-17T04:00:00Z"}), &json!({}));
+    trace.updated(&new, &deleted, Instant::now());
+    trace.terminates(true, None);
+    let end = SpanId::of_stage(Uid::of(UID), Stage::Terminate);
+    assert_eq!(trace.scope().span, end);
+    assert_eq!(stages(recorder), [Stage::Seen, Stage::PodStart]);
+    trace.ends();
+    trace.gone(Some(&pod("51", &json!({}), &json!({}))));
+    trace.ended(UID);
+    let written = SpanId::of_write(Uid::of(UID), 50);
+    assert_eq!(records(recorder), [(Stage::Terminate, written, String::new(), 0, false)]);
+}
+
+#[test]
+fn a_rejected_pod_has_failed_to_start_and_a_completed_one_has_not_ended_yet() {
+    for (reason, expected) in
+        [(Some("OutOfcpu"), vec![("\nOutOfcpu".to_owned(), true)]), (None, vec![(String::new(), false)])]
+    {
+        let recorder = Recorder::for_tests();
+        let node = NodeTrace::new(recorder);
+        let mut trace = PodTrace::new(&node, &Desired::Present(pod("42", &json!({}), &json!({}))), None);
+        trace.terminates(false, reason);
+        let found = records(recorder).into_iter().map(|(_, _, text, _, failed)| (text, failed));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert_eq!(trace.end.is_some(), reason.is_some());
+    }
+}
+
+#[test]
+fn spans_of_a_pod_that_goes_on_stay_open() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let mut trace = PodTrace::new(&node, &Desired::Present(pod("42", &json!({}), &json!({}))), None);
+    trace.waits("web", "back-off 10s");
+    drop(trace);
+    assert!(stages(recorder).is_empty());
+    let mut open: Vec<_> = recorder.open().into_iter().map(|span| span.record.stage.key()).collect();
+    open.sort_unstable();
+    assert_eq!(open, ["crash-backoff", "pod-start"]);
+}
+
+#[test]
+fn a_short_pass_without_a_job_is_not_recorded() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let lasted = |trace: &mut PodTrace, time: Duration| {
+        trace.pass_begins();
+        // Later than now: none of the time of this test counts.
+        let begun = Instant::now() + Duration::from_secs(3600);
+        trace.pass.as_mut().unwrap().1 = begun.checked_sub(time).unwrap();
+        trace.pass_ends();
+        stages(recorder)
+    };
+    let long = Duration::from_secs(3600) + SHORT_PASS_OF_RUNNING;
+    let running = pod("42", &json!({}), &json!({"phase": "Running"}));
+    let mut trace = PodTrace::new(&node, &Desired::Present(running), None);
+    assert!(lasted(&mut trace, Duration::ZERO).is_empty());
+    assert_eq!(lasted(&mut trace, long), [Stage::Sync]);
+    trace.pass_begins();
+    trace.job_begins();
+    trace.pass_ends();
+    assert_eq!(stages(recorder), [Stage::Sync]);
+    // Of a pod that starts, shorter ones are.
+    let mut trace = PodTrace::new(&node, &Desired::Present(pod("42", &json!({}), &json!({}))), None);
+    assert!(lasted(&mut trace, Duration::ZERO).is_empty());
+    assert_eq!(lasted(&mut trace, Duration::from_secs(3600) + SHORT_PASS), [Stage::Sync]);
+}
+
+#[test]
+fn a_worker_that_panicked_leaves_no_open_span() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let mut trace = PodTrace::new(&node, &Desired::Present(pod("42", &json!({}), &json!({}))), None);
+    trace.waits("web", "back-off 10s");
+    trace.pass_begins();
+    trace.abandon();
+    drop(trace);
+    assert!(recorder.open().is_empty() && stages(recorder).is_empty());
+}
