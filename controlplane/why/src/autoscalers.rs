@@ -1,0 +1,78 @@
+//! HorizontalPodAutoscalers.
+
+use crate::closest::suggestion;
+use crate::finding::{Finding, ObjectRef};
+use crate::follow::follow;
+use crate::kinds::{Resource, built_in};
+use crate::trouble::Trouble;
+use crate::world::World;
+use coracle_fields::View;
+use coracle_fields::apiregistration::v1::APIService;
+use coracle_fields::autoscaling_v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition};
+
+fn failed<'a>(
+    autoscaler: View<'a, HorizontalPodAutoscaler>,
+    name: &str,
+) -> Option<View<'a, HorizontalPodAutoscalerCondition>> {
+    let mut all = autoscaler.status().conditions().items();
+    all.find(|condition| condition.type_() == name && condition.status() == "False")
+}
+
+/// Why an autoscaler does not scale.
+pub fn explain(
+    world: &World,
+    autoscaler: View<'_, HorizontalPodAutoscaler>,
+    trail: &[ObjectRef],
+) -> Vec<Finding> {
+    if let Some(condition) =
+        failed(autoscaler, "AbleToScale").filter(|found| found.reason() == "FailedGetScale")
+    {
+        return vec![target(world, autoscaler, condition)];
+    }
+    let Some(condition) =
+        failed(autoscaler, "ScalingActive").filter(|found| found.reason() != "ScalingDisabled")
+    else {
+        return Vec::new();
+    };
+    let message = condition.message().text();
+    if message.contains("missing request for") {
+        let cause = format!("the autoscaler cannot compute a utilization: {message}");
+        let finding = of_condition(autoscaler, Trouble::AutoscalerRequests, cause, condition);
+        return vec![finding.remedy("set resources.requests in all containers of the target's pod template")];
+    }
+    let cause = format!("the autoscaler gets no metrics: {message}");
+    let finding = of_condition(autoscaler, Trouble::AutoscalerMetrics, cause, condition)
+        .remedy("install or repair what serves the metrics API, such as metrics-server: kubectl get apiservice v1beta1.metrics.k8s.io");
+    let mut findings = follow(world, trail, ObjectRef::new::<APIService>("", "v1beta1.metrics.k8s.io"));
+    findings.push(finding);
+    findings
+}
+
+fn of_condition(
+    autoscaler: View<'_, HorizontalPodAutoscaler>,
+    trouble: Trouble,
+    cause: String,
+    condition: View<'_, HorizontalPodAutoscalerCondition>,
+) -> Finding {
+    let what = format!("condition {}: {}", condition.type_().text(), condition.reason().text());
+    Finding::new(ObjectRef::to(autoscaler), trouble, cause)
+        .since(condition.last_transition_time().text())
+        .evidence(what, condition.message().text())
+}
+
+fn target(
+    world: &World,
+    autoscaler: View<'_, HorizontalPodAutoscaler>,
+    condition: View<'_, HorizontalPodAutoscalerCondition>,
+) -> Finding {
+    let wanted = autoscaler.spec().scale_target_ref();
+    let (kind, name) = (wanted.kind().text(), wanted.name().text());
+    let resource: Option<Resource> = built_in().find(|resource| resource.kind == kind);
+    let names = resource
+        .map(|resource| world.names(&resource, autoscaler.metadata().namespace().text()))
+        .unwrap_or_default();
+    let hint = suggestion(name, names);
+    let cause = format!("the target {kind} {name} cannot be scaled or does not exist{hint}");
+    of_condition(autoscaler, Trouble::AutoscalerTarget, cause, condition)
+        .remedy("correct spec.scaleTargetRef")
+}

@@ -1,0 +1,58 @@
+//! The closest of some names, for what was probably meant.
+
+/// The number of letters to insert, delete, replace or swap to make one text of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, &x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, &y) in b.iter().enumerate() {
+            let replaced = last[j] + usize::from(x != y);
+            let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && x == b[j - 1] && a[i - 1] == y {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+/// The name that is most like another one; none when all differ in more than a third of their letters.
+pub fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = names.into_iter().filter(|name| *name != wanted).map(|name| (distance(wanted, name), name));
+    let (least, name) = scored.min()?;
+    let longest = wanted.chars().count().max(name.chars().count());
+    let part = wanted.len() >= 3 && (name.starts_with(wanted) || wanted.starts_with(name) && name.len() >= 3);
+    (least <= (longest / 3).max(1) || part).then_some(name)
+}
+
+/// `; the closest that exists is x` when there is a similar name, otherwise nothing.
+pub fn suggestion<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    closest(wanted, names).map_or_else(String::new, |name| format!("; the closest that exists is {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits() {
+        for (a, b, edits) in
+            [("", "", 0), ("abc", "", 3), ("web", "wbe", 1), ("nginx", "ngnix", 1), ("kitten", "sitting", 3)]
+        {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_similar() {
+        assert_eq!(closest("confg", ["config", "secret"]), Some("config"));
+        assert_eq!(closest("web", ["database", "queue"]), None);
+        assert_eq!(closest("settings", ["settings-v2"]), Some("settings-v2"));
+        assert_eq!(suggestion("a", ["zzzz"]), "");
+        assert_eq!(suggestion("apii", ["api"]), "; the closest that exists is api");
+    }
+}

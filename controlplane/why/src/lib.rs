@@ -1,0 +1,86 @@
+//! `coracle why` and `kubectl why`: the root cause of what is not well in a cluster, with evidence and remedy.
+//!
+//! Works against any Kubernetes API with the rights of the user. The analysis is pure (`explain`, `survey`, and one file per
+//! area): it reads from a `World`, which asks a `Cluster` for what is missing and runs the analysis again. A cause is only
+//! named when an object, an event or a log proves it.
+
+#![forbid(unsafe_code)]
+
+// Options.
+pub mod args;
+// The command.
+pub mod run;
+// Kubeconfig and client.
+pub mod connect;
+// Questions to a cluster.
+pub mod cluster;
+// A cluster behind its API.
+pub mod kube_cluster;
+// What is known, and what is asked.
+pub mod world;
+// Names of resources.
+pub mod kinds;
+// Objects and connections that users name.
+pub mod target;
+// What programs ask.
+pub mod question;
+// Everything at once.
+pub mod survey;
+// Dispatch by kind.
+pub mod explain;
+// References from object to object.
+pub mod follow;
+// Pods.
+pub mod pod;
+// Deployments, StatefulSets, DaemonSets, Jobs.
+pub mod workloads;
+// Services.
+pub mod services;
+// Ingresses.
+pub mod ingress;
+// Connections, NetworkPolicies.
+pub mod network;
+// DNS names of Services.
+pub mod dns_names;
+// PersistentVolumeClaims.
+pub mod claims;
+// Nodes.
+pub mod nodes;
+// Namespaces.
+pub mod namespaces;
+// PodDisruptionBudgets.
+pub mod budgets;
+// HorizontalPodAutoscalers.
+pub mod autoscalers;
+// Admission webhooks.
+pub mod webhooks;
+// Aggregated APIs.
+pub mod api_services;
+// Quotas.
+pub mod quotas;
+// Certificate signing requests.
+pub mod signing;
+// Certificates.
+pub mod certificates;
+// Clocks.
+pub mod clock;
+// Conditions of other kinds.
+pub mod conditions;
+// Finalizers.
+pub mod deletion;
+// Events as evidence.
+pub mod events;
+// Label selectors.
+pub mod select;
+// Node selectors.
+pub mod node_selector;
+// Similar names.
+pub mod closest;
+// Causes.
+pub mod finding;
+// Kinds of trouble.
+pub mod trouble;
+// Output.
+pub mod report;
+#[cfg(test)]
+mod tests;

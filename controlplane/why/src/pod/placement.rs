@@ -1,0 +1,80 @@
+//! Taints, labels and affinity of nodes.
+
+use super::verdict::Verdict;
+use crate::closest::closest;
+use crate::node_selector::{selects, text_of};
+use crate::trouble::Trouble;
+use coracle_fields::View;
+use coracle_fields::core::v1::{Node, Pod, PodSpec, Taint};
+
+/// A taint as `key=value:effect`.
+pub fn taint_text(taint: View<'_, Taint>) -> String {
+    let (key, value, effect) = (taint.key().text(), taint.value().text(), taint.effect().text());
+    if value.is_empty() { format!("{key}:{effect}") } else { format!("{key}={value}:{effect}") }
+}
+
+/// Whether a node is closed, and its taints that a pod does not tolerate.
+pub fn taints(pod: View<'_, Pod>, node: View<'_, Node>) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    if node.spec().unschedulable().flag() && !tolerates_cordon(pod) {
+        verdicts.push(Verdict { trouble: Trouble::NodesCordoned, text: "is cordoned".to_owned() });
+    }
+    for taint in node.spec().taints().items() {
+        let hard = matches!(taint.effect().text(), "NoSchedule" | "NoExecute");
+        if hard && taint.key() != "node.kubernetes.io/unschedulable" && !tolerates(pod.spec(), taint) {
+            let text = format!("has the taint {}", taint_text(taint));
+            verdicts.push(Verdict { trouble: Trouble::UntoleratedTaint, text });
+        }
+    }
+    verdicts
+}
+
+/// Whether one of the pod's tolerations tolerates a taint.
+pub fn tolerates(spec: View<'_, PodSpec>, taint: View<'_, Taint>) -> bool {
+    spec.tolerations().items().any(|toleration| {
+        let (key, effect) = (toleration.key().text(), toleration.effect().text());
+        let same_effect = effect.is_empty() || taint.effect() == effect;
+        let same_key = taint.key() == key || key.is_empty();
+        let same_value = match toleration.operator().or("Equal") {
+            "Exists" => true,
+            "Equal" | "" => taint.key() == key && taint.value() == toleration.value().text(),
+            // Comparisons of numbers, which few clusters have.
+            _ => false,
+        };
+        same_effect && same_key && same_value
+    })
+}
+
+fn tolerates_cordon(pod: View<'_, Pod>) -> bool {
+    pod.spec().tolerations().items().any(|toleration| {
+        let key = toleration.key().text();
+        let exists = toleration.operator() == "Exists";
+        exists && (key.is_empty() || key == "node.kubernetes.io/unschedulable")
+    })
+}
+
+/// Labels of the pod's `nodeSelector` that a node lacks, and its required node affinity.
+pub fn labels(pod: View<'_, Pod>, node: View<'_, Node>) -> Vec<Verdict> {
+    let labels = node.metadata().labels();
+    let mut verdicts = Vec::new();
+    for (key, value) in pod.spec().node_selector().entries() {
+        let wanted = value.text();
+        let text = match labels.key(key).get() {
+            Some(label) if label == wanted => continue,
+            Some(label) => format!("has {key}={label}, not {key}={wanted}"),
+            None => {
+                let similar = closest(key, labels.entries().map(|(label, _)| label));
+                let similar = similar.map_or_else(String::new, |label| format!(", but a label {label}"));
+                format!("has no label {key}={wanted}{similar}")
+            }
+        };
+        verdicts.push(Verdict { trouble: Trouble::NodeSelectorMismatch, text });
+    }
+    let required =
+        pod.spec().affinity().node_affinity().required_during_scheduling_ignored_during_execution();
+    if required.is_set() && !selects(required, node) {
+        let text = format!("does not match {}", text_of(required));
+        verdicts.push(Verdict { trouble: Trouble::NodeAffinityMismatch, text });
+    }
+    verdicts
+}

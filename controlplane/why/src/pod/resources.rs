@@ -1,0 +1,124 @@
+//! Requests of pods, and what nodes have left.
+
+use super::has_ended;
+use super::verdict::Verdict;
+use crate::trouble::Trouble;
+use coracle_fields::core::v1::{Container, Node, Pod};
+use coracle_fields::{Amount, Map, View};
+use coracle_proto::quantity::Quantity;
+use std::collections::BTreeMap;
+
+/// Amounts by resource.
+#[derive(Debug, Clone, Default)]
+pub struct Amounts(BTreeMap<String, Quantity>);
+
+impl Amounts {
+    fn read(map: View<'_, Map<Amount>>) -> Self {
+        let parsed = map.entries().filter_map(|(name, amount)| {
+            Some((name.to_owned(), amount.text().parse::<Quantity>().ok().or_else(|| whole(amount))?))
+        });
+        Self(parsed.collect())
+    }
+
+    fn add(&mut self, other: &Amounts) {
+        for (name, amount) in &other.0 {
+            self.0.entry(name.clone()).or_insert_with(Quantity::zero).add(amount);
+        }
+    }
+
+    fn at_least(&mut self, other: &Amounts) {
+        for (name, amount) in &other.0 {
+            let own = self.0.entry(name.clone()).or_insert_with(Quantity::zero);
+            if *own < *amount {
+                *own = amount.clone();
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Quantity {
+        self.0.get(name).cloned().unwrap_or_else(Quantity::zero)
+    }
+}
+
+/// A quantity that is a number in JSON.
+fn whole(amount: View<'_, Amount>) -> Option<Quantity> {
+    amount.to_value().as_i64().map(|number| Quantity::new(number, coracle_proto::quantity::Format::DecimalSi))
+}
+
+fn of_container(container: View<'_, Container>) -> Amounts {
+    let mut amounts = Amounts::read(container.resources().limits());
+    amounts.0.extend(Amounts::read(container.resources().requests()).0);
+    amounts
+}
+
+/// What a pod requests: all containers at once, or one init container with the sidecars before it, whichever is more.
+pub fn requests(pod: View<'_, Pod>) -> Amounts {
+    let (mut sidecars, mut most) = (Amounts::default(), Amounts::default());
+    for container in pod.spec().init_containers().items() {
+        let own = of_container(container);
+        if container.restart_policy() == "Always" {
+            sidecars.add(&own);
+            most.at_least(&sidecars);
+        } else {
+            let mut during = sidecars.clone();
+            during.add(&own);
+            most.at_least(&during);
+        }
+    }
+    let mut all = sidecars;
+    for container in pod.spec().containers().items() {
+        all.add(&of_container(container));
+    }
+    all.at_least(&most);
+    all.0.extend(Amounts::read(pod.spec().resources().requests()).0);
+    all.add(&Amounts::read(pod.spec().overhead()));
+    all
+}
+
+/// What the pods on each node request, and how many there are.
+pub fn usage<'a>(pods: &[View<'a, Pod>]) -> BTreeMap<&'a str, (Amounts, i64)> {
+    let mut usage: BTreeMap<&str, (Amounts, i64)> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !has_ended(**pod)) {
+        let node = pod.spec().node_name().text();
+        if !node.is_empty() {
+            let (amounts, count) = usage.entry(node).or_default();
+            amounts.add(&requests(*pod));
+            *count += 1;
+        }
+    }
+    usage
+}
+
+fn trouble_of(resource: &str) -> Trouble {
+    match resource {
+        "cpu" => Trouble::InsufficientCpu,
+        "memory" => Trouble::InsufficientMemory,
+        "ephemeral-storage" => Trouble::InsufficientStorage,
+        _ => Trouble::InsufficientResource,
+    }
+}
+
+/// What a node lacks for a pod.
+pub fn lacks(wanted: &Amounts, node: View<'_, Node>, used: Option<&(Amounts, i64)>) -> Vec<Verdict> {
+    let allocatable = Amounts::read(node.status().allocatable());
+    let mut verdicts = Vec::new();
+    for (name, amount) in wanted.0.iter().filter(|(_, amount)| !amount.is_zero()) {
+        let all = allocatable.get(name);
+        let mut free = all.clone();
+        if let Some((used, _)) = used {
+            free.sub(&used.get(name));
+        }
+        if free < *amount {
+            let text = format!("wants {amount} {name}, {free} of {all} is free");
+            verdicts.push(Verdict { trouble: trouble_of(name), text });
+        }
+    }
+    let (most, count) = (allocatable.get("pods").value(), used.map_or(0, |(_, count)| *count));
+    if most > 0 && count >= most {
+        verdicts.push(Verdict {
+            trouble: Trouble::InsufficientPods,
+            text: format!("has {count} of {most} pods"),
+        });
+    }
+    verdicts
+}

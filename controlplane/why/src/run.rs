@@ -1,0 +1,143 @@
+//! The command: connect, look, print.
+
+use crate::args::{Output, WhyArgs};
+use crate::cluster::{Answer, Cluster, Need};
+use crate::connect::Connection;
+use crate::explain::inspect;
+use crate::finding::{Finding, ObjectRef};
+use crate::kinds::Resource;
+use crate::kube_cluster::KubeCluster;
+use crate::network::connection::{self, Target};
+use crate::report::Report;
+use crate::survey::survey;
+use crate::target::{self, Problem};
+use crate::world::World;
+use coracle_cli::causes;
+use coracle_fields::core::v1::Pod;
+use jiff::Timestamp;
+
+/// Exit code of wrong usage.
+const USAGE: u8 = 2;
+/// Exit code when the cluster or the object cannot be read.
+const BLIND: u8 = 3;
+
+/// Runs the command. The exit code is 0 when nothing wrong was found, 1 when there is a finding, 2 for wrong usage, and 3 when
+/// it could not look.
+pub async fn run(args: &WhyArgs) -> u8 {
+    let connection = match args.connect.connect().await {
+        Ok(connection) => connection,
+        Err(error) => return failed(BLIND, &causes::chain(&error)),
+    };
+    let cluster = KubeCluster::new(connection.client.clone(), connection.timeout);
+    if let Answer::Failed(why) = cluster.answer(&Need::Clock).await {
+        return failed(BLIND, &unreachable(&connection, &why));
+    }
+    let result = look(args, &cluster, &connection.namespace).await;
+    match result {
+        Ok(report) => {
+            let text = match (args.output, args.objects.is_empty() && args.from.is_none()) {
+                (Output::Json, _) => report.json(),
+                (Output::Text, true) => report.table(),
+                (Output::Text, false) => report.text(),
+            };
+            match coracle_cli::print::print(&text) {
+                Ok(()) => report.exit_code(),
+                Err(error) => failed(BLIND, &error.to_string()),
+            }
+        }
+        Err(problem @ Problem::Usage(_)) => failed(USAGE, &problem.to_string()),
+        Err(problem) => failed(BLIND, &problem.to_string()),
+    }
+}
+
+fn failed(code: u8, message: &str) -> u8 {
+    eprintln!("why: {message}");
+    code
+}
+
+/// Why the server cannot be asked, with what the words of the error mean.
+fn unreachable(connection: &Connection, why: &str) -> String {
+    let lower = why.to_lowercase();
+    let hint = if lower.contains("expired") {
+        ": the certificate of the server or of this user has ended, or the clock of this machine is wrong"
+    } else if lower.contains("notvalidyet") || lower.contains("not valid yet") {
+        ": a certificate is not valid yet, or the clock of this machine is behind"
+    } else if lower.contains("unknownissuer") || lower.contains("unknown issuer") {
+        ": the kubeconfig trusts another authority than the one that signed the server's certificate"
+    } else if lower.contains("connection refused") {
+        ": nothing listens there, so the API server does not run"
+    } else {
+        ""
+    };
+    format!("cannot reach the API server at {}: {why}{hint}", connection.server)
+}
+
+/// Looks at what was asked for.
+async fn look<C: Cluster>(args: &WhyArgs, cluster: &C, context: &str) -> Result<Report, Problem> {
+    let namespace = args.namespace.as_deref().unwrap_or(context);
+    if let (Some(from), Some(to)) = (&args.from, &args.to) {
+        let wanted = target::connection(namespace, from, to, &args.protocol)?;
+        return between(cluster, &wanted).await;
+    }
+    if args.objects.is_empty() {
+        let scope = args.namespace.as_deref().filter(|_| !args.all_namespaces);
+        return Ok(everything(cluster, scope, context).await);
+    }
+    objects(cluster, namespace, &target::parse(&args.objects)?).await
+}
+
+/// Objects by kind and name.
+pub(crate) async fn objects<C: Cluster>(
+    cluster: &C,
+    namespace: &str,
+    pairs: &[(String, String)],
+) -> Result<Report, Problem> {
+    let mut world = World::new(Timestamp::now(), false, inspect);
+    let (mut objects, mut findings) = (Vec::new(), Vec::new());
+    for (kind, name) in pairs {
+        let (object, found) =
+            world.explore(cluster, |world| target::explain(world, namespace, kind, name)).await?;
+        objects.push(object);
+        findings.extend(found);
+    }
+    Ok(Report::new(&world, objects, findings))
+}
+
+/// The whole cluster, or what the user may read of it.
+pub(crate) async fn everything<C: Cluster>(cluster: &C, scope: Option<&str>, context: &str) -> Report {
+    let mut world = World::new(Timestamp::now(), scope.is_none(), inspect);
+    let findings = world.explore(cluster, |world| survey(world, scope)).await;
+    let pods = Need::List { resource: Resource::of::<Pod>(), namespace: None };
+    let refused = world.answers().any(|(need, answer)| *need == pods && matches!(answer, Answer::Refused(_)));
+    if scope.is_some() || !refused {
+        return Report::new(&world, Vec::new(), findings);
+    }
+    let mut world = World::new(Timestamp::now(), false, inspect);
+    let findings = world.explore(cluster, |world| survey(world, Some(context))).await;
+    let mut report = Report::new(&world, Vec::new(), findings);
+    report
+        .not_looked_at
+        .push(format!("other namespaces than {context}: may not list pods in all namespaces"));
+    report
+}
+
+/// A connection between two ends.
+async fn between<C: Cluster>(cluster: &C, wanted: &connection::Connection) -> Result<Report, Problem> {
+    let mut world = World::new(Timestamp::now(), false, inspect);
+    let result: Result<(Vec<ObjectRef>, Vec<Finding>), Problem> = world
+        .explore(cluster, |world| {
+            let (namespace, name) = (&wanted.from.0, &wanted.from.1);
+            let mut objects = vec![target::find(world, namespace, "pod", name)?];
+            match &wanted.to {
+                Target::Service(namespace, name) => {
+                    objects.push(target::find(world, namespace, "service", name)?)
+                }
+                Target::Pod(namespace, name) => objects.push(target::find(world, namespace, "pod", name)?),
+                Target::Name(_) | Target::Address(_) => {}
+            }
+            Ok((objects, connection::explain(world, wanted)))
+        })
+        .await;
+    let (objects, findings) = result?;
+    Ok(Report::new(&world, objects, findings))
+}

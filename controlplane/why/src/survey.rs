@@ -1,0 +1,68 @@
+//! Everything in the cluster that is not well.
+
+use crate::explain::{Explain, explain};
+use crate::finding::Finding;
+use crate::trouble::Severity;
+use crate::world::World;
+use crate::{
+    api_services, autoscalers, budgets, claims, clock, conditions, ingress, namespaces, nodes, pod, quotas,
+    services, signing, webhooks, workloads,
+};
+use coracle_fields::Kind;
+use coracle_fields::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use coracle_fields::apiextensions::v1::CustomResourceDefinition;
+use coracle_fields::apiregistration::v1::APIService;
+use coracle_fields::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use coracle_fields::autoscaling_v2::HorizontalPodAutoscaler;
+use coracle_fields::batch::v1::{CronJob, Job};
+use coracle_fields::certificates::v1::CertificateSigningRequest;
+use coracle_fields::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota,
+    Service,
+};
+use coracle_fields::networking::v1::Ingress;
+use coracle_fields::policy::v1::PodDisruptionBudget;
+
+fn each<K: Kind>(world: &World, namespace: Option<&str>, how: Explain<K>) -> Vec<Finding> {
+    world.list::<K>(namespace).items.into_iter().flat_map(|object| explain(world, object, how)).collect()
+}
+
+/// What is not well, in one namespace or in the whole cluster. What is intended is left out.
+pub fn survey(world: &World, namespace: Option<&str>) -> Vec<Finding> {
+    let mut findings = if namespace.is_none() { of_cluster(world) } else { Vec::new() };
+    findings.extend(of_namespaces(world, namespace));
+    findings.retain(|finding| finding.severity > Severity::Notice);
+    findings
+}
+
+fn of_cluster(world: &World) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = clock::explain(world).into_iter().collect();
+    findings.extend(each::<Node>(world, None, nodes::explain));
+    findings.extend(each::<APIService>(world, None, api_services::explain));
+    findings.extend(each::<MutatingWebhookConfiguration>(world, None, webhooks::explain_mutating));
+    findings.extend(each::<ValidatingWebhookConfiguration>(world, None, webhooks::explain_validating));
+    findings.extend(each::<CustomResourceDefinition>(world, None, conditions::explain_definition));
+    findings.extend(each::<Namespace>(world, None, namespaces::explain));
+    findings.extend(each::<PersistentVolume>(world, None, claims::explain_volume));
+    findings.extend(each::<CertificateSigningRequest>(world, None, signing::explain));
+    findings
+}
+
+fn of_namespaces(world: &World, namespace: Option<&str>) -> Vec<Finding> {
+    let mut findings = each::<Pod>(world, namespace, pod::explain);
+    findings.extend(each::<PersistentVolumeClaim>(world, namespace, claims::explain));
+    findings.extend(each::<Deployment>(world, namespace, workloads::deployment::explain));
+    findings.extend(each::<StatefulSet>(world, namespace, workloads::stateful_set::explain));
+    findings.extend(each::<DaemonSet>(world, namespace, workloads::daemon_set::explain));
+    findings.extend(each::<ReplicationController>(world, namespace, workloads::replicas::explain_controller));
+    findings.extend(each::<Job>(world, namespace, workloads::job::explain));
+    findings.extend(each::<CronJob>(world, namespace, workloads::cron_job::explain));
+    findings.extend(each::<Service>(world, namespace, services::explain));
+    findings.extend(each::<Ingress>(world, namespace, ingress::explain));
+    findings.extend(each::<PodDisruptionBudget>(world, namespace, budgets::explain));
+    findings.extend(each::<HorizontalPodAutoscaler>(world, namespace, autoscalers::explain));
+    findings.extend(each::<ResourceQuota>(world, namespace, quotas::explain));
+    findings
+}

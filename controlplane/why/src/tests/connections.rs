@@ -1,0 +1,176 @@
+use super::fixture::{Fixture, now};
+use crate::explain::inspect;
+use crate::finding::Finding;
+use crate::network::connection;
+use crate::target;
+use crate::trouble::Trouble;
+use crate::world::World;
+use futures::executor::block_on;
+
+/// Troubles of connections.
+pub const TROUBLES: [Trouble; 6] = [
+    Trouble::PolicyBlocksIngress,
+    Trouble::PolicyBlocksEgress,
+    Trouble::PolicyBlocksDns,
+    Trouble::DnsNameUnknown,
+    Trouble::ServicePortMissing,
+    Trouble::PodPortUndeclared,
+];
+
+const NONE: [Trouble; 0] = [];
+
+const PODS: &str = "
+kind: Pod
+metadata: {name: a, labels: {app: a}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIP: 10.1.0.1, conditions: [{type: Ready, status: 'True'}]}
+---
+kind: Pod
+metadata: {name: b-1, labels: {app: b}}
+spec: {nodeName: n1, containers: [{name: c, ports: [{name: http, containerPort: 8080}]}]}
+status: {phase: Running, podIP: 10.1.0.2, conditions: [{type: Ready, status: 'True'}]}
+---
+kind: Service
+metadata: {name: b}
+spec: {selector: {app: b}, ports: [{port: 80, targetPort: http}]}
+---
+kind: Pod
+metadata: {name: dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIP: 10.1.0.3, conditions: [{type: Ready, status: 'True'}]}
+";
+
+fn connect(to: &str, policy: &str) -> Vec<Finding> {
+    let cluster = Fixture::new(&format!("{PODS}\n---\n{policy}"));
+    let wanted = target::connection("default", "pod/a", to, "TCP").unwrap();
+    let mut world = World::new(now(), false, inspect);
+    block_on(world.explore(&cluster, |world| connection::explain(world, &wanted)))
+}
+
+fn policy(spec: &str) -> String {
+    format!("kind: NetworkPolicy\nmetadata: {{name: p}}\nspec: {spec}")
+}
+
+fn troubles(to: &str, spec: &str) -> Vec<Trouble> {
+    connect(to, &policy(spec)).into_iter().map(|finding| finding.trouble).collect()
+}
+
+#[test]
+fn without_policies_everything_is_allowed() {
+    for to in ["service/b:80", "pod/b-1:8080", "b", "b.default.svc.cluster.local:80", "10.9.9.9:443"] {
+        assert!(connect(to, "").is_empty(), "{to}");
+    }
+}
+
+#[test]
+fn ingress_by_selector_port_and_name() {
+    let to = |spec: &str| troubles("service/b:80", spec);
+    let blocked = vec![Trouble::PolicyBlocksIngress];
+    assert_eq!(to("{podSelector: {matchLabels: {app: b}}}"), blocked, "nothing is allowed");
+    assert_eq!(
+        to("{podSelector: {matchLabels: {app: a}}, ingress: []}"),
+        NONE,
+        "it is about the source's ingress"
+    );
+    assert_eq!(to("{podSelector: {}, ingress: [{}]}"), NONE, "everything is allowed");
+    assert_eq!(to("{ingress: [{from: [{podSelector: {matchLabels: {app: a}}}]}]}"), NONE);
+    assert_eq!(to("{ingress: [{from: [{podSelector: {matchLabels: {app: x}}}]}]}"), blocked);
+    assert_eq!(to("{ingress: [{ports: [{port: http}]}]}"), NONE, "the port's name at the destination");
+    assert_eq!(to("{ingress: [{ports: [{port: https}]}]}"), blocked);
+    assert_eq!(to("{ingress: [{ports: [{port: 80}]}]}"), blocked, "the Service's port does not count");
+    assert_eq!(to("{ingress: [{ports: [{port: 8000, endPort: 9000}]}]}"), NONE);
+    assert_eq!(to("{ingress: [{ports: [{port: 8080, protocol: UDP}]}]}"), blocked);
+    assert_eq!(
+        to(
+            "{ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}]}]}"
+        ),
+        NONE
+    );
+    assert_eq!(to("{ingress: [{from: [{namespaceSelector: {matchLabels: {team: x}}}]}]}"), blocked);
+    assert_eq!(to("{ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}"), NONE);
+    assert_eq!(to("{ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]}]}"), blocked);
+}
+
+#[test]
+fn egress_and_its_types() {
+    let to = |spec: &str| troubles("pod/b-1:8080", spec);
+    let blocked = vec![Trouble::PolicyBlocksEgress];
+    let own = "podSelector: {matchLabels: {app: a}}";
+    assert_eq!(to(&format!("{{{own}, policyTypes: [Egress]}}")), blocked);
+    assert_eq!(
+        to(&format!("{{{own}, egress: [{{to: [{{podSelector: {{matchLabels: {{app: x}}}}}}]}}]}}")),
+        blocked
+    );
+    assert_eq!(
+        to(&format!("{{{own}, egress: [{{to: [{{podSelector: {{matchLabels: {{app: b}}}}}}]}}]}}")),
+        NONE
+    );
+    assert_eq!(to(&format!("{{{own}, policyTypes: [Ingress]}}")), NONE);
+}
+
+#[test]
+fn the_policy_is_named() {
+    let findings = connect(
+        "service/b:80",
+        &policy("{podSelector: {matchLabels: {app: b}}, ingress: [{ports: [{port: 443}]}]}"),
+    );
+    assert_eq!(findings[0].object.to_string(), "pod/b-1");
+    assert_eq!(findings[0].cause, "NetworkPolicy p does not allow a to connect to port 8080/TCP of the pod");
+    assert_eq!(
+        findings[0].evidence[0].text,
+        "rule 0 allows other ports than 8080/TCP; it allows from anyone to 443/TCP"
+    );
+}
+
+#[test]
+fn names_and_queries() {
+    let unknown = connect("c.default.svc:80", "");
+    assert_eq!(unknown[0].trouble, Trouble::DnsNameUnknown);
+    let meant = connect("bb.defalt.svc", "");
+    assert!(meant[0].cause.contains("there is no namespace defalt"), "{}", meant[0].cause);
+    assert!(connect("www.example.com:443", "").is_empty());
+    let egress = "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}]}";
+    assert_eq!(troubles("b:80", egress), [Trouble::PolicyBlocksDns]);
+    assert_eq!(troubles("service/b:80", egress), NONE, "a query needs a name");
+    let allowed = "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}, {to: [{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}], ports: [{port: 53, protocol: UDP}]}]}";
+    assert_eq!(troubles("b:80", allowed), NONE);
+}
+
+#[test]
+fn dns_on_every_node_is_a_pod_for_policies() {
+    let service = "kind: Service\nmetadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}\nspec: {clusterIP: 10.96.0.10, ports: [{port: 53, protocol: UDP}]}";
+    let without = PODS.replace("k8s-app: kube-dns", "k8s-app: other");
+    let ask = |spec: &str| {
+        let cluster = Fixture::new(&format!("{without}\n---\n{service}\n---\n{}", policy(spec)));
+        let wanted = target::connection("default", "pod/a", "b:80", "TCP").unwrap();
+        let mut world = World::new(now(), false, inspect);
+        let found = block_on(world.explore(&cluster, |world| connection::explain(world, &wanted)));
+        found.into_iter().map(|finding| finding.trouble).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        ask("{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}]}"),
+        [Trouble::PolicyBlocksDns]
+    );
+    assert_eq!(
+        ask(
+            "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}, {ports: [{port: 53, protocol: UDP}]}]}"
+        ),
+        NONE
+    );
+    assert!(super::look_around(service).is_empty(), "the Service has no endpoints, which is intended");
+}
+
+#[test]
+fn ports_of_services_and_pods() {
+    let findings = connect("service/b:81", "");
+    assert_eq!(findings[0].trouble, Trouble::ServicePortMissing);
+    assert_eq!(findings[0].cause, "the Service has no port 81/TCP, only 80/TCP");
+    assert_eq!(connect("pod/b-1:9999", "")[0].trouble, Trouble::PodPortUndeclared);
+}
+
+#[test]
+fn addresses_outside() {
+    let egress = "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}";
+    assert_eq!(troubles("192.0.2.1:443", egress), [Trouble::PolicyBlocksEgress]);
+    assert_eq!(troubles("10.2.0.1:443", egress), NONE);
+}

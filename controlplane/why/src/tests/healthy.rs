@@ -1,0 +1,175 @@
+use super::{explain, look_around};
+use crate::explain::inspect;
+use crate::target::{self, Problem};
+use crate::world::World;
+
+const WELL: &str = "
+kind: Deployment
+metadata: {name: web, uid: d1, generation: 2}
+spec: {replicas: 1, template: {metadata: {labels: {app: web}}}}
+status: {observedGeneration: 2, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1}
+---
+kind: ReplicaSet
+metadata: {name: web-1, uid: r1, ownerReferences: [{uid: d1, controller: true}]}
+spec: {replicas: 1}
+status: {replicas: 1, readyReplicas: 1}
+---
+kind: Pod
+metadata: {name: web-1-a, labels: {app: web}, ownerReferences: [{uid: r1, controller: true}], creationTimestamp: '2026-01-01T10:00:00Z'}
+spec: {nodeName: n1, serviceAccountName: default, containers: [{name: c, image: nginx, ports: [{name: http, containerPort: 80}], livenessProbe: {httpGet: {port: 80}}, env: [{name: A, valueFrom: {configMapKeyRef: {name: config, key: a}}}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]}
+status: {phase: Running, conditions: [{type: PodScheduled, status: 'True'}, {type: Ready, status: 'True'}], containerStatuses: [{name: c, ready: true, started: true, restartCount: 1, state: {running: {}}, lastState: {terminated: {exitCode: 1, reason: Error, finishedAt: '2026-01-01T10:01:00Z'}}}]}
+---
+kind: Event
+metadata: {name: old}
+involvedObject: {kind: Pod, name: web-1-a}
+type: Warning
+reason: Unhealthy
+message: 'Liveness probe failed: it was starting'
+lastTimestamp: '2026-01-01T10:01:00Z'
+---
+kind: ConfigMap
+metadata: {name: config}
+data: {a: b}
+---
+kind: Pod
+metadata: {name: done, ownerReferences: [{uid: j1, controller: true}]}
+spec: {nodeName: n1, containers: [{name: c, image: busybox}]}
+status: {phase: Succeeded, containerStatuses: [{name: c, state: {terminated: {exitCode: 0, reason: Completed}}}]}
+---
+kind: Job
+metadata: {name: done, uid: j1}
+status: {succeeded: 1, conditions: [{type: Complete, status: 'True'}]}
+---
+kind: Pod
+metadata: {name: new, creationTimestamp: '2026-01-01T11:59:58Z'}
+spec: {nodeName: n1, containers: [{name: c, image: nginx}]}
+status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ContainerCreating}}}]}
+---
+kind: Service
+metadata: {name: web}
+spec: {type: ClusterIP, selector: {app: web}, ports: [{port: 80, targetPort: http}]}
+---
+kind: Service
+metadata: {name: kubernetes}
+spec: {ports: [{port: 443}]}
+---
+kind: EndpointSlice
+metadata: {name: kubernetes, labels: {kubernetes.io/service-name: kubernetes}}
+endpoints: [{addresses: [10.0.0.1]}]
+---
+kind: IngressClass
+metadata: {name: nginx}
+---
+kind: Ingress
+metadata: {name: site}
+spec: {ingressClassName: nginx, rules: [{http: {paths: [{path: /, backend: {service: {name: web, port: {number: 80}}}}]}}]}
+---
+kind: StorageClass
+metadata: {name: local}
+provisioner: example.com/local
+---
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: local, volumeName: v1}
+status: {phase: Bound}
+---
+kind: PersistentVolume
+metadata: {name: v1}
+spec: {storageClassName: local, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}}
+status: {phase: Bound}
+---
+kind: StatefulSet
+metadata: {name: db, uid: s1}
+spec: {replicas: 0}
+---
+kind: DaemonSet
+metadata: {name: log, uid: ds1}
+status: {desiredNumberScheduled: 1, numberReady: 1}
+---
+kind: CronJob
+metadata: {name: night, uid: c1}
+spec: {schedule: '0 0 * * *'}
+---
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+status: {expectedPods: 1, currentHealthy: 1, desiredHealthy: 0, disruptionsAllowed: 1}
+---
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+status: {conditions: [{type: AbleToScale, status: 'True'}, {type: ScalingActive, status: 'True'}]}
+---
+kind: ResourceQuota
+metadata: {name: all}
+status: {hard: {pods: '10'}, used: {pods: '3'}}
+---
+kind: CertificateSigningRequest
+metadata: {name: done}
+status: {certificate: eA==}
+---
+kind: APIService
+metadata: {name: v1.apps}
+status: {conditions: [{type: Available, status: 'True'}]}
+---
+kind: ValidatingWebhookConfiguration
+metadata: {name: policy}
+webhooks: [{name: policy.example.com, clientConfig: {service: {namespace: default, name: web, port: 80}}}]
+---
+kind: Lease
+metadata: {name: n1, namespace: kube-node-lease}
+spec: {renewTime: '2026-01-01T11:59:55.000000Z'}
+";
+
+#[test]
+fn nothing_is_named_where_nothing_is_wrong() {
+    let findings = look_around(WELL);
+    assert!(findings.is_empty(), "{}", super::lines(&findings));
+    for object in [
+        "deployment/web",
+        "rs/web-1",
+        "pod/web-1-a",
+        "pod/done",
+        "pod/new",
+        "job/done",
+        "svc/web",
+        "svc/kubernetes",
+        "ingress/site",
+        "pvc/data",
+        "pv/v1",
+        "ds/log",
+        "cronjob/night",
+        "pdb/web",
+        "hpa/web",
+        "quota/all",
+        "csr/done",
+        "apiservice/v1.apps",
+        "node/n1",
+        "ns/default",
+        "configmap/config",
+    ] {
+        let findings = explain(WELL, object);
+        assert!(findings.is_empty(), "{object}:{}", super::lines(&findings));
+    }
+}
+
+fn problem(kind: &str, name: &str) -> String {
+    let cluster = super::Fixture::new(WELL);
+    let mut world = World::new(super::now(), false, inspect);
+    let found: Result<_, Problem> =
+        super::block_on(world.explore(&cluster, |world| target::explain(world, "default", kind, name)));
+    found.unwrap_err().to_string()
+}
+
+#[test]
+fn what_does_not_exist_is_said_with_the_closest_name() {
+    assert_eq!(
+        problem("deployment", "wbe"),
+        "deployment/wbe -n default does not exist; the closest that exists is web"
+    );
+    assert_eq!(problem("node", "x-y-z"), "node/x-y-z does not exist");
+    assert_eq!(
+        problem("deploymnt", "web"),
+        "the server has no kind deploymnt; the closest that exists is deployment"
+    );
+    assert_eq!(problem("submarine", "web"), "the server has no kind submarine");
+}
