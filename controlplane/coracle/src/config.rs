@@ -1,5 +1,6 @@
 //! Options of the server: flags, or a YAML file with the same names; flags win.
 
+use crate::explain::options::{Recording, RecordingArgs, RecordingError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -56,6 +57,9 @@ pub struct ServerArgs {
     /// Authentication, authorization, audit and encryption.
     #[command(flatten, next_help_heading = "Identity and policy")]
     security: Security,
+    /// Recording and export of spans.
+    #[command(flatten, next_help_heading = "Tracing")]
+    recording: RecordingArgs,
 }
 
 /// Options in the file: the names of the flags, without nesting.
@@ -64,17 +68,21 @@ pub struct ServerArgs {
 struct File {
     plain: Plain,
     security: Security,
+    recording: RecordingArgs,
 }
 
 impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
     type Error = serde_json::Error;
 
     fn try_from(all: serde_json::Map<String, serde_json::Value>) -> Result<Self, Self::Error> {
-        let (security, plain): (serde_json::Map<_, _>, serde_json::Map<_, _>) =
-            all.into_iter().partition(|(key, _)| Security::has(key));
+        type Options = serde_json::Map<String, serde_json::Value>;
+        let (security, rest): (Options, Options) = all.into_iter().partition(|(key, _)| Security::has(key));
+        let (recording, plain): (Options, Options) =
+            rest.into_iter().partition(|(key, _)| RecordingArgs::has(key));
         Ok(Self {
             plain: serde_json::from_value(plain.into())?,
             security: serde_json::from_value(security.into())?,
+            recording: serde_json::from_value(recording.into())?,
         })
     }
 }
@@ -125,6 +133,8 @@ pub struct Config {
     pub api_only: bool,
     /// Authentication, authorization, audit and encryption.
     pub security: Security,
+    /// Recording and export of spans.
+    pub recording: Recording,
 }
 
 /// Why the options make no sense.
@@ -136,12 +146,15 @@ pub enum ConfigError {
     /// The file is not what it should be.
     #[error("{0} is not a valid configuration")]
     Parse(PathBuf, #[source] YamlError),
+    /// An option about spans makes no sense.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
 }
 
 impl ServerArgs {
     /// Flags over file over defaults; `matches` knows which is a flag and which a default.
     pub fn resolve(self, matches: &ArgMatches) -> Result<Config, ConfigError> {
-        let File { plain: file, security } =
+        let File { plain: file, security, recording } =
             self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let mut tls_san = self.tls_san;
         tls_san.extend(file.tls_san);
@@ -165,6 +178,7 @@ impl ServerArgs {
             scheduler_config: self.scheduler_config.or(file.scheduler_config),
             api_only: self.api_only || file.api_only,
             security: self.security.over(security),
+            recording: self.recording.over(recording).resolve(&|name| std::env::var(name).ok())?,
         })
     }
 }

@@ -13,6 +13,8 @@ pub mod access_control;
 pub mod privileges;
 // Listening sockets, handed over to the next process on an upgrade.
 pub mod listeners;
+// Timelines: options, answers, deliveries of agents, export, and the commands that ask.
+pub mod explain;
 // `coracle server`: builds all parts and runs them.
 pub mod server;
 // Programs in PATH.

@@ -5,11 +5,14 @@
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;
+use coracle::explain::proxy::UiArgs;
+use coracle::explain::trace::{self, TraceArgs};
 use coracle::hollow::HollowArgs;
 use coracle::revoke_node::RevokeNodeArgs;
 use coracle::token::TokenArgs;
 use coracle::up::{DownArgs, SuperviseArgs, UpArgs};
 use coracle_cli::causes;
+use coracle_why::args::{KubectlWhy, WhyArgs, is_plugin};
 
 /// Kubernetes you can carry.
 #[derive(Parser)]
@@ -34,10 +37,16 @@ enum Command {
     Manual(coracle_cli::manual::ManualArgs),
     /// Run simulated nodes without containers, for load tests.
     Hollow(HollowArgs),
+    /// Show what happened to an object and where the time went.
+    Trace(Box<TraceArgs>),
+    /// Serve the cluster's page on this machine, read-only.
+    Ui(UiArgs),
     /// Manage bootstrap tokens: create, list, revoke.
     Token(TokenArgs),
     /// Revoke a node: reject its current certificates, revoke bootstrap tokens, delete its Node.
     RevokeNode(RevokeNodeArgs),
+    /// Find the root cause of what is not well in a cluster: all of it, one object, or a connection.
+    Why(Box<WhyArgs>),
     /// Hold the namespaces of a node open; started by `up`.
     #[command(hide = true)]
     Hold,
@@ -47,9 +56,18 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
-    let matches = Cli::command().get_matches();
+    // kubectl runs its plugins by links to this program.
+    if std::env::args_os().next().is_some_and(|program| is_plugin(&program)) {
+        return why(&KubectlWhy::parse().args);
+    }
+    let arguments = trace::plugin_arguments(std::env::args_os().collect());
+    let matches = Cli::command().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| "info".into());
+    // What is printed for people is not interrupted by logs.
+    let asks = matches!(cli.command, Command::Trace(_) | Command::Ui(_) | Command::Why(_));
+    // Errors of requests are in the answer of the command.
+    let usual = if asks { "warn,kube_client=off" } else { "info" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| usual.into());
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     match cli.command {
@@ -73,8 +91,11 @@ fn main() -> anyhow::Result<()> {
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(coracle::hollow::run(args))
         }
+        Command::Trace(args) => std::process::exit(trace::run(&args)?),
+        Command::Ui(args) => coracle::explain::proxy::ui(&args),
         Command::Token(args) => small_runtime()?.block_on(coracle::token::run(&args)),
         Command::RevokeNode(args) => small_runtime()?.block_on(coracle::revoke_node::run(&args)),
+        Command::Why(args) => why(&args),
         Command::Hold => coracle::up::hold(),
         Command::Supervise(args) => {
             std::process::exit(small_runtime()?.block_on(coracle::up::supervise(&args))?);
@@ -87,6 +108,12 @@ fn main() -> anyhow::Result<()> {
             std::process::exit(i32::from(!fit));
         }
     }
+}
+
+/// Ends the process with the exit code of `why`.
+fn why(args: &WhyArgs) -> anyhow::Result<()> {
+    let code = small_runtime()?.block_on(coracle_why::run::run(args));
+    std::process::exit(code.into());
 }
 
 /// A single-threaded runtime for short commands.

@@ -2,9 +2,11 @@
 //! nodes are dialled for webhooks and aggregated servers, and the write pipeline comes before the handler chain.
 
 use super::addresses::{node_addresses, reachable};
+use super::explain;
 use super::open::Opened;
 use crate::access_control;
 use crate::config::Config;
+use crate::explain::export::Exporting;
 use anyhow::Context as _;
 use coracle_apiserver::actions::components::LoopPlacement;
 use coracle_apiserver::actions::resource_metrics::ResourceMetrics;
@@ -21,14 +23,14 @@ use coracle_apiserver::chain::Server;
 use coracle_apiserver::connect;
 use coracle_apiserver::conversion::Converter;
 use coracle_apiserver::discovery::Discovery;
-use coracle_apiserver::filters::flow_control::FlowControl;
 use coracle_apiserver::in_process::InProcess;
-use coracle_apiserver::metrics::Metrics;
+use coracle_apiserver::metrics::{ApiMetrics, Metrics};
 use coracle_apiserver::nodes::agent::Nodes;
 use coracle_apiserver::nodes::dial::ClusterDialer;
 use coracle_apiserver::nodes::node_tls::NodeTls;
 use coracle_apiserver::openapi::OpenApi;
 use coracle_apiserver::resource::Resources;
+use coracle_apiserver::slow::SlowLog;
 use coracle_apiserver::tls::{self, ServingCertificate, Tls};
 use coracle_apiserver::wellknown::{Issuer, WellKnown};
 use coracle_cli::supervise::Supervisor;
@@ -64,6 +66,7 @@ pub(super) struct Built {
     pub(super) diagnostics: LoopDiagnostics,
     pub(super) serving: Arc<ServingCertificate>,
     pub(super) tls: Tls,
+    pub(super) export: Option<Exporting>,
 }
 
 /// Builds the server; nothing runs yet but what writes the audit log.
@@ -94,6 +97,9 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         converter: Converter::new(registry.clone(), objects.reflector.clone(), dialer),
         admission: admission(config, &plugins)?,
         hooks: actions::hooks(registry, &config.service_cidr).map_err(anyhow::Error::msg)?,
+        recorder: opened.recorder,
+        trace_annotations: config.recording.annotations,
+        metrics: Arc::<ApiMetrics>::default(),
     });
     let needs = Needs {
         keys: keys.clone(),
@@ -112,12 +118,20 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let diagnostics = LoopDiagnostics { supervisor: supervisor.clone(), ..LoopDiagnostics::default() };
     let discovery = Arc::new(Discovery::new(registry.clone(), routes.clone()));
     let filters = access_control::filters(&config.security, objects, supervisor)?;
+    let timelines = explain::build(config, opened, &authz, stop)?;
+    let mut sources: Vec<Arc<dyn MetricsSource>> = vec![
+        Arc::new(filters.flow.clone()),
+        diagnostics.queue_metrics.clone(),
+        diagnostics.scheduler_metrics.clone(),
+        api.clone(),
+    ];
+    sources.extend(timelines.metrics);
     let server = Arc::new(Server {
         registry: registry.clone(),
         openapi: OpenApi::new(registry.clone(), routes),
         extensions: extensions.clone(),
         tunnels: nodes.tunnels.clone(),
-        wellknown: well_known(config, opened, &discovery, (&filters.flow, &diagnostics), stop),
+        wellknown: well_known(config, opened, &discovery, (sources, &diagnostics), stop),
         filters,
         discovery,
         resources: Resources {
@@ -129,11 +143,15 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         },
         authn,
         authz,
+        explain: timelines.explain,
+        recorder: opened.recorder,
+        slow: SlowLog::new(config.recording.slow),
     });
     let serving = Arc::new(ServingCertificate::new(&pki.serving, &pki.authority.certificate)?);
     let tls = tls::config(pki, serving.clone())?;
     let client = Client::new(Arc::new(InProcess { api, actions }), User::server());
-    Ok(Built { server, client, nodes, extensions, quota_charges, diagnostics, serving, tls })
+    let export = timelines.export;
+    Ok(Built { server, client, nodes, extensions, quota_charges, diagnostics, serving, tls, export })
 }
 
 /// The admission chain, by the options.
@@ -158,7 +176,7 @@ fn well_known(
     config: &Config,
     opened: &Opened,
     discovery: &Arc<Discovery>,
-    (flow, diagnostics): (&FlowControl, &LoopDiagnostics),
+    (sources, diagnostics): (Vec<Arc<dyn MetricsSource>>, &LoopDiagnostics),
     stop: &CancellationToken,
 ) -> WellKnown {
     // Pods ask for the keys, too, and they know nothing of a socket that was handed over.
@@ -169,14 +187,7 @@ fn well_known(
         discovery: discovery.clone(),
         ready: AtomicBool::new(false),
         stop: stop.clone(),
-        metrics: Metrics {
-            sources: vec![
-                Arc::new(flow.clone()) as Arc<dyn MetricsSource>,
-                diagnostics.queue_metrics.clone(),
-                diagnostics.scheduler_metrics.clone(),
-            ],
-            ..Metrics::default()
-        },
+        metrics: Metrics { sources, ..Metrics::default() },
         supervisor: opened.supervisor.clone(),
         checks: opened.checks.clone(),
         waiting: Some(Arc::new(diagnostics.pending.clone())),

@@ -5,6 +5,8 @@
 mod addresses;
 // Sockets, keys, store and caches.
 mod open;
+// Timelines.
+mod explain;
 // The API server, from its parts.
 mod build;
 // Objects that the server publishes when it starts.
@@ -126,5 +128,11 @@ async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::
         tasks.abort_all();
     }
     opened.store.flush().await?;
+    if let Some(collector) = opened.collector {
+        tokio::task::spawn_blocking(move || collector.stop()).await?;
+    }
+    if let Some(export) = &built.export {
+        export.finish().await;
+    }
     Ok(opened.listeners)
 }

@@ -3,6 +3,7 @@
 use super::addresses::{first_service_address, names, reachable};
 use crate::access_control;
 use crate::config::Config;
+use crate::explain::record;
 use crate::listeners::Listeners;
 use anyhow::Context as _;
 use coracle_apiserver::actions::resource_metrics;
@@ -13,7 +14,9 @@ use coracle_kinds::registry::index::Registry;
 use coracle_kinds::watch::reflector::Reflector;
 use coracle_pki::Pki;
 use coracle_pki::service_account::Keys;
-use coracle_store::{self as store, Store};
+use coracle_store::{Opening, Store};
+use coracle_timeline::CollectorHandle;
+use coracle_trace::Recorder;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +41,10 @@ pub(super) struct Opened {
     pub(super) objects: Arc<Objects>,
     pub(super) supervisor: Supervisor,
     pub(super) checks: Checks,
+    /// Records what happens in this server.
+    pub(super) recorder: Recorder,
+    /// Keeps it; `None` if nothing is recorded.
+    pub(super) collector: Option<CollectorHandle>,
 }
 
 /// Opens sockets and store, and makes the keys that are not there yet. Returns when the caches are filled.
@@ -53,8 +60,15 @@ pub(super) async fn open(config: &Config) -> anyhow::Result<Opened> {
     // Opening the store takes longest; everything that does not need it is built meanwhile.
     let opened = tokio::spawn({
         let (datastore, data_dir) = (config.datastore.clone(), config.data_dir.clone());
-        let supervisor = supervisor.clone();
-        async move { store::supervised(&datastore, &data_dir, &supervisor).await }
+        let (supervisor, recording) = (supervisor.clone(), config.recording.clone());
+        async move {
+            let dir = data_dir.clone();
+            let (recorder, collector) =
+                tokio::task::spawn_blocking(move || record::start(&recording, &dir)).await?;
+            let (datastore, data_dir) = (datastore.as_str(), data_dir.as_path());
+            let opening = Opening { datastore, data_dir, supervisor: &supervisor, recorder };
+            anyhow::Ok((opening.open().await?, recorder, collector))
+        }
     });
     let life = config.security.certificate_life();
     let pki = Arc::new(Pki::ensure(&config.data_dir.join("pki"), &own_names, life)?);
@@ -66,7 +80,7 @@ pub(super) async fn open(config: &Config) -> anyhow::Result<Opened> {
         format!("https://{}", front.map_or_else(|| reachable(config, bound), |front| front.to_string()));
 
     let registry = Arc::new(Registry::builtin());
-    let store = opened.await??;
+    let (store, recorder, collector) = opened.await??;
     let store = access_control::encrypted_store(&config.security, store).await?;
     let reflector = Arc::new(Reflector::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
     resource_metrics::register(&registry);
@@ -85,5 +99,7 @@ pub(super) async fn open(config: &Config) -> anyhow::Result<Opened> {
         objects,
         supervisor,
         checks,
+        recorder,
+        collector,
     })
 }

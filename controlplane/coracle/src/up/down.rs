@@ -30,6 +30,9 @@ pub fn down(args: &DownArgs) -> anyhow::Result<()> {
     let started = state.started();
     end(&state);
     if args.purge {
+        if let Some(spans) = coracle_timeline::shared_memory::path(dir) {
+            let _ = std::fs::remove_file(spans);
+        }
         std::fs::remove_dir_all(dir).with_context(|| dir.display().to_string())?;
     } else {
         state.ended().write(dir)?;

@@ -1,0 +1,220 @@
+//! Trees that answer a question, as far as the user may see them.
+
+use super::missing::Missing;
+use super::query::{RootsQuery, TraceQuery, now};
+use crate::explain::authorize::{Reader, group_and_plural};
+use crate::explain::peers::PeerSpans;
+use coracle_apiserver::objects::Objects;
+use coracle_cli::causes;
+use coracle_kinds::object::Object;
+use coracle_proto::status::ApiError;
+use coracle_timeline::{
+    CollectorHandle, Found, KeepError, KeptView, Known, ObjectKey, Question, RootSummary, RootView, State,
+    TraceView, Tree, Usual, assemble, find, format_timestamp, roots, state_of, view,
+};
+use coracle_trace::{Recorder, Stage, Uid};
+use serde::Serialize;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Roots that are read for each one that is shown: the user may not see all of them.
+const READ_PER_ROOT: usize = 4;
+/// Roots that are read for a list.
+const MOST_ROOTS: usize = 2000;
+
+/// Searches the timeline.
+pub(super) struct Asker {
+    pub(super) collector: CollectorHandle,
+    pub(super) objects: Arc<Objects>,
+    pub(super) recorder: Recorder,
+    pub(super) peers: Arc<dyn PeerSpans>,
+    /// Searches read the disk: only so many at a time.
+    pub(super) searches: Arc<Semaphore>,
+}
+
+/// What all trees of an answer have in common.
+struct Kept {
+    oldest: Option<u64>,
+    lost: u64,
+    usual: Option<Usual>,
+}
+
+/// What a trace begins with. The state is known only of those that failed at once: it takes a search for each other one.
+#[derive(Debug, Serialize)]
+pub(super) struct RootItem {
+    resource: String,
+    namespace: String,
+    name: String,
+    uid: String,
+    trace: String,
+    begin: String,
+    end: String,
+    state: Option<State>,
+    verb: String,
+}
+
+impl From<RootSummary> for RootItem {
+    fn from(root: RootSummary) -> Self {
+        Self {
+            resource: root.key.resource,
+            namespace: root.key.namespace,
+            name: root.key.name,
+            uid: root.uid.to_string(),
+            trace: root.trace.to_string(),
+            begin: format_timestamp(root.start),
+            end: format_timestamp(root.end),
+            state: root.failed.then_some(State::Failed),
+            verb: root.verb,
+        }
+    }
+}
+
+impl Asker {
+    /// The records of a question.
+    pub(super) async fn find(&self, question: &Question) -> Result<Found, ApiError> {
+        self.search(question, |found| found).await
+    }
+
+    /// Searches on a thread of its own, and reads what was found there.
+    async fn search<T: Send + 'static>(
+        &self,
+        question: &Question,
+        read: impl FnOnce(Found) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let elsewhere = self.peers.find(question).await;
+        let (collector, recorder, question) = (self.collector.clone(), self.recorder, question.clone());
+        let search = move || {
+            collector.flushed();
+            let mut found = find(collector.keep(), &recorder.open(), &question)?;
+            if let Some(group) = found.groups.first_mut() {
+                group.records.extend(elsewhere.into_iter().map(|stored| Known { stored, open: false }));
+            }
+            Ok::<T, KeepError>(read(found))
+        };
+        self.blocking(search).await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let _place = self.searches.acquire().await;
+        let done = tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?;
+        done.map_err(|error| ApiError::internal(causes::chain(&error)))
+    }
+
+    /// The trees of a question without what the user may not see, or 404.
+    pub(super) async fn views(
+        &self,
+        query: &TraceQuery,
+        reader: &mut Reader,
+    ) -> Result<Vec<TraceView>, ApiError> {
+        let asked = query.question.object.as_ref();
+        let oldest = self.collector.keep().oldest();
+        let missing = |object: Option<&Object>| {
+            Missing { question: &query.question, known: query.known, object, oldest }.error()
+        };
+        // What may not be seen is answered as if it never was.
+        if let Some(key) = asked
+            && !reader.may_get(key).await
+        {
+            return Err(missing(None));
+        }
+        let at = now();
+        let read = move |found: Found| {
+            let lost = found.markers.iter().filter(|marker| marker.record.stage == Stage::Lost);
+            let lost = lost.fold(0_u64, |sum, marker| sum.saturating_add(marker.record.revision));
+            (lost, assemble(found, at))
+        };
+        let (lost, trees) = self.search(&query.question, read).await?;
+        let kept = Kept { oldest, lost, usual: query.compare.then(|| self.collector.usual()) };
+        let mut views = Vec::new();
+        for mut tree in trees {
+            let subject = subject(&tree, &query.question);
+            let readable = match &subject {
+                Some((key, _)) => reader.may_get(key).await,
+                None => reader.sees_everything(),
+            };
+            if readable {
+                let state = state_of(&tree);
+                reader.censor(&mut tree).await;
+                views.push(TraceView { state, ..self.view(&tree, subject, &kept) });
+            }
+        }
+        match (views.is_empty(), asked) {
+            (false, _) => Ok(views),
+            (true, None) => Err(missing(None)),
+            (true, Some(key)) => Err(missing(self.object(key).as_deref())),
+        }
+    }
+
+    fn view(&self, tree: &Tree, subject: Option<(ObjectKey, Uid)>, kept: &Kept) -> TraceView {
+        let mut view = view(tree, kept.usual.as_ref());
+        view.kept = KeptView { from: kept.oldest.map(format_timestamp), lost: kept.lost };
+        let Some((key, uid)) = subject else { return view };
+        let now = self.object(&key).filter(|object| uid.is_none() || Uid::of(&object.meta.uid) == uid);
+        let newest = now.as_ref().map(|object| object.revision);
+        if self.peers.incomplete()
+            && newest.is_some_and(|newest| !tree.spans.iter().any(|span| span.revision == newest))
+        {
+            view.notes.push("some of it was written through another server".to_owned());
+        }
+        view.object = Some(RootView {
+            uid: match &now {
+                Some(object) => object.meta.uid.clone(),
+                None if uid.is_none() => String::new(),
+                None => uid.to_string(),
+            },
+            exists: now.is_some(),
+            resource: key.resource,
+            namespace: key.namespace,
+            name: key.name,
+        });
+        view
+    }
+
+    /// An object as it is now.
+    fn object(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let (group, plural) = group_and_plural(&key.resource);
+        let kind = self.objects.registry.preferred(group, plural)?;
+        self.objects.cached(&kind, &key.namespace, &key.name).ok()
+    }
+
+    /// The newest roots that the user may see.
+    pub(super) async fn roots(
+        &self,
+        query: &RootsQuery,
+        reader: &mut Reader,
+    ) -> Result<Vec<RootItem>, ApiError> {
+        let (collector, since) = (self.collector.clone(), query.since);
+        let limit = if query.namespace.is_empty() { query.limit * READ_PER_ROOT } else { MOST_ROOTS };
+        let search = move || {
+            collector.flushed();
+            roots(collector.keep(), since, limit.min(MOST_ROOTS))
+        };
+        let mut shown = Vec::new();
+        for root in self.blocking(search).await? {
+            let elsewhere = !query.namespace.is_empty() && root.key.namespace != query.namespace;
+            if !elsewhere && reader.may_get(&root.key).await {
+                shown.push(RootItem::from(root));
+                if shown.len() == query.limit {
+                    break;
+                }
+            }
+        }
+        Ok(shown)
+    }
+}
+
+/// The object that a tree was asked for: by its name, its uid, or as the first of a trace.
+fn subject(tree: &Tree, question: &Question) -> Option<(ObjectKey, Uid)> {
+    let named = |key: &ObjectKey| tree.objects.iter().rfind(|object| object.key == *key);
+    let of_uid = |uid: Uid| tree.objects.iter().find(|object| object.uid == uid);
+    let found = match (&question.object, question.uid) {
+        (Some(key), _) => named(key),
+        (None, Some(uid)) => of_uid(uid),
+        (None, None) => tree.objects.first(),
+    };
+    let asked = || question.object.clone().map(|key| (key, Uid::NONE));
+    found.map(|object| (object.key.clone(), object.uid)).or_else(asked)
+}

@@ -1,0 +1,164 @@
+//! `coracle trace`: what happened to an object, or because of a command, as a waterfall of spans.
+
+// Options.
+mod args;
+// The answer of the server.
+mod answer;
+// Questions to the server.
+mod ask;
+// Servers that record no spans.
+mod evidence;
+// Kinds of resources.
+mod kind;
+// Times and names for people.
+mod names;
+// From spans to rows.
+mod nodes;
+// Rows of requests.
+mod requests;
+// Rows of the scheduler.
+mod scheduling;
+// The short form.
+mod shorten;
+// Lines above and below the waterfall.
+mod summary;
+// What the terminal can show.
+mod width;
+// The waterfall.
+mod waterfall;
+// A trace that goes on.
+mod follow;
+// Answers on standard output.
+mod show;
+// Whether an object is ready.
+mod finish;
+// Whether all that was written is ready.
+mod watch;
+// `-- COMMAND`.
+mod run;
+
+pub use args::{TraceArgs, plugin_arguments};
+
+use super::connect::{Connected, connect, failure};
+use super::resources::{self, Resource};
+use args::Task;
+use ask::{AskError, Question};
+use follow::Display;
+use show::{INTERRUPTED, exit_code, now, show};
+use std::time::Duration;
+use width::Screen;
+
+/// How often a question that was interrupted is asked again.
+const TRIES: u32 = 5;
+/// Between tries.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs the command; its exit code. Errors are printed.
+pub fn run(args: &TraceArgs) -> anyhow::Result<i32> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let code = runtime.block_on(async {
+        trace(args).await.unwrap_or_else(|error| {
+            eprintln!("coracle trace: {error}");
+            error.exit_code()
+        })
+    });
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
+    let task = args.task()?;
+    let connected = connect(&args.connect).await?;
+    let mut question = Question {
+        since: args.since.clone(),
+        last: if args.last > 1 { args.last } else { 0 },
+        compare: args.compare,
+        ..Question::default()
+    };
+    let (kind, name) = match task {
+        Task::Command(command) => return run::run(args, &connected, command).await,
+        Task::Trace(id) => {
+            question.trace = Some(id.to_owned());
+            return answered(args, &connected, &question).await;
+        }
+        Task::Object { kind, name } => (kind, name),
+    };
+    let resources = resources::discover(&connected).await.map_err(|error| {
+        AskError::Away(format!("cannot read the resources of {}: {}", connected.server, failure(&error)))
+    })?;
+    let resource = resources::find(&resources, kind)
+        .ok_or_else(|| AskError::Input(format!("the server doesn't have a resource type {kind:?}")))?;
+    question.resource = resource.key();
+    question.name = name.to_owned();
+    if resource.namespaced {
+        question.namespace.clone_from(&connected.namespace);
+    }
+    match answered(args, &connected, &question).await {
+        Err(error @ (AskError::Unsupported | AskError::Expired(_))) => {
+            eprintln!("coracle trace: {error}; what follows is from the object and its Events");
+            by_evidence(args, &connected, &resources, resource, name).await
+        }
+        other => other,
+    }
+}
+
+/// Asks the server that records spans, and shows its answer.
+async fn answered(args: &TraceArgs, connected: &Connected, question: &Question) -> Result<i32, AskError> {
+    if !connected.is_coracle {
+        return Err(AskError::Unsupported);
+    }
+    if args.follow {
+        return followed(args, connected, question).await;
+    }
+    let (answer, trees) = question.ask(connected).await?;
+    show(args, &answer, &trees)
+}
+
+async fn by_evidence(
+    args: &TraceArgs,
+    connected: &Connected,
+    resources: &[Resource],
+    resource: &Resource,
+    name: &str,
+) -> Result<i32, AskError> {
+    let at = u64::try_from(now()).unwrap_or_default();
+    let (answer, trees) = evidence::trace(connected, resources, resource, name, at).await?;
+    show(args, &answer, &trees)
+}
+
+/// Shows how a trace goes on until it ends. A server that was away is asked again.
+async fn followed(args: &TraceArgs, connected: &Connected, question: &Question) -> Result<i32, AskError> {
+    let mut display = Display::new(Screen::of_stdout(), args.form(), std::io::stdout());
+    let mut tries = 0;
+    loop {
+        let mut is_open = true;
+        let changes = question.follow(connected, |trace| {
+            is_open = display.show(std::slice::from_ref(trace), now()).is_ok();
+            is_open
+        });
+        let ended = tokio::select! {
+            ended = changes => ended,
+            _ = tokio::signal::ctrl_c() => return Ok(INTERRUPTED),
+        };
+        // Nobody reads any more.
+        if !is_open {
+            return Ok(0);
+        }
+        match ended {
+            Ok(trace) if trace.is_final() => {
+                display
+                    .end(std::slice::from_ref(&trace), now())
+                    .map_err(|error| AskError::Away(format!("cannot write: {error}")))?;
+                return Ok(exit_code(&trace));
+            }
+            // The server ends answers when it stops.
+            Ok(_) => tries = 0,
+            Err(AskError::Away(_)) if tries < TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! The lines above and below the waterfall: what happened, what took most of the time, what it waits for.
+
+use super::answer::{Piece, Span};
+use super::names::{self, age, is_inner, is_scheduling, is_webhook, time_with_unit};
+use super::nodes::Builder;
+use super::width::{length, printable, wrap};
+use std::collections::{BTreeMap, HashMap};
+
+/// As many parts of the critical path are named.
+const NAMED: usize = 5;
+
+/// What a piece is called that no span covers.
+const NOT_RECORDED: &str = "not recorded";
+
+/// Pods by index: when they were created and when they were ready first.
+struct Pods {
+    created: BTreeMap<usize, u64>,
+    ready: BTreeMap<usize, u64>,
+}
+
+impl Pods {
+    fn of(builder: &Builder<'_>) -> Self {
+        let mut pods = Self { created: BTreeMap::new(), ready: BTreeMap::new() };
+        for span in &builder.trace.spans {
+            let Some(index) = span.object else { continue };
+            if builder.trace.objects.get(index).is_none_or(|object| object.resource != "pods") {
+                continue;
+            }
+            match span.stage.as_str() {
+                "write" if span.name == "create" => pods.created.entry(index).or_insert(span.start),
+                "ready" => pods.ready.entry(index).or_insert(span.start),
+                _ => continue,
+            };
+        }
+        pods
+    }
+
+    /// How long each pod took that is ready, the fastest first.
+    fn times(&self) -> Vec<(u64, usize)> {
+        let times = self.created.iter().filter_map(|(index, created)| {
+            let ready = self.ready.get(index)?;
+            Some((ready.saturating_sub(*created), *index))
+        });
+        let mut times: Vec<(u64, usize)> = times.collect();
+        times.sort_unstable();
+        times
+    }
+}
+
+/// What it is, who did it, how it ended; in as few lines as possible.
+pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String> {
+    let trace = builder.trace;
+    let mut parts = vec![trace.title()];
+    if let Some(root) = builder.root() {
+        let write = trace.spans.iter().find(|span| span.stage == "write");
+        let verb = write.map_or("seen", |write| past(&write.name));
+        let who = match root.stage.as_str() {
+            "request" => names::program(root),
+            "reconcile" => root.name.as_str(),
+            _ => "",
+        };
+        let by = if who.is_empty() { String::new() } else { format!(" by {who}") };
+        let passed = u64::try_from(now - trace.began()).unwrap_or_default();
+        parts.push(format!("{verb}{by} {} ago", age(passed)));
+    }
+    parts.push(outcome(builder));
+    let covered = (trace.summary.covered * 1000.0 + 0.5) as u64;
+    parts.push(format!("{}.{} % explained", covered / 10, covered % 10));
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for part in parts {
+        if line.is_empty() {
+            line = part;
+        } else if length(&line) + 3 + length(&part) > width {
+            lines.push(std::mem::replace(&mut line, format!("  {part}")));
+        } else {
+            line.push_str("   ");
+            line.push_str(&part);
+        }
+    }
+    lines.push(line);
+    lines.iter().map(|line| printable(line)).collect()
+}
+
+fn past(verb: &str) -> &str {
+    match verb {
+        "create" => "created",
+        "delete" => "deleted",
+        "update" => "updated",
+        "patch" => "patched",
+        "apply" => "applied",
+        "bind" => "bound",
+        other => other,
+    }
+}
+
+fn outcome(builder: &Builder<'_>) -> String {
+    let pods = Pods::of(builder);
+    let (count, total) = (pods.created.len(), time_with_unit(builder.trace.summary.total));
+    match builder.trace.state.as_str() {
+        "ready" if count > 1 => format!("{count} pods ready after {total}"),
+        "running" if count > 1 => format!("{} of {count} pods ready after {total}", pods.ready.len()),
+        "stuck" => format!("stuck for {total}"),
+        state => format!("{state} after {total}"),
+    }
+}
+
+/// What the critical path consists of, how pods differ, why it does not go on, and what the server notes.
+pub(super) fn foot(builder: &Builder<'_>, width: usize) -> Vec<String> {
+    let trace = builder.trace;
+    let mut lines = Vec::new();
+    lines.extend(critical_path(builder));
+    lines.extend(pods(builder));
+    if matches!(trace.state.as_str(), "stuck" | "failed") {
+        lines.extend(
+            trace.spans.iter().filter(|span| is_reason(span, &trace.spans)).map(|span| reason(builder, span)),
+        );
+    }
+    lines.extend(trace.notes.iter().map(|note| format!("note: {note}")));
+    if trace.kept.lost > 0 {
+        lines.push(format!("note: {} spans were lost", trace.kept.lost));
+    }
+    lines.iter().flat_map(|line| wrap(&printable(line), width)).collect()
+}
+
+fn critical_path(builder: &Builder<'_>) -> Option<String> {
+    let known: HashMap<&str, &Span> =
+        builder.trace.spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let (mut sums, mut missing) = (BTreeMap::<String, u64>::new(), 0);
+    for piece in &builder.trace.critical {
+        let taken = piece.end.saturating_sub(piece.start);
+        match &piece.span {
+            None if piece.name == NOT_RECORDED => missing += taken,
+            None => *sums.entry(gap(piece)).or_default() += taken,
+            Some(id) => {
+                if let Some(span) = known.get(id.as_str()) {
+                    *sums.entry(group(builder, span)).or_default() += taken;
+                }
+            }
+        }
+    }
+    let mut sums: Vec<(String, u64)> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, taken)| std::cmp::Reverse(*taken));
+    let total = builder.trace.summary.total.max(1);
+    let mut texts = Vec::new();
+    for (name, taken) in sums.iter().take(NAMED) {
+        let share = if texts.is_empty() {
+            format!(" ({} %)", (taken * 100 + total / 2) / total)
+        } else {
+            String::new()
+        };
+        texts.push(format!("{name} {}{share}", time_with_unit(*taken)));
+    }
+    match sums.get(NAMED..) {
+        None | Some([]) => {}
+        Some([(_, taken)]) => texts.push(format!("1 other {}", time_with_unit(*taken))),
+        Some(others) => {
+            let taken = others.iter().map(|(_, taken)| taken).sum::<u64>();
+            texts.push(format!("{} others {}", others.len(), time_with_unit(taken)));
+        }
+    }
+    if texts.is_empty() {
+        return None;
+    }
+    let missing =
+        if missing > 0 { format!("; {} {NOT_RECORDED}", time_with_unit(missing)) } else { String::new() };
+    Some(format!("critical path: {}{missing}", texts.join(", ")))
+}
+
+/// What a piece between two spans is counted as.
+fn gap(piece: &Piece) -> String {
+    for name in ["watch delivery", "work queue"] {
+        if piece.name.starts_with(name) {
+            return name.to_owned();
+        }
+    }
+    piece.name.clone()
+}
+
+/// What a span of the critical path is counted as.
+fn group(builder: &Builder<'_>, span: &Span) -> String {
+    let name = match span.stage.as_str() {
+        "image-backoff" | "crash-backoff" | "unschedulable" | "gated" | "scheduler-backoff"
+        | "flow-queue" | "status-held" | "init-run" => None,
+        stage if is_webhook(stage) => None,
+        stage if stage.starts_with("image") => Some("image"),
+        stage if stage.starts_with("container") || stage.starts_with("oci-") || stage == "post-start" => {
+            Some("container")
+        }
+        "probe" => span.name.split(' ').next().filter(|kind| !kind.is_empty()),
+        "sandbox" | "sandbox-files" | "cgroup" | "namespaces" | "network" | "cni-plugin" | "policies" => {
+            Some("sandbox")
+        }
+        "volumes" | "volume" => Some("volumes"),
+        stage if is_scheduling(stage) => Some("scheduler"),
+        "filter" | "score" | "preempt" | "reserve" | "volume-binding" | "bind" | "verdict" => {
+            Some("scheduler")
+        }
+        "store" | "store-queue" | "store-commit" | "store-sync" | "publish" | "read-back" => Some("store"),
+        stage if is_inner(stage) || matches!(stage, "request" | "write") => Some("API server"),
+        "queued" | "reconcile" => Some("controllers"),
+        "rules-programmed" | "service-seen" => Some("service rules"),
+        _ => None,
+    };
+    name.map_or_else(|| names::label(span, &builder.trace.objects).0, str::to_owned)
+}
+
+/// How long pods took, and what was different for the slowest.
+fn pods(builder: &Builder<'_>) -> Option<String> {
+    let times = Pods::of(builder).times();
+    let (slowest, others) = times.split_last()?;
+    if others.is_empty() {
+        return None;
+    }
+    let middle = times[(times.len() - 1) / 2].0;
+    let name = &builder.trace.objects[slowest.1].name;
+    let others: Vec<usize> = others.iter().map(|(_, index)| *index).collect();
+    let why = difference(builder, slowest.1, &others).map(|why| format!(" ({why})")).unwrap_or_default();
+    let (count, middle, longest) = (times.len(), time_with_unit(middle), time_with_unit(slowest.0));
+    Some(format!("{count} pods: p50 {middle}, slowest {longest} {name}{why}"))
+}
+
+/// The stage in which a pod lost most against the median of others.
+fn difference(builder: &Builder<'_>, slowest: usize, others: &[usize]) -> Option<String> {
+    const STAGES: &[&str] = &[
+        "image",
+        "sandbox",
+        "container",
+        "probe",
+        "volume",
+        "scheduler-queue",
+        "unschedulable",
+        "crash-backoff",
+        "image-backoff",
+        "init-run",
+    ];
+    let mut sums: HashMap<usize, BTreeMap<String, u64>> = HashMap::new();
+    for span in builder.trace.spans.iter().filter(|span| STAGES.contains(&span.stage.as_str())) {
+        if let Some(pod) = span.object {
+            *sums.entry(pod).or_default().entry(group(builder, span)).or_default() += builder.length(span);
+        }
+    }
+    let of =
+        |pod: usize, name: &str| sums.get(&pod).and_then(|sums| sums.get(name)).copied().unwrap_or_default();
+    let mut best: Option<(u64, &str, u64, u64)> = None;
+    for (name, taken) in sums.get(&slowest)? {
+        let mut usual: Vec<u64> = others.iter().map(|&pod| of(pod, name)).collect();
+        usual.sort_unstable();
+        let usual = usual[usual.len() / 2];
+        let more = taken.saturating_sub(usual);
+        if more > best.map_or(0, |best| best.0) {
+            best = Some((more, name.as_str(), *taken, usual));
+        }
+    }
+    let (more, name, taken, usual) = best?;
+    let is_much = more.saturating_mul(4) >= builder.extent || more >= usual;
+    is_much.then(|| format!("{name} {}, others {}", time_with_unit(taken), time_with_unit(usual)))
+}
+
+/// Whether a span says why its trace does not go on.
+fn is_reason(span: &Span, all: &[Span]) -> bool {
+    let waits = |span: &Span| {
+        span.end.is_none()
+            && (span.stage.ends_with("backoff") || matches!(span.stage.as_str(), "unschedulable" | "gated"))
+    };
+    if span.text.is_empty() || span.stage == "request" {
+        return false;
+    }
+    // A pod that waits for a node says what the last attempt says.
+    let is_repeated =
+        span.stage == "attempt" && all.iter().any(|other| other.object == span.object && waits(other));
+    waits(span) || (span.has("failed") && !is_repeated)
+}
+
+fn reason(builder: &Builder<'_>, span: &Span) -> String {
+    let trace = builder.trace;
+    let object = span.object.and_then(|index| trace.objects.get(index));
+    let object = object.map_or_else(|| trace.title(), names::object);
+    let (label, _) = names::label(span, &trace.objects);
+    format!("{object}: {label} {}: {}", time_with_unit(builder.length(span)), span.text)
+}

@@ -1,0 +1,61 @@
+// Nodes: state, usage, pods.
+
+import { get, pause } from "./api.js";
+import { html, say, show } from "./dom.js";
+import { kindOf } from "./kinds.js";
+import { open, refusals } from "./lists.js";
+import { cell } from "./store.js";
+import { List } from "./table.js";
+import { age } from "./time.js";
+
+const PAUSE = 15_000;
+
+export function nodes(store) {
+  const [node, pod] = [kindOf("nodes"), kindOf("pods")];
+  const abort = new AbortController();
+  const usage = new Map();
+  const messages = html("div");
+  let counts = new Map();
+  const list = new List({
+    label: "Nodes",
+    open,
+    key: (item) => item.uid,
+    columns: [
+      { name: "Name", class: "wide", value: (item) => item.name },
+      { name: "Status", value: (item) => html("span", { class: String(cell(store, item, "Status")).startsWith("Ready") ? "good" : "bad" }, String(cell(store, item, "Status") ?? "")) },
+      { name: "CPU", class: "number", value: (item) => usage.get(item.name)?.cpu ?? "" },
+      { name: "Memory", class: "number", value: (item) => usage.get(item.name)?.memory ?? "" },
+      { name: "Pods", class: "number", value: (item) => String(counts.get(item.name) ?? 0) },
+      { name: "Version", value: (item) => String(cell(store, item, "Version") ?? "") },
+      { name: "Age", class: "number", value: (item) => age(item.created) },
+    ],
+  });
+  const draw = () => {
+    counts = new Map();
+    for (const item of store.of(pod).values()) {
+      const at = cell(store, item, "Node");
+      if (at) counts.set(at, (counts.get(at) ?? 0) + 1);
+    }
+    const items = [...store.of(node).values()].sort((a, b) => a.name.localeCompare(b.name));
+    list.update(items);
+    show(messages, refusals(store, [node]));
+    say(`${items.length} nodes`);
+  };
+  (async () => {
+    while (!abort.signal.aborted) {
+      try {
+        const { items } = await get("apis/metrics.k8s.io/v1beta1/nodes", { signal: abort.signal });
+        for (const item of items) usage.set(item.metadata.name, item.usage);
+        list.redraw();
+      } catch {
+        // Not every cluster has usage; the columns stay empty.
+      }
+      await pause(PAUSE, abort.signal);
+    }
+  })();
+  const stop = store.subscribe(draw);
+  const unfollow = store.follow(node);
+  draw();
+  const element = html("div", { class: "contents" }, html("h2", {}, "Nodes"), messages, list.element);
+  return { element, title: "Nodes", list, close: () => { abort.abort(); stop(); unfollow(); list.close(); } };
+}
