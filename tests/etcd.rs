@@ -3,6 +3,7 @@
 use crate::eventually;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A running etcd.
@@ -13,9 +14,13 @@ pub struct Etcd {
     pub address: String,
 }
 
+/// A port that nobody listens on, and below those that the kernel gives to servers of other tests meanwhile.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("bound").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id().wrapping_mul(31);
+    let ports = std::iter::repeat_with(|| first.wrapping_add(u32::from(NEXT.fetch_add(1, Relaxed))) % 22_000);
+    let mut ports = ports.map(|port| 10_000 + u16::try_from(port).unwrap_or_default()).take(22_000);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
 impl Etcd {

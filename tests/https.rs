@@ -25,6 +25,8 @@ pub struct Asked {
     pub body: Value,
     /// Whether the client had a certificate of the server's authority.
     pub certified: bool,
+    /// The headers.
+    pub headers: http::HeaderMap,
 }
 
 /// Answers requests: code and body.
@@ -32,7 +34,7 @@ pub type Answer = dyn Fn(&Asked) -> (u16, Value) + Send + Sync;
 
 /// A running server; it ends with the process.
 pub struct Https {
-    /// `127.0.0.1:port`.
+    /// `host:port`.
     pub address: String,
     authority: Authority,
     _dir: tempfile::TempDir,
@@ -43,9 +45,10 @@ async fn exchange(
     certified: bool,
     answer: Arc<Answer>,
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let path = request.uri().to_string();
+    let (path, headers) = (request.uri().to_string(), request.headers().clone());
     let body = request.into_body().collect().await?.to_bytes();
-    let asked = Asked { path, body: serde_json::from_slice(&body).unwrap_or_default(), certified };
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    let asked = Asked { path, body, certified, headers };
     // Some answers are slow on purpose.
     let made = tokio::task::spawn_blocking(move || answer(&asked)).await;
     let (code, value) = made.unwrap_or((500, Value::Null));
@@ -59,10 +62,18 @@ impl Https {
     /// # Panics
     /// When it cannot.
     pub fn start(answer: impl Fn(&Asked) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        Self::start_on("127.0.0.1:0", answer)
+    }
+
+    /// The same at another address, in the network of the calling thread.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn start_on(bind: &str, answer: impl Fn(&Asked) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let authority = Authority::ensure(dir.path(), "ca", "other-ca").expect("an authority");
         let tls = acceptor(&authority);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let listener = std::net::TcpListener::bind(bind).expect("a free port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("an address").to_string();
         let answer: Arc<Answer> = Arc::new(answer);

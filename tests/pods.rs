@@ -136,6 +136,19 @@ impl Cluster {
     }
 
     pub fn start_agent(&mut self) {
+        self.start_agent_with("");
+    }
+
+    /// Kills server and agent and starts both with more flags, this time only.
+    #[allow(dead_code, reason = "not for every suite")]
+    pub fn restart_with(&mut self, server: &[&str], agent: &str) {
+        self.kill_agent();
+        self.server.stop();
+        self.server.restart_with(server);
+        self.start_agent_with(agent);
+    }
+
+    fn start_agent_with(&mut self, more: &str) {
         let d = self.dir.path().display();
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("agent.log")).unwrap();
         let plugins = match self.flags.contains("--cni-bin-dir") {
@@ -152,6 +165,7 @@ impl Cluster {
         let agent = Command::new(program("coracle-agent"))
             .args(flags.split_whitespace())
             .args(self.flags.split_whitespace())
+            .args(more.split_whitespace())
             .args(
                 self.containerd
                     .iter()
@@ -309,6 +323,9 @@ impl Drop for Cluster {
             eprintln!("{}", self.log());
         }
         self.kill_agent();
+        if let Some(spans) = coracle_timeline::shared_memory::path(&self.path("agent")) {
+            let _ = fs::remove_file(spans);
+        }
         // The keeper and the containers of a test that failed.
         let cgroup = format!("/sys/fs/cgroup{}", self.cgroup);
         let run_dir = self.path("run").display().to_string();

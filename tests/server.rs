@@ -192,5 +192,9 @@ fn spawn(args: &[String], environment: &[(String, String)], dir: &Path) -> Child
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        // What a killed server leaves is in memory until the next one reads it.
+        if let Some(spans) = coracle_timeline::shared_memory::path(self.dir.path()) {
+            let _ = std::fs::remove_file(spans);
+        }
     }
 }

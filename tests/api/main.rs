@@ -43,6 +43,8 @@ mod election;
 mod rollout;
 // Bindings while the server is killed.
 mod bindings;
+// Timelines: who sees what, spans of nodes, export.
+mod explain;
 
 use coracle_tests::etcd::Etcd;
 use coracle_tests::server::Server;

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const OBJECTS: usize = 2000;
+/// Requests of a measurement.
+pub const OBJECTS: usize = 2000;
 const CLIENTS: usize = 8;
 const WATCHERS: usize = 100;
 const WATCHED: usize = 500;
-const PATH: &str = "/api/v1/namespaces/default/configmaps";
+/// Where the objects are.
+pub const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Everything.
 pub async fn run() -> anyhow::Result<Report> {
@@ -62,7 +64,8 @@ pub async fn run() -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn object(name: &str, fill: &str) -> Bytes {
+/// A ConfigMap of 1 KiB.
+pub fn object(name: &str, fill: &str) -> Bytes {
     format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"a":"{}"}}}}"#,
         fill.repeat(1024)
@@ -77,6 +80,18 @@ async fn rate(
     target: &Target,
     request: impl Fn(usize) -> (&'static str, String, Bytes) + Copy + Send + 'static,
 ) -> anyhow::Result<()> {
+    let (took, mut times) = send_all(target, request).await?;
+    report.add(&format!("{name}, {CLIENTS} connections"), OBJECTS as f64 / took.as_secs_f64(), "/s");
+    report.add(&format!("{name} p50"), percentile(&mut times, 0.5), "ms");
+    report.add(&format!("{name} p99"), percentile(&mut times, 0.99), "ms");
+    Ok(())
+}
+
+/// Sends a request for each object, shared by the clients: how long all of them took, and each in milliseconds.
+pub async fn send_all(
+    target: &Target,
+    request: impl Fn(usize) -> (&'static str, String, Bytes) + Copy + Send + 'static,
+) -> anyhow::Result<(Duration, Vec<f64>)> {
     let next = Arc::new(AtomicUsize::new(0));
     let begun = Instant::now();
     let mut clients = Vec::new();
@@ -100,14 +115,7 @@ async fn rate(
     for client in clients {
         times.extend(client.await??);
     }
-    report.add(
-        &format!("{name}, {CLIENTS} connections"),
-        OBJECTS as f64 / begun.elapsed().as_secs_f64(),
-        "/s",
-    );
-    report.add(&format!("{name} p50"), percentile(&mut times, 0.5), "ms");
-    report.add(&format!("{name} p99"), percentile(&mut times, 0.99), "ms");
-    Ok(())
+    Ok((begun.elapsed(), times))
 }
 
 async fn lists(report: &mut Report, connection: &mut Connection) -> anyhow::Result<()> {
@@ -159,6 +167,7 @@ async fn watches(report: &mut Report, target: &Target) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Resident memory of a process in MiB.
 pub fn rss(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
@@ -170,12 +179,13 @@ fn threads(pid: u32) -> f64 {
 }
 
 /// Seconds of CPU that the process has used, those of threads that have ended included.
-fn cpu(pid: u32) -> f64 {
+pub fn cpu(pid: u32) -> f64 {
     let used = || nix::time::clock_getcpuclockid(Pid::from_raw(pid.try_into().ok()?)).ok()?.now().ok();
     used().map_or(f64::NAN, |used| std::time::Duration::from(used).as_secs_f64())
 }
 
-fn disk(pid: u32) -> f64 {
+/// Bytes that the process has had written to disk.
+pub fn disk(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     text.lines()
         .find_map(|l| l.strip_prefix("write_bytes: "))

@@ -24,6 +24,8 @@ mod hollow;
 mod service;
 // Exec, logs, port-forward, probes.
 mod streams;
+// What recording spans costs.
+mod explain;
 // How figures are shown.
 mod report;
 
@@ -33,7 +35,7 @@ fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let json = args.iter().any(|a| a == "--json");
     let name = args.iter().find(|a| !a.starts_with("--")).map_or("", String::as_str);
-    if matches!(name, "engine" | "pod" | "streams") && !namespaces::is_inside() {
+    if matches!(name, "engine" | "pod" | "streams" | "explain") && !namespaces::is_inside() {
         return in_namespaces(&args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -46,8 +48,9 @@ fn main() -> anyhow::Result<()> {
         "dns" => dns::run()?,
         "service" => runtime.block_on(service::run())?,
         "streams" => runtime.block_on(streams::run())?,
+        "explain" => runtime.block_on(explain::run())?,
         other => anyhow::bail!(
-            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams"
+            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams, explain"
         ),
     };
     report.print(json);

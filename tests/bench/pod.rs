@@ -89,16 +89,19 @@ pub async fn run() -> anyhow::Result<Report> {
 /// What was measured of pods.
 #[derive(Default)]
 pub struct Times {
-    running: Vec<Duration>,
+    /// From create to Running.
+    pub running: Vec<Duration>,
     gone: Vec<Duration>,
     parts: Vec<(&'static str, Duration)>,
 }
 
-fn ms(time: Duration) -> f64 {
+/// In milliseconds.
+pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-async fn round(pods: &Api<Pod>, names: &[String], probe: &str) -> anyhow::Result<Times> {
+/// Creates pods, waits until each is Running, and deletes them.
+pub async fn round(pods: &Api<Pod>, names: &[String], probe: &str) -> anyhow::Result<Times> {
     let mut times = create(pods, names, probe).await?;
     times.gone = remove(pods, names).await?;
     Ok(times)

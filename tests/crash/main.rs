@@ -15,3 +15,5 @@ mod watchers;
 mod server;
 // The store alone.
 mod store;
+// The timeline.
+mod explain;

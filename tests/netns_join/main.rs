@@ -106,6 +106,9 @@ impl Drop for Machine {
             let _ = agent.kill();
             let _ = agent.wait();
         }
+        if let Some(spans) = coracle_timeline::shared_memory::path(&self.dir.join("agent")) {
+            let _ = std::fs::remove_file(spans);
+        }
         let top = self.dir.with_file_name("cgroup");
         let script = format!(
             "for i in 1 2 3 4 5 6 7 8 9 10; do find {0}/{1} -depth -type d -exec rmdir {{}} + 2>/dev/null

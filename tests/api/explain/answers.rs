@@ -1,0 +1,178 @@
+//! Answers: the spans of a write, what is said when there is none, and answers that go on.
+
+use super::{
+    MAPS, SPAN, TRACE, config_map, create_pod, eventually, question, span, spans, trace, traceparent,
+};
+use coracle_tests::caller::Caller;
+use coracle_tests::etcd::Etcd;
+use coracle_tests::server::Server;
+use serde_json::{Value, json};
+
+#[test]
+fn a_write_is_explained_from_the_request_to_the_disk() {
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    let made = admin.header(&traceparent()).create(MAPS, &config_map("one"));
+    let answer = trace(&admin, "configmaps", "one");
+    assert_eq!((&answer["kind"], &answer["apiVersion"]), (&json!("Trace"), &json!("coracle/v1")));
+    assert_eq!((&answer["trace"], &answer["remoteParent"]), (&json!(TRACE), &json!(SPAN)));
+    let (object, metadata) = (&answer["object"], &made["metadata"]);
+    assert_eq!((&object["name"], &object["exists"]), (&json!("one"), &json!(true)));
+    assert_eq!(object["uid"], metadata["uid"]);
+    assert_eq!(answer["state"], "ready");
+    let (request, write) = (span(&answer, "request"), span(&answer, "write"));
+    assert_eq!(request["name"], "POST /api/v1/namespaces/default/configmaps");
+    assert_eq!((&request["code"], &request["parent"]), (&json!(201), &Value::Null));
+    assert_eq!((&write["parent"], &write["name"]), (&request["id"], &json!("create")));
+    assert_eq!(write["revision"].to_string(), metadata["resourceVersion"].as_str().unwrap());
+    // Parts follow one another within the write, and the disk is among them.
+    for stage in ["mutating", "validation", "store", "store-sync", "publish"] {
+        let part = span(&answer, stage);
+        let (start, end) = (part["start"].as_u64().unwrap(), part["end"].as_u64().unwrap());
+        assert!(start <= end && end <= request["end"].as_u64().unwrap(), "{stage}: {part}");
+    }
+    assert!(!spans(&answer, "authn").is_empty() && !spans(&answer, "authz").is_empty());
+    let pieces = answer["critical"].as_array().unwrap();
+    let sum: u64 = pieces.iter().map(|p| p["end"].as_u64().unwrap() - p["start"].as_u64().unwrap()).sum();
+    assert_eq!(sum, answer["summary"]["total"].as_u64().unwrap(), "pieces sum up to the total");
+    assert!(answer["summary"]["covered"].as_f64().unwrap() > 0.9, "{}", answer["summary"]);
+    // Nothing of it is in the object.
+    assert!(metadata.get("annotations").is_none(), "{made}");
+}
+
+#[test]
+fn controllers_continue_what_a_request_began() {
+    let server = Server::start();
+    let admin = Caller::admin(&server);
+    let labels = json!({"app": "web"});
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {"replicas": 2, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    admin.header(&traceparent()).create("/apis/apps/v1/namespaces/default/deployments", &deployment);
+    let path = question("deployments.apps", "web");
+    let made = |trace: &Value, resource: &str| {
+        let objects = trace["objects"].as_array().into_iter().flatten();
+        objects.filter(|object| object["resource"] == resource).count()
+    };
+    let answer = eventually(&admin, &path, "pods are in the tree", |answer| {
+        made(answer, "pods") == 2 && !spans(answer, "unschedulable").is_empty()
+    });
+    assert_eq!(made(&answer, "replicasets.apps"), 1);
+    // No node is there.
+    assert_eq!(answer["state"], "stuck", "{answer:#}");
+    let reconciles = spans(&answer, "reconcile");
+    assert!(reconciles.iter().any(|span| span["text"] == "default/web"), "{reconciles:?}");
+    // From a pod up to the request.
+    let by_id = |id: &Value| answer["spans"].as_array().unwrap().iter().find(|span| span["id"] == *id);
+    let objects = answer["objects"].as_array().unwrap();
+    let is_pod =
+        |span: &&&Value| span["object"].as_u64().is_some_and(|at| objects[at as usize]["resource"] == "pods");
+    let writes = spans(&answer, "write");
+    let mut at = *writes.iter().find(is_pod).unwrap();
+    let mut stages = Vec::new();
+    while let Some(above) = by_id(&at["parent"]) {
+        stages.push(above["stage"].as_str().unwrap());
+        at = above;
+    }
+    assert_eq!(stages, ["reconcile", "write", "reconcile", "write", "request"]);
+    // The same from the pod's side, and by the trace.
+    let pod = objects.iter().find(|object| object["resource"] == "pods").unwrap();
+    let of_pod = trace(&admin, "pods", pod["name"].as_str().unwrap());
+    assert_eq!((&of_pod["trace"], made(&of_pod, "pods")), (&json!(TRACE), 1));
+    let (code, by_trace) = admin.get(&format!("/coracle/v1/trace?trace={TRACE}"));
+    assert_eq!((code, &by_trace["object"]["name"]), (200, &json!("web")));
+    let (_, list) = admin.get("/coracle/v1/traces?namespace=default&since=10m");
+    let items = list["items"].as_array().unwrap();
+    assert!(items.iter().any(|item| item["name"] == "web" && item["verb"] == "create"), "{list:#}");
+}
+
+#[test]
+fn it_is_said_why_there_is_no_answer() {
+    let mut server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    admin.create(MAPS, &config_map("old"));
+    let cause = |admin: &Caller, resource: &str, name: &str| {
+        let (code, status) = admin.get(&question(resource, name));
+        assert_eq!((code, &status["kind"]), (404, &json!("Status")), "{status}");
+        (status["details"]["causes"][0]["reason"].clone(), status["message"].as_str().unwrap().to_owned())
+    };
+    let (reason, message) = cause(&admin, "configmaps", "never");
+    assert_eq!(reason, "never");
+    assert!(
+        message.starts_with("no configmaps \"never\" in default, and none was written since 20"),
+        "{message}"
+    );
+    assert_eq!(cause(&admin, "boats.example.com", "b").0, "unknown-resource");
+    // What is kept is gone, the object is not.
+    server.stop();
+    std::fs::remove_dir_all(server.data_dir().join("trace")).unwrap();
+    server.restart();
+    let admin = Caller::admin(&server);
+    let (reason, message) = cause(&admin, "configmaps", "old");
+    assert_eq!(reason, "expired", "{message}");
+    for (query, words) in [
+        ("", "must be given"),
+        ("name=a", "given together"),
+        ("trace=1", "32 hexadecimal digits"),
+        ("uid=a&since=soon", "a time or a duration"),
+        ("uid=a&last=many", "a number"),
+        ("uid=a&follow=perhaps", "true or false"),
+    ] {
+        let (code, status) = admin.get(&format!("/coracle/v1/trace?{query}"));
+        assert_eq!(code, 400, "{query}: {status}");
+        assert!(status["message"].as_str().unwrap().contains(words), "{query}: {status}");
+    }
+    assert_eq!(admin.get("/coracle/v1/nothing").0, 404);
+    assert_eq!(admin.send("POST", "/coracle/v1/trace", Some(&json!({}))).0, 405);
+    server.stop();
+    server.restart_with(&["--trace-size", "0"]);
+    assert_eq!(Caller::admin(&server).get(&question("configmaps", "old")).0, 404);
+}
+
+#[test]
+fn an_answer_goes_on_until_nothing_happens_any_more() {
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    admin.create(MAPS, &config_map("one"));
+    let (code, lines) = admin.get(&format!("{}&follow=true", question("configmaps", "one")));
+    assert_eq!(code, 200);
+    let text = match &lines {
+        Value::String(text) => text.clone(),
+        one => one.to_string(),
+    };
+    let lines: Vec<Value> = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["type"], "trace");
+    assert_eq!(lines[0]["trace"]["object"]["name"], "one");
+    assert!(lines[1..].iter().all(|line| line["type"] == "spans" || line["type"] == "alive"), "{lines:?}");
+}
+
+#[test]
+fn an_open_answer_does_not_keep_the_server_from_ending() {
+    let mut server = Server::start();
+    let admin = Caller::admin(&server);
+    create_pod(&admin, "waits", "");
+    eventually(&admin, &question("pods", "waits"), "the pod waits", |answer| answer["state"] == "stuck");
+    let mut open = admin.watch(&format!("{}&follow=true", question("pods", "waits")));
+    assert!(!open.over());
+    server.stop();
+    assert!(!server.log().contains("within the shutdown time"), "{}", server.log());
+}
+
+#[test]
+fn what_went_through_another_server_is_said() {
+    let etcd = Etcd::start();
+    let store = format!("etcd://{}", etcd.address);
+    let first = Server::with(&["--api-only", "--datastore", &store]);
+    let second = Server::with(&["--api-only", "--datastore", &store]);
+    Caller::admin(&first).create(MAPS, &config_map("shared"));
+    let patch = json!({"data": {"a": "c"}});
+    let (code, _) = Caller::admin(&second).send("PATCH", &format!("{MAPS}/shared"), Some(&patch));
+    assert_eq!(code, 200);
+    let answer = trace(&Caller::admin(&first), "configmaps", "shared");
+    assert_eq!(span(&answer, "write")["name"], "create");
+    let notes = answer["notes"].to_string();
+    assert!(notes.contains("written through another server"), "{notes}");
+}

@@ -1,0 +1,26 @@
+//! What recording spans costs: the same work with and without it, in turns; and what the timeline needs.
+
+// Single calls, in this process.
+mod calls;
+// Ratios and how certain they are.
+mod ratio;
+// Creates per second, CPU and memory of two servers.
+mod creates;
+// Pods, with and without recording.
+mod starts;
+// The timeline after many pods.
+mod lives;
+
+use crate::report::Report;
+
+/// Measures everything; in namespaces of its own.
+pub async fn run() -> anyhow::Result<Report> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut report = Report::default();
+    tokio::task::block_in_place(|| calls::run(&mut report));
+    // Pods first: they prepare the namespaces.
+    starts::run(&mut report).await?;
+    creates::run(&mut report).await?;
+    tokio::task::block_in_place(|| lives::run(&mut report))?;
+    Ok(report)
+}

@@ -1,0 +1,128 @@
+//! What is true of every answer: one tree, times that fit, sums, order.
+
+use crate::world::{outline, spans, uid_of};
+use coracle_timeline::{SpanView, TraceView};
+use std::collections::{HashMap, HashSet};
+
+/// Times are read one after the other.
+const TOLERANCE: u64 = 10_000;
+/// Between two processes on one machine: each has measured the difference between its two clocks.
+const BETWEEN_PROCESSES: u64 = 1_000_000;
+const NOT_RECORDED: &str = "not recorded";
+/// What must be explained.
+const COVERED: f64 = 0.98;
+
+/// Stages that are a part of others: they begin and end within them.
+const PARTS: &[(&str, &[&str])] = &[
+    ("request", &["authn", "filters", "flow-queue", "authz", "body", "decode", "write", "respond"]),
+    (
+        "write",
+        &["prepare", "mutating", "defaults", "validation", "validating", "encode", "store", "read-back"],
+    ),
+    ("store", &["store-queue", "store-commit", "store-sync", "publish"]),
+    ("reconcile", &["write"]),
+    ("attempt", &["filter", "score", "verdict", "write", "bind"]),
+    ("volumes", &["volume"]),
+    ("image", &["image-queue", "image-resolve", "image-layer", "image-unpack", "image-commit"]),
+    ("sandbox", &["sandbox-files", "cgroup", "namespaces", "network"]),
+    ("network", &["cni-plugin"]),
+    ("container", &["container-config", "oci-bundle", "oci-create", "oci-start", "post-start"]),
+    ("sandbox-stop", &["network-remove", "cgroup-remove"]),
+];
+
+/// The first of each of these stages begins after that of the one before it.
+const OF_A_POD: &[&str] =
+    &["write", "attempt", "seen", "pod-start", "sandbox", "network", "cni-plugin", "oci-start", "ready"];
+
+/// Everything that is true of every tree that is complete.
+pub fn complete(view: &TraceView) {
+    one_tree(view);
+    times(view);
+    critical_path(view);
+    assert!(
+        view.summary.covered >= COVERED,
+        "{:.2} % are explained\n{}",
+        view.summary.covered * 1e2,
+        outline(view)
+    );
+}
+
+/// One root, known parents, no id twice.
+pub fn one_tree(view: &TraceView) {
+    let roots: Vec<&SpanView> = view.spans.iter().filter(|span| span.parent.is_none()).collect();
+    assert_eq!(roots.len(), 1, "one root\n{}", outline(view));
+    let ids: HashSet<&str> = view.spans.iter().map(|span| span.id.as_str()).collect();
+    assert_eq!(ids.len(), view.spans.len(), "no span twice\n{}", outline(view));
+    for span in &view.spans {
+        let is_known = span.parent.as_deref().is_none_or(|parent| ids.contains(parent));
+        assert!(is_known, "{} has a parent\n{}", span.id, outline(view));
+        assert!(span.end.is_none_or(|end| end >= span.start), "{} ends\n{}", span.id, outline(view));
+    }
+    assert!(view.spans.is_sorted_by_key(|span| span.start), "in order of start\n{}", outline(view));
+}
+
+/// Effects begin after their causes, and parts are within what they are a part of.
+fn times(view: &TraceView) {
+    let by_id: HashMap<&str, &SpanView> = view.spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    for span in &view.spans {
+        let Some(parent) = span.parent.as_deref().map(|parent| by_id[parent]) else { continue };
+        let same_process = span.node == parent.node;
+        let tolerance = if same_process { TOLERANCE } else { BETWEEN_PROCESSES };
+        let tolerance = tolerance + span.uncertainty + parent.uncertainty;
+        let what = || format!("{} {} of {} {}", span.stage, span.id, parent.stage, parent.id);
+        // The handshake of a connection is before its first request.
+        if !matches!(span.stage.as_str(), "accept" | "tls") {
+            assert!(span.start + tolerance >= parent.start, "{} begins before it\n{}", what(), outline(view));
+        }
+        let is_part =
+            PARTS.iter().any(|(of, parts)| *of == parent.stage && parts.contains(&span.stage.as_str()));
+        if let (true, Some(end), Some(parents_end)) = (is_part, span.end, parent.end) {
+            assert!(end <= parents_end + tolerance, "{} ends after it\n{}", what(), outline(view));
+        }
+    }
+}
+
+/// The pieces of the critical path touch each other and sum up to the total.
+fn critical_path(view: &TraceView) {
+    let (path, total) = (&view.critical, view.summary.total);
+    assert!(!path.is_empty(), "a critical path\n{}", outline(view));
+    for pair in path.windows(2) {
+        assert_eq!(pair[0].end, pair[1].start, "no gap, no overlap\n{}", outline(view));
+    }
+    assert_eq!(path[0].start, 0, "from the begin\n{}", outline(view));
+    assert_eq!(path[path.len() - 1].end, total, "to the end\n{}", outline(view));
+    let explained = path.iter().filter(|piece| piece.name != NOT_RECORDED);
+    let explained: u64 = explained.map(|piece| piece.end - piece.start).sum();
+    let covered = explained as f64 / total as f64;
+    assert!((covered - view.summary.covered).abs() < 1e-4, "{covered} is explained\n{}", outline(view));
+    let known = |id: &String| view.spans.iter().any(|span| span.id == *id);
+    assert!(path.iter().filter_map(|piece| piece.span.as_ref()).all(known), "known spans\n{}", outline(view));
+}
+
+/// Every one of these pods was created, scheduled and started in the tree, in this order.
+pub fn pods_started<'a>(view: &TraceView, uids: impl IntoIterator<Item = &'a String>) {
+    for uid in uids {
+        let firsts: Vec<(&str, u64)> = OF_A_POD
+            .iter()
+            .map(|stage| {
+                let of_pod = spans(view, stage).into_iter().filter(|span| uid_of(view, span) == uid);
+                let first = of_pod.map(|span| span.start).min();
+                (*stage, first.unwrap_or_else(|| panic!("{uid} has no {stage}\n{}", outline(view))))
+            })
+            .collect();
+        for pair in firsts.windows(2) {
+            let ((first, earlier), (second, later)) = (pair[0], pair[1]);
+            assert!(
+                earlier <= later + BETWEEN_PROCESSES,
+                "{uid}: {first} at {earlier} before {second} at {later}\n{}",
+                outline(view)
+            );
+        }
+        let created = spans(view, "write").into_iter().filter(|span| {
+            span.name == "create"
+                && uid_of(view, span) == uid
+                && view.objects[span.object.unwrap()].resource == "pods"
+        });
+        assert_eq!(created.count(), 1, "{uid} is created once\n{}", outline(view));
+    }
+}

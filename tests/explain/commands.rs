@@ -1,0 +1,69 @@
+//! `coracle trace` as a user runs it.
+
+use crate::checks;
+use crate::world::World;
+use coracle_tests::program;
+use coracle_timeline::TraceView;
+use std::process::{Command, Output};
+
+fn trace(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = Command::new(program("coracle"))
+        .args(["trace", "--kubeconfig"])
+        .arg(world.cluster.data_dir().join("admin.kubeconfig"))
+        .args(args)
+        .env("HOME", world.cluster.data_dir())
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (status.code(), text(&stdout), text(&stderr))
+}
+
+pub fn objects(world: &World) {
+    world.namespace("commands");
+    world.deploy("commands", 3);
+    // It is complete by then.
+    let pods = world.pods("commands");
+    world.trace("deployments.apps", "commands", "web", |view| crate::scenarios::all_ready(view, &pods));
+    let (code, drawn, told) = trace(world, &["deployment/web", "-n", "commands"]);
+    assert_eq!(code, Some(0), "{told}");
+    for part in ["deployment/web", "3 pods ready", "% explained", "critical path:", "replicaset-controller"] {
+        assert!(drawn.contains(part), "{part}\n{drawn}");
+    }
+    let (code, json, told) = trace(world, &["deploy", "web", "-n", "commands", "-o", "json"]);
+    assert_eq!(code, Some(0), "{told}");
+    checks::complete(&serde_json::from_str::<TraceView>(&json).unwrap());
+    let (code, otlp, told) = trace(world, &["deploy/web", "-n", "commands", "-o", "otlp"]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(otlp.contains("resourceSpans") && otlp.contains("\"traceId\""), "{otlp}");
+    let cases: [(&[&str], i32); 5] = [
+        (&["deployment/none", "-n", "commands"], 2),
+        (&["boat/none"], 2),
+        (&[], 2),
+        (&["deployment/web", "--since", "soon"], 2),
+        (&["deployment/web", "--server", "https://127.0.0.1:1"], 3),
+    ];
+    for (args, wanted) in cases {
+        let (code, out, told) = trace(world, args);
+        assert_eq!(code, Some(wanted), "{args:?}: {out}{told}");
+        assert!(!told.is_empty(), "{args:?} says why");
+    }
+}
+
+pub fn command(world: &World) {
+    world.namespace("command");
+    let kubectl = world.k.command(&[]).get_program().to_string_lossy().into_owned();
+    let create = ["create", "deployment", "once", "-n", "command", "--image=busybox", "--replicas=2"];
+    let mut args = vec!["--timeout", "2m", "--", kubectl.as_str()];
+    args.extend(create);
+    args.extend(["--", "sleep", "3600"]);
+    let (code, drawn, told) = trace(world, &args);
+    assert_eq!(code, Some(0), "{drawn}{told}");
+    for part in ["created", "2 pods ready", "% explained"] {
+        assert!(drawn.contains(part), "{part}\n{drawn}{told}");
+    }
+    // A command that fails, and one that does not exist.
+    let (code, _, told) = trace(world, &["--", &kubectl, "get", "pods", "none", "-n", "command"]);
+    assert_eq!(code, Some(1), "{told}");
+    let (code, _, told) = trace(world, &["--", "coracle-test-no-such-program"]);
+    assert_eq!(code, Some(127), "{told}");
+}

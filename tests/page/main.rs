@@ -1,0 +1,68 @@
+//! The page: its files as they are served, and what people see of it in a browser. No root; Chromium for most of it.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+// Chromium by its DevTools protocol.
+mod browser;
+// A server with as many objects as are wanted, and timelines that are always the same.
+mod stub;
+// `coracle ui`.
+mod ui;
+// What is served.
+mod files;
+// Lists, search and keys.
+mod lists;
+// Timelines.
+mod timelines;
+// The page of a real server.
+mod real;
+
+use browser::Browser;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Tests of this suite, one after the other: some measure time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+type Step = (&'static str, fn(&mut Browser));
+
+fn turn() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One browser for all: starting it costs more than any of the steps. Every step is tried; all that failed are named.
+#[test]
+fn in_a_browser() {
+    let _turn = turn();
+    let Some(program) = Browser::find() else {
+        coracle_tests::skipped("page::in_a_browser", "Chromium is not installed: scripts/deps page");
+        return;
+    };
+    let steps: &[Step] = &[
+        ("10,000 objects are there at once", lists::many),
+        ("a list is used by keys alone", lists::keys),
+        ("search finds what it is asked for", lists::search),
+        ("what may not be listed is said", lists::refused),
+        ("what is not well comes first", lists::unwell),
+        ("light and dark", lists::themes),
+        ("everything has a name for screen readers", lists::names),
+        ("a timeline is drawn", timelines::drawn),
+        ("a timeline is used by keys alone", timelines::keys),
+        ("a timeline is a tree for screen readers", timelines::tree),
+        ("a timeline goes on", timelines::follows),
+        ("what is missing is said", timelines::missing),
+        ("a real server, as its administrator", real::administrator),
+        ("a real server, and why a pod does not run", real::causes),
+        ("a real server, as somebody without rights", real::nobody),
+    ];
+    let only = std::env::var("CORACLE_ONLY").unwrap_or_default();
+    let mut failed = Vec::new();
+    let mut browser = Browser::start(&program);
+    for (name, step) in steps.iter().filter(|(name, _)| name.contains(&only)) {
+        let begun = std::time::Instant::now();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(&mut browser)));
+        println!("{}: {name} ({:.1?})", if outcome.is_ok() { "ok" } else { "FAILED" }, begun.elapsed());
+        if outcome.is_err() {
+            failed.push(*name);
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}

@@ -1,0 +1,95 @@
+//! The page of a real server, through `coracle ui`.
+
+use crate::browser::Browser;
+use crate::ui::Ui;
+use coracle_pki::authority::{Authority, Profile};
+use coracle_pki::kubeconfig;
+use coracle_tests::caller::Caller;
+use coracle_tests::server::Server;
+use serde_json::json;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn create(server: &Server, name: &str) {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "<b>&\"'"}});
+    Caller::admin(server).create(MAPS, &map);
+}
+
+fn row(name: &str) -> String {
+    format!("[...document.querySelectorAll('.row')].some((row) => row.innerText.includes('{name}'))")
+}
+
+pub fn administrator(browser: &mut Browser) {
+    let server = Server::with(&["--api-only"]);
+    create(&server, "first");
+    let ui = Ui::start(&server.kubeconfig());
+    browser.open(&ui.page, "#/workloads/configmaps");
+    browser.wait("the object", &row("first"));
+    create(&server, "second");
+    browser.wait("what is new", &row("second"));
+    let (code, _) = Caller::admin(&server).send("DELETE", &format!("{MAPS}/first"), None);
+    assert_eq!(code, 200);
+    browser.wait("what is gone", &format!("!{}", row("first")));
+    browser.check();
+    browser.open(&ui.page, "#/object/configmaps/default/second");
+    browser.wait("its timeline", &row("create configmaps/second"));
+    browser.wait("stages", &row("store sync"));
+    browser.check();
+    browser.open(&ui.page, "#/traces");
+    browser.wait("the newest changes", &row("second"));
+    browser.check();
+}
+
+/// The root cause of what is not well, which the proxy finds.
+pub fn causes(browser: &mut Browser) {
+    const CAUSE: &str = "the cluster has no nodes";
+    let server = Server::start();
+    let admin = Caller::admin(&server);
+    // Controllers may not have made it yet.
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin.send("POST", accounts, Some(&json!({"metadata": {"name": "default"}})));
+    let pod = json!({"metadata": {"name": "stuck"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    admin.create("/api/v1/namespaces/default/pods", &pod);
+    assert_eq!(admin.get("/coracle/v1/why").0, 404, "servers do not answer this themselves");
+    let ui = Ui::start(&server.kubeconfig());
+    browser.open(&ui.page, "#/unwell");
+    browser.wait("the sentence", &row(CAUSE));
+    let explanation = "document.querySelector('[aria-live] [aria-label=\"Root cause\"]')?.innerText ?? ''";
+    assert_eq!(browser.text(explanation), "");
+    browser.press("ArrowRight");
+    browser.wait("the remedy", &format!("({explanation}).includes('add a node to the cluster')"));
+    let text = browser.text(explanation);
+    assert!(text.contains(CAUSE) && text.contains("nodes of the cluster: none"), "{text}");
+    let expanded = "document.querySelector('.row[aria-selected=true]').ariaExpanded";
+    assert_eq!(browser.text(expanded), "true");
+    browser.screenshot("causes");
+    browser.press("ArrowLeft");
+    browser.wait("it is hidden", &format!("({explanation}) === ''"));
+    browser.check();
+    browser.open(&ui.page, "#/object/pods/default/stuck");
+    browser.wait("the cause at the object", &format!("({explanation}).includes('{CAUSE}')"));
+    browser.check();
+}
+
+/// The page has the rights of its user and no others.
+pub fn nobody(browser: &mut Browser) {
+    let server = Server::with(&["--api-only"]);
+    create(&server, "secret-name");
+    let pki = server.data_dir().join("pki");
+    let authority = Authority::ensure(&pki, "ca", "test").unwrap();
+    let signed = authority.sign(&Profile::client("alice", &[])).unwrap();
+    let file = server.data_dir().join("alice.kubeconfig");
+    kubeconfig::write(&file, &server.url(), &authority.certificate, "alice", &signed).unwrap();
+    let ui = Ui::start(&file);
+    browser.open(&ui.page, "#/workloads/configmaps");
+    browser.wait("the reason", "document.body.innerText.includes('alice')");
+    browser.check();
+    browser.open(&ui.page, "#/object/configmaps/default/secret-name");
+    browser.wait("no answer", "document.body.innerText.includes('none was written since')");
+    browser.check();
+    browser.open(&ui.page, "#/traces");
+    browser.wait("the view", "document.querySelector('h2').textContent === 'Changes'");
+    browser.wait("an empty list", "document.getElementById('status').textContent === '0 changes'");
+    assert!(!browser.text("document.body.innerText").contains("secret-name"));
+    browser.check();
+}

@@ -1,0 +1,77 @@
+//! Timelines of the fixtures.
+
+use crate::browser::Browser;
+use crate::stub::Stub;
+
+const WEB: &str = "#/object/deployments.apps/default/web";
+/// What of it is seen.
+const RANGE: &str = "document.getElementById('range').textContent";
+/// The widths of all bars that are seen.
+const BARS: &str =
+    "[...document.querySelectorAll('.row svg rect')].map((bar) => bar.getAttribute('width')).join(' ')";
+const COUNT: &str = "document.querySelector('[role=treegrid]').ariaRowCount";
+
+fn open(browser: &mut Browser, fragment: &str) {
+    let stub = Stub::start(3);
+    browser.open(&stub.page, fragment);
+    browser.wait("a timeline", "document.querySelectorAll('[role=treegrid] .row').length > 5");
+}
+
+pub fn drawn(browser: &mut Browser) {
+    open(browser, WEB);
+    let text = browser.text("document.querySelector('main').innerText");
+    for part in
+        ["ready", "% explained", "Critical path: layer", "create deployments.apps/web", "POST /apis/apps/v1"]
+    {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(browser.value("document.querySelectorAll('.critical-line').length").as_u64() > Some(0));
+    browser.screenshot("timeline");
+    browser.check();
+}
+
+pub fn keys(browser: &mut Browser) {
+    open(browser, WEB);
+    browser.wait("it has the focus", "document.activeElement.getAttribute('role') === 'treegrid'");
+    let (whole, bars) = (browser.text(RANGE), browser.text(BARS));
+    browser.press("+");
+    let zoomed = browser.text(RANGE);
+    assert!(whole != zoomed && bars != browser.text(BARS), "{zoomed}");
+    browser.press("ArrowRight");
+    assert_ne!(zoomed, browser.text(RANGE));
+    browser.press("0");
+    assert_eq!((whole, bars), (browser.text(RANGE), browser.text(BARS)));
+    let rows = browser.text(COUNT);
+    browser.press("Enter");
+    browser.wait("all of it is folded", &format!("{COUNT} === '2'"));
+    browser.press("Enter");
+    browser.wait("and unfolded", &format!("{COUNT} === '{rows}'"));
+    browser.check();
+}
+
+pub fn tree(browser: &mut Browser) {
+    open(browser, WEB);
+    let levels = browser.text("[...document.querySelectorAll('.row')].map((row) => row.ariaLevel).join(' ')");
+    assert!(levels.starts_with("1 2"), "{levels}");
+    let first = browser.text("document.querySelector('.row').innerText");
+    for part in ["POST", "server", "+0 ns", "4.3 ms"] {
+        assert!(first.contains(part), "times are text: {first}");
+    }
+    assert_eq!(browser.text("document.querySelector('.row').ariaExpanded"), "true");
+    assert_eq!(browser.text("String(document.querySelectorAll('.row svg:not([aria-hidden])').length)"), "0");
+    browser.check();
+}
+
+/// What comes while it is looked at is added.
+pub fn follows(browser: &mut Browser) {
+    open(browser, "#/object/deployments.apps/default/running");
+    browser.wait("more of it", "document.querySelector('main').innerText.includes('after 640.0 ms')");
+    browser.check();
+}
+
+pub fn missing(browser: &mut Browser) {
+    let stub = Stub::start(3);
+    browser.open(&stub.page, "#/object/deployments.apps/default/missing");
+    browser.wait("the reason", "document.body.innerText.includes('none was written since')");
+    browser.check();
+}

@@ -1,0 +1,80 @@
+//! Claims and volumes; none of them needs a node.
+
+use crate::case::{Case, idle, object};
+
+fn claim(name: &str, spec: &str) -> String {
+    let size = "accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}";
+    object("v1", "PersistentVolumeClaim", name, &format!("spec: {{{spec}, {size}}}"))
+}
+
+fn volume(name: &str, size: &str, more: &str) -> String {
+    let spec = format!(
+        "spec: {{capacity: {{storage: {size}}}, accessModes: [ReadWriteOnce], hostPath: {{path: /tmp/w}}, {more}}}"
+    );
+    object("v1", "PersistentVolume", name, &spec)
+}
+
+fn class(name: &str, provisioner: &str, more: &str) -> String {
+    object("storage.k8s.io/v1", "StorageClass", name, &format!("provisioner: {provisioner}{more}"))
+}
+
+/// A claim `data` that is asked about.
+fn of(trouble: &'static str, spec: &str) -> Case {
+    Case::new(trouble, "pvc/data", "PersistentVolumeClaim/data", &claim("data", spec))
+}
+
+pub fn cases() -> Vec<Case> {
+    let none = "kubernetes.io/no-provisioner";
+    let nobody = "example.com/nobody";
+    let late = ", volumeBindingMode: WaitForFirstConsumer";
+    let gone = "storageClassName: $NS, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: \
+                [{key: kubernetes.io/hostname, operator: In, values: [gone]}]}]}}";
+    vec![
+        Case::pod(
+            "claim-missing",
+            &format!("volumes: [{{name: v, persistentVolumeClaim: {{claimName: dta}}}}], {}", idle()),
+        )
+        .with(&claim("data", "storageClassName: ''"))
+        .says("the closest that exists is data", "correct claimName"),
+        of("claim-without-class", "storageClassName: ''")
+            .says("without a storage class", "spec.storageClassName"),
+        of("claim-class-missing", "storageClassName: w-fsat")
+            .with(&class("w-fast", nobody, ""))
+            .says("the closest that exists is w-fast", "spec.storageClassName"),
+        of("claim-no-provisioner", "storageClassName: $NS")
+            .with(&class("$NS", none, ""))
+            .says("has no provisioner", "create a PersistentVolume that fits"),
+        of("claim-no-volume-fits", "storageClassName: $NS")
+            .with(&volume("$NS", "1Mi", "storageClassName: $NS"))
+            .with(&class("$NS", none, ""))
+            .says("has 1Mi instead of 1Gi", "create a PersistentVolume that fits")
+            .mended_by(
+                r#"patch persistentvolume $NS --type=merge -p '{"spec":{"capacity":{"storage":"1Gi"}}}'"#,
+            ),
+        of("claim-provisioning-fails", "storageClassName: $NS")
+            .with(&class("$NS", nobody, ""))
+            .says("ExternalProvisioning", "start the provisioner example.com/nobody"),
+        // A pod that waits for its claim answers with the claim's cause.
+        Case::pod(
+            "claim-class-missing",
+            &format!("volumes: [{{name: v, persistentVolumeClaim: {{claimName: data}}}}], {}", idle()),
+        )
+        .named("pod-of-a-claim-without-class")
+        .of("PersistentVolumeClaim/data")
+        .with(&claim("data", "storageClassName: w-nowhere"))
+        .says("w-nowhere does not exist", "spec.storageClassName"),
+        of("claim-waits-for-consumer", "storageClassName: $NS")
+            .with(&class("$NS", nobody, late))
+            .says("WaitForFirstConsumer", "create a pod that uses the claim"),
+        of("claim-lost", "storageClassName: $NS, volumeName: $NS")
+            .with(&volume("$NS", "1Gi", "storageClassName: $NS"))
+            .then("wait --for=jsonpath={.status.phase}=Bound pvc/data --timeout=60s")
+            .then("delete persistentvolume $NS --wait=false")
+            .then(r#"? patch persistentvolume $NS --type=merge -p '{"metadata":{"finalizers":null}}'"#)
+            .says("does not exist any more", "restore the PersistentVolume"),
+        of("volume-node-gone", "storageClassName: $NS, volumeName: $NS")
+            .with(&volume("$NS", "1Gi", gone))
+            .then("wait --for=jsonpath={.status.phase}=Bound pvc/data --timeout=60s")
+            .says("kubernetes.io/hostname In gone", "bring the node back"),
+    ]
+}

@@ -1,0 +1,174 @@
+//! Workloads that cannot create their pods, or are not meant to; none of them needs a node.
+
+use crate::case::{Case, busybox, deployment, idle, object};
+
+/// A name of 59 letters: too long for the label of a revision.
+const LONG: &str = "a-name-that-is-longer-than-the-label-of-a-pod-can-ever-hold";
+
+fn own(rules: &str) -> String {
+    format!(
+        "matchConstraints: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NS}}}}, resourceRules: [{rules}]}}"
+    )
+}
+
+pub fn cases() -> Vec<Case> {
+    let rule = "{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}";
+    let policy = format!(
+        "spec: {{failurePolicy: Fail, {}, validations: [{{expression: 'false', message: no pods on Sundays}}]}}",
+        own(rule)
+    );
+    let hook = format!(
+        "webhooks: [{{name: away.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], \
+         timeoutSeconds: 2, clientConfig: {{url: 'https://127.0.0.1:9/'}}, rules: [{rule}], \
+         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NS}}}}}}]"
+    );
+    let admission = "admissionregistration.k8s.io/v1";
+    let job =
+        |more: &str| format!("spec: {{{more}template: {{spec: {{restartPolicy: Never, {}}}}}}}", idle());
+    let pods = "ports: [{port: 80}], selector: {app: d}";
+    vec![
+        Case::deployment("quota-refuses", "replicas: 2", &idle())
+            .with(&object("v1", "ResourceQuota", "few", "spec: {hard: {pods: '1'}}"))
+            .says("exceeded quota: few", "kubectl edit resourcequota few"),
+        Case::new(
+            "quota-exhausted",
+            "quota/few",
+            "ResourceQuota/few",
+            &object("v1", "ResourceQuota", "few", "spec: {hard: {configmaps: '2'}}"),
+        )
+        .with(&object("v1", "ConfigMap", "c", "data: {}"))
+        .says("configmaps (2 of 2)", "raise spec.hard")
+        .mended_by(r#"patch quota few --type=merge -p '{"spec":{"hard":{"configmaps":"10"}}}'"#),
+        Case::deployment(
+            "limit-range-refuses",
+            "replicas: 1",
+            &busybox("resources: {limits: {memory: 20Mi}}"),
+        )
+        .with(&object(
+            "v1",
+            "LimitRange",
+            "small",
+            "spec: {limits: [{type: Container, max: {memory: 10Mi}}]}",
+        ))
+        .says("maximum memory usage per Container is 10Mi", "kubectl describe limitrange"),
+        Case::deployment("pod-security-refuses", "replicas: 1", &idle())
+            .labelled("pod-security.kubernetes.io/enforce: restricted")
+            .says("violates PodSecurity", "securityContext"),
+        Case::deployment("admission-refuses", "replicas: 1", &idle())
+            .with(&object(
+                admission,
+                "ValidatingAdmissionPolicyBinding",
+                "$NS",
+                "spec: {policyName: $NS, validationActions: [Deny]}",
+            ))
+            .with(&object(admission, "ValidatingAdmissionPolicy", "$NS", &policy))
+            .then("delete pods --all --now")
+            .says("no pods on Sundays", "or the policy"),
+        Case::deployment("webhook-call-fails", "replicas: 1", &idle())
+            .with(&object(admission, "ValidatingWebhookConfiguration", "$NS", &hook))
+            .then("delete pods --all --now")
+            .says("failed calling webhook", "delete its configuration"),
+        Case::deployment(
+            "priority-class-missing",
+            "replicas: 1",
+            &format!("priorityClassName: nobody, {}", idle()),
+        )
+        .says("no PriorityClass with name nobody", "priorityClassName"),
+        Case::deployment(
+            "runtime-class-missing",
+            "replicas: 1",
+            &format!("runtimeClassName: nobody, {}", idle()),
+        )
+        .says("the RuntimeClass nobody does not exist", "runtimeClassName"),
+        Case::deployment(
+            "service-account-missing",
+            "replicas: 1",
+            &format!("serviceAccountName: nobody, {}", idle()),
+        )
+        .says("the ServiceAccount nobody does not exist", "kubectl create serviceaccount nobody"),
+        // A Service answers with what keeps its pods from being created.
+        Case::new(
+            "quota-refuses",
+            "service/s",
+            "ReplicaSet/d-",
+            &object("v1", "Service", "s", &format!("spec: {{{pods}}}")),
+        )
+        .named("service-without-pods-by-quota")
+        .with(&deployment("replicas: 1", &idle()))
+        .with(&object("v1", "ResourceQuota", "none", "spec: {hard: {pods: '0'}}"))
+        .says("exceeded quota: none", "kubectl edit resourcequota none"),
+        Case::deployment("deployment-paused", "replicas: 1, paused: true", &idle())
+            .of("Deployment/d")
+            .says("field spec.paused", "kubectl rollout resume"),
+        Case::deployment("scaled-to-zero", "replicas: 0", &idle())
+            .of("Deployment/d")
+            .says("field spec.replicas", "kubectl scale"),
+        Case::new("suspended", "job/j", "Job/j", &object("batch/v1", "Job", "j", &job("suspend: true, ")))
+            .says("field spec.suspend", "kubectl patch job/j"),
+        Case::new(
+            "suspended",
+            "cronjob/j",
+            "CronJob/j",
+            &object(
+                "batch/v1",
+                "CronJob",
+                "j",
+                &format!("spec: {{schedule: '* * * * *', suspend: true, jobTemplate: {{{}}}}}", job("")),
+            ),
+        )
+        .named("suspended-cron-job")
+        .says("field spec.suspend", "kubectl patch cronjob/j")
+        .mended_by(r#"patch cronjob j --type=merge -p '{"spec":{"suspend":false,"schedule":"0 0 1 1 *"}}'"#),
+        Case::new(
+            "cron-job-busy",
+            "cronjob/j",
+            "CronJob/j",
+            &object(
+                "batch/v1",
+                "CronJob",
+                "j",
+                &format!(
+                    "spec: {{schedule: '* * * * *', concurrencyPolicy: Forbid, jobTemplate: {{{}}}}}",
+                    job("")
+                ),
+            ),
+        )
+        .also(&["no-nodes"])
+        .says("JobAlreadyActive", "let the Job end"),
+        Case::new(
+            "stateful-set-service-missing",
+            "statefulset/d",
+            "StatefulSet/d",
+            &deployment("replicas: 1, serviceName: nobody", &idle()).replace("Deployment", "StatefulSet"),
+        )
+        .also(&["no-nodes"])
+        .says("field spec.serviceName", "create a headless Service nobody"),
+        Case::new(
+            "cron-job-missed",
+            "cronjob/j",
+            "CronJob/j",
+            &object(
+                "batch/v1",
+                "CronJob",
+                "j",
+                &format!("spec: {{schedule: '* * * * *', jobTemplate: {{{}}}}}", job("")),
+            ),
+        )
+        .with(&object("v1", "ResourceQuota", "none", "spec: {hard: {count/jobs.batch: '0'}}"))
+        .says("exceeded quota: none", "spec.jobTemplate"),
+        // The pods' labels have the name of the set in them, and no more than 63 letters.
+        Case::new(
+            "pod-creation-fails",
+            &format!("statefulset/{LONG}"),
+            &format!("StatefulSet/{LONG}"),
+            &deployment("replicas: 1", &idle()).replace(
+                "Deployment, metadata: {name: d}",
+                &format!("StatefulSet, metadata: {{name: {LONG}}}"),
+            ),
+        )
+        .says("63", "correct what the message names"),
+        Case::pod("scheduling-gated", &format!("schedulingGates: [{{name: example.com/wait}}], {}", idle()))
+            .says("example.com/wait", "spec.schedulingGates"),
+        Case::pod("no-nodes", &idle()).says("none", "add a node"),
+    ]
+}

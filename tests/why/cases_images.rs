@@ -1,0 +1,46 @@
+//! Images that cannot be pulled.
+
+use crate::case::{Case, object};
+
+fn of(image: &str) -> String {
+    format!("containers: [{{name: c, image: '{image}', command: [sleep, '100000']}}]")
+}
+
+pub fn cases() -> Vec<Case> {
+    let private = of("$REGISTRY/private/app:1");
+    let credentials = r#"type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: '{"auths":{"other.example.com":{"username":"u","password":"p"}}}'}"#;
+    vec![
+        Case::pod("image-tag-not-found", &of("$REGISTRY/tagged:nope"))
+            .says("not found", "kubectl set image pod/p")
+            .mended_by("set image pod/p c=busybox"),
+        Case::pod("image-tag-not-found", &of("$REGISTRY/no/such:1"))
+            .named("image-wrong-name")
+            .says("has no image", "kubectl set image"),
+        Case::pod("image-pull-denied", &private)
+            .says("without valid credentials", "kubectl create secret docker-registry"),
+        Case::pod("image-pull-secret-missing", &format!("imagePullSecrets: [{{name: pull}}], {private}"))
+            .says(
+                "the Secret pull in imagePullSecrets does not exist",
+                "kubectl create secret docker-registry",
+            ),
+        Case::pod("image-pull-secret-invalid", &format!("imagePullSecrets: [{{name: pull}}], {private}"))
+            .with(&object("v1", "Secret", "pull", credentials))
+            .says("only for other.example.com", "kubectl create secret docker-registry"),
+        Case::pod("registry-unreachable", &of("127.0.0.1:9/nowhere:1"))
+            .says("cannot reach the registry 127.0.0.1:9", "check network"),
+        Case::pod("registry-certificate-untrusted", &of("10.89.0.11:5443/app:1"))
+            .says("does not trust the certificate of the registry 10.89.0.11:5443", "authority"),
+        Case::pod("registry-rate-limited", &of("$REGISTRY/busy:1")).says("429", "use a mirror"),
+        Case::pod("image-architecture-mismatch", &of("$REGISTRY/foreign:1"))
+            .says("no match for platform", "built for the node's architecture"),
+        Case::pod("image-name-invalid", &of("Nginx:"))
+            .says("is not the name of an image", "kubectl set image"),
+        Case::pod(
+            "image-never-pulled",
+            "containers: [{name: c, image: 'example.test/none:1', imagePullPolicy: Never}]",
+        )
+        .says("imagePullPolicy is Never", "load the image on node"),
+        Case::pod("image-pull-failed", &of("$REGISTRY/damaged:1"))
+            .says("cannot be pulled", "kubectl set image"),
+    ]
+}

@@ -1,0 +1,101 @@
+//! Troubles that get in the way of others, one after the other: nodes that are closed, stopped, without network, full.
+
+use crate::case::{Case, idle, pod};
+use crate::run::Run;
+use crate::third;
+use coracle_tests::cluster::Cluster;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(90);
+
+fn node(trouble: &'static str) -> Case {
+    Case::new(trouble, "node/node-3", "Node/node-3", "")
+}
+
+pub fn all(run: &Run, cluster: &Cluster) {
+    run.part("closed nodes", || cordoned(run));
+    run.part("node without network", || without_network(run, cluster));
+    run.part("stopped agent", || stopped(run, cluster));
+    run.part("full disk", || full(run, cluster));
+    run.part("wrong clock", || wrong_clock(run));
+}
+
+/// All nodes are closed, and a new pod finds none.
+fn cordoned(run: &Run) {
+    let nodes = ["node-1", "node-2", "node-3"];
+    for node in nodes {
+        run.kubectl.run(&format!("cordon {node}"));
+    }
+    let closed = Case::new("node-cordoned", "node/node-1", "Node/node-1", "");
+    run.one(&closed.says("field spec.unschedulable", "kubectl uncordon node-1"), LONG);
+    let waiting = Case::pod("nodes-cordoned", &idle()).says("is cordoned", "kubectl uncordon");
+    run.kubectl.run(&format!("create namespace {}", waiting.namespace()));
+    let line = format!("-n {} apply --validate=false -f -", waiting.namespace());
+    coracle_tests::eventually("a pod is accepted", LONG, || {
+        run.kubectl.try_with(&line, &pod("p", &idle())).ok
+    });
+    run.one(&waiting, LONG);
+    for node in nodes {
+        run.kubectl.run(&format!("uncordon {node}"));
+    }
+    nothing(run, &waiting);
+    nothing(run, &node("node-cordoned"));
+}
+
+fn without_network(run: &Run, cluster: &Cluster) {
+    third::set_network(cluster, true);
+    run.one(&node("node-not-ready").says("network not ready", "correct what the condition names"), LONG);
+    third::set_network(cluster, false);
+    nothing(run, &node("node-not-ready"));
+}
+
+/// The agent of a node does not answer: a pod that is deleted there cannot end, and after a while nobody knows of the node.
+fn stopped(run: &Run, cluster: &Cluster) {
+    let namespace = "w-insufficient-pods";
+    let line = format!(
+        "-n {namespace} get pods --field-selector spec.nodeName=node-3,status.phase=Running -o jsonpath={{.items[0].metadata.name}}"
+    );
+    let name = run.kubectl.run(&line);
+    third::set_stopped(cluster, true);
+    run.kubectl.run(&format!("-n {namespace} delete pod {name} --wait=false"));
+    let mut case = Case::new("termination-stuck", &format!("pod/{name}"), &format!("Pod/{name}"), "");
+    case.name = "insufficient-pods".to_owned();
+    run.one(&case.clone().says("has not reported", "log of the kubelet or agent"), LONG);
+    run.one(&node("node-unreachable").says("lease renewed last", "start the kubelet or agent"), LONG);
+    case.trouble = "termination-node-gone";
+    run.one(&case.says("node-3, which is not ready", "--force").also(&["node-unreachable"]), LONG);
+    third::set_stopped(cluster, false);
+    nothing(run, &node("node-unreachable"));
+}
+
+fn full(run: &Run, cluster: &Cluster) {
+    third::fill(cluster);
+    run.one(&node("node-disk-pressure").says("condition DiskPressure", "free disk space"), LONG);
+}
+
+/// The clock of the machine where the command runs is wrong.
+fn wrong_clock(run: &Run) {
+    let begun = Instant::now();
+    let asked = run.why.command(&["-o", "json"]);
+    let mut command = std::process::Command::new("faketime");
+    // Timers go on as they are.
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command.args(["-f", "+300s"]).arg(asked.get_program()).args(asked.get_args());
+    let answer = crate::ask::Answer::of(&mut command);
+    let findings = answer.findings();
+    let found = findings.iter().find(|f| f["trouble"] == "clock-skew" && f["object"]["kind"] == "Server");
+    let text = found.map_or_else(|| answer.summary(), |found| found["cause"].to_string());
+    run.line("clock-skew (this machine)", begun, &text, found.is_none());
+}
+
+/// Asks until nothing is named any more.
+fn nothing(run: &Run, case: &Case) {
+    let begun = Instant::now();
+    let mut answer = run.why.about(case);
+    while answer.code != 0 && begun.elapsed() < LONG {
+        std::thread::sleep(Duration::from_millis(500));
+        answer = run.why.about(case);
+    }
+    let what = format!("{} is over", case.trouble);
+    run.line(&what, begun, &answer.summary(), answer.code != 0);
+}
