@@ -23,7 +23,7 @@ pub fn questions(world: &World) {
         ("resource=boats.example.com&name=x", 404, "unknown-resource"),
         ("resource=pods&namespace=default&name=never-was", 404, "never"),
         ("uid=11111111-2222-4333-8444-555555555555", 404, "never"),
-        ("trace=11111111111111111111111111111111", 404, "never"),
+        ("trace=77777777777777777777777777777777", 404, "never"),
         (long.as_str(), 404, "never"),
     ] {
         let (answered, body) = world.curl(&[], &format!("/coracle/v1/trace?{question}"));
