@@ -10,6 +10,8 @@ pub mod client;
 pub mod caller;
 // kubectl, in whatever versions are to be had.
 pub mod kubectl;
+// The official Python client.
+pub mod python;
 // A cluster of one's own.
 pub mod cluster;
 // A server and one node whose pods and directories a test can look into.

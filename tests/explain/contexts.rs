@@ -7,8 +7,11 @@ use crate::scenarios::all_ready;
 use crate::world::{RECEIVER, WAIT, World, outline};
 use coracle_proto::otlp::trace::v1::Span;
 use coracle_tests::eventually;
+use coracle_tests::python::python;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -30,26 +33,75 @@ pub fn exported(world: &World) {
         std::thread::sleep(Duration::from_secs(1));
         !receiver.of_trace(&first).is_empty()
     });
+    for client in [with_curl, with_python, with_kubectl] {
+        client(world, &receiver);
+    }
+}
+
+/// A Deployment of two pods.
+fn deployment() -> String {
     let pod = json!({"terminationGracePeriodSeconds": 1, "containers": [
         {"name": "c", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["/bin/sleep", "3600"]}]});
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod}}});
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod}}})
+    .to_string()
+}
+
+fn with_curl(world: &World, receiver: &Receiver) {
     let header = format!("traceparent: 00-{TRACE}-{SPAN}-01");
     let (code, answer) = world.curl(
-        &["-X", "POST", "-H", &header, "-H", "Content-Type: application/json", "-d", &deployment.to_string()],
+        &["-X", "POST", "-H", &header, "-H", "Content-Type: application/json", "-d", &deployment()],
         "/apis/apps/v1/namespaces/contexts/deployments",
     );
     assert_eq!(code, 201, "{answer}");
     assert!(answer["metadata"]["annotations"].is_null(), "nothing is added to objects: {answer}");
-    world.rolled_out("contexts");
-    let pods = world.pods("contexts");
-    let view = world.ask(&format!("trace={TRACE}"), |view| all_ready(view, &pods));
+    hangs_below(world, receiver, "contexts", TRACE);
+}
+
+/// A program of `traced.py`, with pipes to it.
+fn traced(world: &World, arguments: &[&str]) -> Child {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/explain/traced.py");
+    let kubeconfig = world.cluster.data_dir().join("admin.kubeconfig");
+    let (action, rest) = arguments.split_first().unwrap();
+    let mut command = Command::new(python());
+    command.args([script, action]).arg(kubeconfig).args(rest);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn with_python(world: &World, receiver: &Receiver) {
+    let (namespace, trace) = ("contexts-python", "2".repeat(32));
+    world.namespace(namespace);
+    let mut client = traced(world, &["create", namespace, &format!("00-{trace}-{SPAN}-01")]);
+    client.stdin.take().unwrap().write_all(deployment().as_bytes()).unwrap();
+    assert!(client.wait().unwrap().success());
+    hangs_below(world, receiver, namespace, &trace);
+}
+
+/// kubectl sends no context: a proxy adds it.
+fn with_kubectl(world: &World, receiver: &Receiver) {
+    let (namespace, trace) = ("contexts-kubectl", "3".repeat(32));
+    world.namespace(namespace);
+    let mut proxy = traced(world, &["proxy", &format!("00-{trace}-{SPAN}-01")]);
+    let mut url = String::new();
+    BufReader::new(proxy.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let line = format!("create --server={} --validate=false -n {namespace} -f -", url.trim());
+    world.k.run_with(&line, &deployment());
+    drop(proxy.stdin.take());
+    assert!(proxy.wait().unwrap().success());
+    hangs_below(world, receiver, namespace, &trace);
+}
+
+/// The Deployment `web` and all that followed from it is one tree below the client's span, in the cluster and in the receiver.
+fn hangs_below(world: &World, receiver: &Receiver, namespace: &str, trace: &str) {
+    world.rolled_out(namespace);
+    let pods = world.pods(namespace);
+    let view = world.ask(&format!("trace={trace}"), |view| all_ready(view, &pods));
     checks::complete(&view);
     checks::pods_started(&view, pods.keys());
     assert_eq!(
         (view.trace.as_str(), view.remote_parent.as_deref()),
-        (TRACE, Some(SPAN)),
+        (trace, Some(SPAN)),
         "{}",
         outline(&view)
     );
@@ -57,7 +109,7 @@ pub fn exported(world: &World) {
     // A span is exported when it ends: those within it come before it.
     let begun = Instant::now();
     loop {
-        spans = receiver.of_trace(TRACE);
+        spans = receiver.of_trace(trace);
         let starts =
             spans.iter().filter(|(service, span)| service == "coracle-agent" && span.name == "pod-start");
         let (starts, orphans) = (starts.count(), orphans(&spans));
