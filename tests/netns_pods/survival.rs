@@ -161,6 +161,59 @@ fn a_clock_that_jumps_harms_no_pod_and_tokens_are_renewed() {
     cluster.delete("steady crashing");
 }
 
+/// What is mounted for a pod. The agent works in its keeper's mount namespace.
+fn mounts_of(cluster: &Cluster, uid: &str) -> Vec<String> {
+    let table = std::fs::read_to_string(format!("/proc/{}/mountinfo", cluster.keeper_pid())).unwrap();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    points.filter(|point| point.contains(uid)).map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn volumes_of_running_pods_are_renewed_after_the_agent_was_killed() {
+    let mut cluster = Cluster::start();
+    cluster.kubectl.run("create configmap cm --from-literal=a=one");
+    cluster.pod(
+        "p",
+        &format!(
+            "volumes: [{{name: own, emptyDir: {{medium: Memory}}}}, {{name: cm, configMap: {{name: cm}}}},
+              {{name: t, projected: {{sources: [{{serviceAccountToken: {{path: token}}}}]}}}},
+              {{name: d, downwardAPI: {{items: [{{path: l, fieldRef: {{fieldPath: 'metadata.labels[''l'']'}}}}]}}}}],
+             containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'chmod 700 /own; exec sleep 1000'],
+              volumeMounts: [{{name: own, mountPath: /own}}, {{name: cm, mountPath: /cm}}, {{name: t, mountPath: /t}},
+               {{name: cm, mountPath: /part, subPath: a}}, {{name: d, mountPath: /d}}]}}]"
+        ),
+    );
+    let before = cluster.wait_ready("p");
+    let uid = cluster.get("p")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let mounted = mounts_of(&cluster, &uid);
+    assert!(mounted.len() >= 2, "the emptyDir and the subPath: {mounted:?}");
+    let token = cluster.path("memory").join(format!("{uid}/t/token"));
+    let first = std::fs::read_to_string(&token).unwrap();
+    cluster.kill_agent();
+    cluster.kubectl.run(r#"patch configmap cm -p {"data":{"a":"two"}}"#);
+    cluster.kubectl.run("label pod p l=new");
+    cluster.start_agent();
+    let inside = |file: &str| cluster.kubectl.try_with(&format!("exec p -- cat {file}"), "").out;
+    coracle_tests::eventually("what changed meanwhile", Duration::from_secs(60), || {
+        inside("/cm/a") == "two" && inside("/d/l") == "new"
+    });
+    // The new agent does not know when the token of the old one expires.
+    coracle_tests::eventually("a new token", Duration::from_secs(60), || {
+        let now = inside("/t/token");
+        !now.is_empty() && now != first
+    });
+    cluster.kubectl.run(r#"patch configmap cm -p {"data":{"a":"three"}}"#);
+    coracle_tests::eventually("what changes from now on", Duration::from_secs(60), || {
+        inside("/cm/a") == "three"
+    });
+    assert_eq!(mounts_of(&cluster, &uid), mounted, "nothing is mounted twice");
+    let mode = cluster.kubectl.run("exec p -- stat -c %a /own");
+    assert_eq!(mode.trim(), "700", "what a container made of its directory stays");
+    assert_eq!(before["containerStatuses"], cluster.get("p")["status"]["containerStatuses"]);
+    cluster.delete("p");
+}
+
 fn faketime() -> Option<String> {
     let found = std::fs::read_dir("/usr/lib").ok()?.flatten();
     let paths = found.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1"));

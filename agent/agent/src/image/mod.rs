@@ -59,6 +59,34 @@ impl Present {
     }
 }
 
+/// An image that a container or a volume of a pod needs.
+#[derive(Clone, Copy)]
+pub struct ImageRequest<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What events are about.
+    pub about: &'a ObjectReference,
+    /// The image as the pod names it.
+    pub image: &'a str,
+    /// The pull policy; the image's tag decides without one.
+    pub policy: Option<&'a str>,
+    /// The pod's credentials for the image.
+    pub credentials: &'a [PullCredential],
+    /// The pod's sandbox, for the runtime.
+    pub sandbox: &'a cri::PodSandboxConfig,
+}
+
+impl ImageRequest<'_> {
+    fn policy(&self) -> &str {
+        self.policy.unwrap_or_else(|| default_policy(self.image))
+    }
+
+    /// Key of the attempts for the pod: begins with its uid.
+    fn key(&self) -> String {
+        format!("{}_{}", spec::uid(self.pod), self.image)
+    }
+}
+
 /// Pulls images; concurrent pulls of one image are merged.
 pub struct Images {
     runtime: Arc<dyn Runtime>,
@@ -101,20 +129,12 @@ impl Images {
 
     /// Ensures that an image is on the node and that the pod may use it: any pod may, or the pod has credentials that
     /// have pulled it. Otherwise it is pulled with the pod's credentials, which the registry verifies.
-    pub async fn ensure(
-        &self,
-        pod: &Pod,
-        about: &ObjectReference,
-        image: &str,
-        policy: Option<&str>,
-        credentials: &[PullCredential],
-        sandbox: &cri::PodSandboxConfig,
-    ) -> Result<Present, PullFailure> {
-        let ensured = self.find_or_pull(pod, about, image, policy, credentials, sandbox);
-        let ensured = tracked(Stage::Image, image, Box::pin(ensured)).await;
+    pub async fn ensure(&self, request: ImageRequest<'_>) -> Result<Present, PullFailure> {
+        let image = request.image;
+        let ensured = tracked(Stage::Image, image, Box::pin(self.find_or_pull(request))).await;
         let mut last_errors = self.last_errors.lock();
         if !last_errors.is_empty()
-            && let Some(last) = last_errors.get_mut(&key(pod, image))
+            && let Some(last) = last_errors.get_mut(&request.key())
         {
             if ensured.is_ok() {
                 // It may have come to the node by another pod.
@@ -127,23 +147,17 @@ impl Images {
         ensured
     }
 
-    async fn find_or_pull(
-        &self,
-        pod: &Pod,
-        about: &ObjectReference,
-        image: &str,
-        policy: Option<&str>,
-        credentials: &[PullCredential],
-        sandbox: &cri::PodSandboxConfig,
-    ) -> Result<Present, PullFailure> {
-        let policy = policy.unwrap_or_else(|| default_policy(image));
+    async fn find_or_pull(&self, request: ImageRequest<'_>) -> Result<Present, PullFailure> {
+        let ImageRequest { about, image, .. } = request;
+        let policy = request.policy();
         let mut wanted = cri::ImageSpec {
             image: with_tag(image),
             user_specified_image: image.to_owned(),
             ..cri::ImageSpec::default()
         };
         let found = self.present(&wanted).await;
-        let admitted = matches!(&found, Ok(Some(present)) if self.admits(image, present, credentials));
+        let admitted =
+            matches!(&found, Ok(Some(present)) if self.admits(image, present, request.credentials));
         match found {
             Ok(Some(present)) if admitted && present.suffices(policy) => {
                 let text = format!(
@@ -180,20 +194,14 @@ impl Images {
                 });
             }
         }
-        self.pull(pod, about, image, wanted, credentials, sandbox).await
+        self.pull(request, wanted).await
     }
 
     /// Whether `ensure` will find the image without a pull.
-    pub async fn is_at_hand(
-        &self,
-        image: &str,
-        policy: Option<&str>,
-        credentials: &[PullCredential],
-    ) -> bool {
-        let wanted = cri::ImageSpec { image: with_tag(image), ..cri::ImageSpec::default() };
-        let policy = policy.unwrap_or_else(|| default_policy(image));
+    pub async fn is_at_hand(&self, request: ImageRequest<'_>) -> bool {
+        let wanted = cri::ImageSpec { image: with_tag(request.image), ..cri::ImageSpec::default() };
         let Ok(Some(present)) = self.present(&wanted).await else { return false };
-        present.suffices(policy) && self.admits(image, &present, credentials)
+        present.suffices(request.policy()) && self.admits(request.image, &present, request.credentials)
     }
 
     async fn present(&self, wanted: &cri::ImageSpec) -> Result<Option<Present>, RuntimeError> {
@@ -207,16 +215,9 @@ impl Images {
         PullFailure { reason: "InvalidImageName", message, retry: Duration::from_secs(300) }
     }
 
-    async fn pull(
-        &self,
-        pod: &Pod,
-        about: &ObjectReference,
-        image: &str,
-        wanted: cri::ImageSpec,
-        credentials: &[PullCredential],
-        sandbox: &cri::PodSandboxConfig,
-    ) -> Result<Present, PullFailure> {
-        let key = key(pod, image);
+    async fn pull(&self, request: ImageRequest<'_>, wanted: cri::ImageSpec) -> Result<Present, PullFailure> {
+        let ImageRequest { pod, about, image, credentials, sandbox, .. } = request;
+        let key = request.key();
         if let Some(wait) = self.waits(&key) {
             let mut message = format!("Back-off pulling image {image:?}");
             self.events.record(about.clone(), Kind::Normal, "BackOff", message.clone());
@@ -300,11 +301,6 @@ fn found_as(image: cri::Image, wanted: &cri::ImageSpec) -> Present {
         },
         user: ImageUser { uid: image.uid.map(|uid| uid.value), name: image.username },
     }
-}
-
-/// Key of the attempts for a pod: begins with its uid.
-fn key(pod: &Pod, image: &str) -> String {
-    format!("{}_{image}", spec::uid(pod))
 }
 
 fn nanos() -> i64 {

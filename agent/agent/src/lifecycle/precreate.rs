@@ -16,6 +16,7 @@ use super::execute::job::Job;
 use super::execute::outcome::Outcome;
 use super::execute::{container_span, has_own_users};
 use crate::events::pod_reference;
+use crate::image::ImageRequest;
 use crate::pod::observed;
 use crate::pod::plan::Start;
 use crate::pod::spec::{self, Role};
@@ -53,15 +54,22 @@ impl Job {
             return None;
         }
         let image = container.image.as_deref().unwrap_or_default();
-        let policy = container.image_pull_policy.as_deref();
         let images = &self.executor.images;
         let credentials = self.credentials(image).await;
-        if !images.is_at_hand(image, policy, &credentials).await {
-            return None;
-        }
         let sandbox = self.sandbox_config(attempt).ok()?;
         let about = pod_reference(&self.pod, Some(&start.name));
-        let present = images.ensure(&self.pod, &about, image, policy, &credentials, &sandbox).await.ok()?;
+        let request = ImageRequest {
+            pod: &self.pod,
+            about: &about,
+            image,
+            policy: container.image_pull_policy.as_deref(),
+            credentials: &credentials,
+            sandbox: &sandbox,
+        };
+        if !images.is_at_hand(request).await {
+            return None;
+        }
+        let present = images.ensure(request).await.ok()?;
         let mut span = container_span(&start);
         let configure = self.configure(start.role, container, &start, present, Some(prepared), &sandbox);
         let configure = tracked(Stage::ContainerConfig, &start.name, configure);

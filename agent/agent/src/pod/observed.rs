@@ -157,6 +157,11 @@ impl Observed {
         self.instances.iter().filter(|instance| matches!(instance.state, State::Running | State::Unknown))
     }
 
+    /// Whether a container certainly runs.
+    pub fn is_any_running(&self) -> bool {
+        self.instances.iter().any(|instance| instance.state == State::Running)
+    }
+
     /// Puts newest first; to be called after the lists were filled.
     pub fn sort(&mut self) {
         self.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse((sandbox.attempt, sandbox.created_at)));

@@ -68,10 +68,22 @@ pub enum VolumeError {
     Projection,
 }
 
+/// What the volumes of a pod are prepared for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Containers are to be started; none runs.
+    Start,
+    /// Containers run: files that come from the API are brought up to date. Nothing is mounted, and what belongs to the
+    /// containers keeps its owner and mode.
+    Renewal,
+}
+
 /// Dependencies of volume preparation.
 pub struct VolumePreparer<'a> {
     /// The node's settings.
     pub config: &'a NodeConfig,
+    /// What for.
+    pub purpose: Purpose,
     /// The API.
     pub client: &'a kube::Client,
     /// ConfigMaps and Secrets.
@@ -94,17 +106,25 @@ pub struct Prepared {
 }
 
 impl VolumePreparer<'_> {
-    /// Prepares all volumes; stops at the first error and keeps what was created.
+    /// Prepares all volumes; returns the first error, and keeps what was created. A renewal goes on behind an error: a
+    /// ConfigMap that is gone must not keep the token of a running pod from being renewed.
     pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, PrepareError> {
         let mut prepared = Prepared::default();
+        let mut failed = None;
         for volume in spec::spec(pod).volumes.iter().flatten() {
             let prepare = self.volume(pod, volume, &mut prepared.renew_at);
-            let source = tracked(Stage::Volume, &volume.name, prepare)
-                .await
-                .map_err(|source| PrepareError::Setup { volume: volume.name.clone(), source })?;
-            prepared.sources.insert(volume.name.clone(), source);
+            let made = tracked(Stage::Volume, &volume.name, prepare).await;
+            match made {
+                Ok(source) => drop(prepared.sources.insert(volume.name.clone(), source)),
+                Err(source) => {
+                    failed.get_or_insert(PrepareError::Setup { volume: volume.name.clone(), source });
+                    if self.purpose == Purpose::Start {
+                        break;
+                    }
+                }
+            }
         }
-        Ok(prepared)
+        failed.map_or(Ok(prepared), Err)
     }
 
     async fn volume(
@@ -116,8 +136,12 @@ impl VolumePreparer<'_> {
         let uid = spec::uid(pod);
         let spec = spec::spec(pod);
         let group = fs_group(pod);
+        let is_start = self.purpose == Purpose::Start;
         if let Some(source) = &volume.empty_dir {
             let dir = self.config.volume_dir(uid, "empty-dir", &volume.name);
+            if !is_start {
+                return Ok(Source::Path { path: dir, read_only: false });
+            }
             let limit = spec::totals(&spec, true).get("memory").copied().unwrap_or(0);
             empty_dir::ensure(&dir, source, limit)?;
             if let Some(group) = group {
@@ -126,7 +150,9 @@ impl VolumePreparer<'_> {
             return Ok(Source::Path { path: dir, read_only: false });
         }
         if let Some(source) = &volume.host_path {
-            host_path::check(&source.path, source.type_.as_deref().unwrap_or_default())?;
+            if is_start {
+                host_path::check(&source.path, source.type_.as_deref().unwrap_or_default())?;
+            }
             return Ok(Source::Path { path: source.path.clone().into(), read_only: false });
         }
         if let Some(source) = &volume.persistent_volume_claim {
@@ -187,7 +213,8 @@ impl VolumePreparer<'_> {
             persistent::resolve(self.client, spec::namespace(pod), claim, self.node_labels, self.config)
                 .await?;
         let read_only = read_only || found.read_only;
-        if let Some(group) = group.filter(|_| found.takes_group && !read_only) {
+        let is_start = self.purpose == Purpose::Start;
+        if let Some(group) = group.filter(|_| is_start && found.takes_group && !read_only) {
             give(&found.path, group, pod)?;
         }
         Ok(Source::Path { path: found.path, read_only })

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::job::Job;
 use crate::events::{Kind, pod_reference};
-use crate::image::{Present, PullFailure};
+use crate::image::{ImageRequest, Present, PullFailure};
 use crate::objects::ObjectError;
 use crate::pod::container_config::{ContainerFacts, container_config};
 use crate::pod::downward::Downward;
@@ -182,12 +182,15 @@ impl Job {
             let image = source.reference.as_deref().unwrap_or_default();
             let credentials = self.credentials(image).await;
             let about = pod_reference(&self.pod, None);
-            let policy = source.pull_policy.as_deref();
-            let present = self
-                .executor
-                .images
-                .ensure(&self.pod, &about, image, policy, &credentials, sandbox_config)
-                .await;
+            let request = ImageRequest {
+                pod: &self.pod,
+                about: &about,
+                image,
+                policy: source.pull_policy.as_deref(),
+                credentials: &credentials,
+                sandbox: sandbox_config,
+            };
+            let present = self.executor.images.ensure(request).await;
             let present = present.map_err(ConfigureError::ImageVolume)?;
             sources.insert(volume.name.clone(), Source::Image(present.spec));
         }

@@ -58,6 +58,8 @@ pub struct Job {
     pub create_sandbox: Option<u32>,
     /// Containers to start in the current sandbox.
     pub starts: Vec<Start>,
+    /// Prepares the volumes even if nothing is to be started: containers that an earlier agent started use them.
+    pub adopt_volumes: bool,
     /// The volumes failed before: creates the sandbox after them instead of in parallel.
     pub volumes_failed: bool,
     /// Addresses of the sandbox that this job made.

@@ -23,11 +23,11 @@ use self::sandbox::Made;
 pub(super) use self::sandbox::has_own_users;
 use super::hooks;
 use crate::events::{Kind, pod_reference};
-use crate::image::Present;
+use crate::image::{ImageRequest, Present};
 use crate::pod::observed::Sandbox;
 use crate::pod::plan::Start;
 use crate::pod::spec::{self, Role};
-use crate::volume::prepare::{PrepareError, Prepared};
+use crate::volume::prepare::{PrepareError, Prepared, Purpose};
 use coracle_host_dir::HostDir;
 use coracle_proto::cri;
 
@@ -44,7 +44,7 @@ impl Job {
         }
         // 1 to 3.
         let wanted = self.create_sandbox.is_some() || !self.starts.is_empty();
-        let lacking = wanted && self.prepared.is_none();
+        let lacking = (wanted || self.adopt_volumes) && self.prepared.is_none();
         let mut precreated = None;
         let sandbox = if lacking && !self.volumes_failed {
             let (offer, first) = oneshot::channel();
@@ -126,7 +126,10 @@ impl Job {
                 let message = error.to_string();
                 self.executor.events.pod(&self.pod, Kind::Warning, "FailedMount", message.clone());
                 outcome.volumes_failed = true;
-                let (reason, retry) = ("FailedMount".into(), Duration::from_secs(2));
+                // Containers that run already can wait longer.
+                let is_awaited = self.create_sandbox.is_some() || !self.starts.is_empty();
+                let retry = if is_awaited { Duration::from_secs(2) } else { RETRY };
+                let reason = "FailedMount".into();
                 outcome.failures.push(Failure { container: None, reason, message, retry });
             }
             None => {}
@@ -140,7 +143,8 @@ impl Job {
         for dir in [config.pod_dir(uid), logs] {
             HostDir::create(&dir).map_err(|source| PrepareError::DataDirectory { path: dir, source })?;
         }
-        self.executor.volumes.prepare(&self.pod).await
+        let purpose = if self.observed.is_any_running() { Purpose::Renewal } else { Purpose::Start };
+        self.executor.volumes.prepare(&self.pod, purpose).await
     }
 
     async fn container(&self, start: &Start) -> Result<(), Failure> {
@@ -169,8 +173,14 @@ impl Job {
         let image = container.image.as_deref().unwrap_or_default();
         let about = pod_reference(pod, Some(&start.name));
         let credentials = self.credentials(image).await;
-        let policy = container.image_pull_policy.as_deref();
-        let pull = executor.images.ensure(pod, &about, image, policy, &credentials, &sandbox_config);
+        let pull = executor.images.ensure(ImageRequest {
+            pod,
+            about: &about,
+            image,
+            policy: container.image_pull_policy.as_deref(),
+            credentials: &credentials,
+            sandbox: &sandbox_config,
+        });
         let present = tokio::select! {
             present = pull => present,
             () = self.cancel.cancelled() => return Err(failed("ContainerCreating", String::new())),

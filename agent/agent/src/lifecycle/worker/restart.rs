@@ -80,7 +80,7 @@ mod tests {
     use super::super::task::trap;
     use super::*;
     use crate::cli::assemble::assemble;
-    use crate::config::{ClusterDns, NetworkMode, NodeConfig};
+    use crate::config::NodeConfig;
     use crate::node::machine::read_machine;
     use crate::trace::NodeTrace;
     use coracle_cli::supervise::Supervisor;
@@ -89,40 +89,6 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::client::Body;
-    use std::path::Path;
-
-    /// Settings of a node without network, in a directory of its own.
-    fn config(dir: &Path) -> NodeConfig {
-        NodeConfig {
-            name: "n".into(),
-            ips: vec!["192.0.2.1".into()],
-            root_dir: dir.join("root"),
-            memory_dir: dir.join("memory"),
-            log_dir: dir.join("logs"),
-            storage_dirs: vec![],
-            manifests: None,
-            cni_conf_dir: None,
-            cni_data_dir: dir.join("cni"),
-            cluster: ClusterDns { domain: "cluster.local".into(), servers: vec![] },
-            resolv_conf: "/dev/null".into(),
-            labels: Default::default(),
-            taints: vec![],
-            max_pods: 10,
-            max_pids: 0,
-            reserved: Default::default(),
-            allowed_unsafe_sysctls: vec![],
-            api_port: 0,
-            cgroup_root: dir.join("cgroup"),
-            cgroup_parent: String::new(),
-            eviction: Default::default(),
-            policies: false,
-            static_cpus: false,
-            network: NetworkMode::None,
-            service_proxy: false,
-            serves_dns: false,
-            verification: Default::default(),
-        }
-    }
 
     fn pod(name: &str, annotations: &[&str]) -> Arc<Pod> {
         let annotations = annotations.iter().map(|key| ((*key).to_owned(), String::new())).collect();
@@ -160,7 +126,8 @@ mod tests {
         let supervisor = Supervisor::default();
         let machine = read_machine(dir.path());
         let trace = NodeTrace::new(coracle_trace::Recorder::OFF);
-        let (node, _) = assemble(config(dir.path()), (client, trace), runtime, &machine, &supervisor);
+        let (node, _) =
+            assemble(NodeConfig::in_directory(dir.path()), (client, trace), runtime, &machine, &supervisor);
         assert!(node.workers.spawn(Desired::Present(pod("bad", &[trap::ANNOTATION]))));
         assert!(node.workers.spawn(Desired::Present(pod("good", &[]))));
         until("the bad one is put aside", || supervisor.quarantined().len() == 1).await;

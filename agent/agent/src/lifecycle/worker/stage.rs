@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::pod::observed::Observed;
 use crate::volume::prepare::Prepared;
 
 /// Where a pod is in its life.
@@ -94,6 +95,14 @@ impl Stage {
         }
     }
 
+    /// The volumes of a running pod.
+    pub(super) fn volumes(&self) -> Option<&Volumes> {
+        match self {
+            Stage::Running(volumes) => Some(volumes),
+            Stage::Pending | Stage::Ending(_) => None,
+        }
+    }
+
     /// The volumes, once they are ready.
     pub(super) fn prepared(&self) -> Option<&Arc<Prepared>> {
         match self {
@@ -104,6 +113,12 @@ impl Stage {
 }
 
 impl Volumes {
+    /// Whether containers use the volumes although this worker has not prepared them: an earlier agent or worker has.
+    /// They are renewed only once this one has, too.
+    pub(super) fn are_to_be_adopted(&self, observed: &Observed) -> bool {
+        !matches!(self, Volumes::Ready { .. }) && observed.is_any_running()
+    }
+
     /// Takes over what a job did to the volumes.
     pub(super) fn record(&mut self, made: Option<Arc<Prepared>>, failed: bool) {
         if let Some(prepared) = made {
@@ -121,6 +136,8 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::observed::instance;
+    use coracle_proto::cri;
 
     #[test]
     fn a_job_does_not_end_a_refresh_and_its_failure_does_not_take_volumes_away() {
@@ -136,6 +153,22 @@ mod tests {
         assert!(matches!(volumes, Volumes::Ready { refresh: Refresh::RunningAgain, .. }));
         volumes.record(None, true);
         assert!(matches!(volumes, Volumes::Ready { .. }));
+    }
+
+    #[test]
+    fn volumes_of_running_containers_are_adopted_once() {
+        let with = |state| {
+            let status = cri::ContainerStatus { state, ..cri::ContainerStatus::default() };
+            Observed { instances: vec![instance(status, "s".to_owned())], ..Observed::default() }
+        };
+        let running = with(cri::ContainerState::ContainerRunning.into());
+        let exited = with(cri::ContainerState::ContainerExited.into());
+        for volumes in [Volumes::Unprepared, Volumes::Failed] {
+            assert!(volumes.are_to_be_adopted(&running), "{volumes:?}");
+            assert!(!volumes.are_to_be_adopted(&exited), "{volumes:?}: the next start prepares them");
+        }
+        let ready = Volumes::Ready { prepared: Arc::default(), refresh: Refresh::Idle };
+        assert!(!ready.are_to_be_adopted(&running));
     }
 
     #[test]

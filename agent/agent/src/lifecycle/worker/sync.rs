@@ -191,7 +191,9 @@ impl Worker {
         let create_sandbox = plan.create_sandbox.filter(|_| self.may_try(""));
         let mut starts = plan.starts.clone();
         starts.retain(|start| self.may_try(&start.name));
-        if create_sandbox.is_none() && starts.is_empty() && plan.stop_sandboxes.is_empty() {
+        let adopt_volumes = self.stage.volumes().is_some_and(|v| v.are_to_be_adopted(self.observed.get()))
+            && self.may_try("");
+        if create_sandbox.is_none() && starts.is_empty() && plan.stop_sandboxes.is_empty() && !adopt_volumes {
             return;
         }
         if create_sandbox.is_some_and(|attempt| attempt > 0) {
@@ -215,6 +217,7 @@ impl Worker {
             stop_sandboxes: plan.stop_sandboxes.clone(),
             create_sandbox,
             starts,
+            adopt_volumes,
             volumes_failed: matches!(self.stage, Stage::Running(Volumes::Failed)),
             addresses: None,
             cancel: self.tasks.cancel.clone(),

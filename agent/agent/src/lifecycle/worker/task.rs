@@ -282,6 +282,9 @@ impl Worker {
         if let Stage::Running(volumes) = &mut self.stage {
             volumes.record(outcome.prepared, outcome.volumes_failed);
         }
+        if std::mem::take(&mut self.tasks.refresh_after_job) {
+            self.refresh_volumes();
+        }
         for start in outcome.started {
             self.retries.waiting.remove(&start.name);
             self.retries.not_before.remove(&start.name);

@@ -18,6 +18,8 @@ pub(super) struct Tasks {
     pub(super) mailbox: UnboundedSender<Message>,
     /// The containers that the running job starts; `None` while no job runs.
     pub(super) job: Option<BTreeSet<String>>,
+    /// Objects of the volumes that the job prepares have changed since it began.
+    pub(super) refresh_after_job: bool,
     /// Cancels the job.
     pub(super) cancel: CancellationToken,
     /// Containers that are being stopped, by id.
@@ -31,6 +33,7 @@ impl Tasks {
         Tasks {
             mailbox,
             job: None,
+            refresh_after_job: false,
             cancel: CancellationToken::new(),
             stopping: HashMap::new(),
             tracker: TaskTracker::new(),

@@ -9,13 +9,18 @@ use super::stage::{Refresh, Stage, Volumes};
 use super::task::Worker;
 use crate::events::Kind;
 use crate::lifecycle::table::Message;
-use crate::volume::prepare::Prepared;
+use crate::volume::prepare::{Prepared, Purpose};
 
 impl Worker {
     /// A ConfigMap or Secret changed: retries failed containers and refreshes volumes.
     pub(super) fn refresh_volumes(&mut self) {
         self.retries.not_before.clear();
-        let Stage::Running(Volumes::Ready { refresh, .. }) = &mut self.stage else { return };
+        let Stage::Running(volumes) = &mut self.stage else { return };
+        let Volumes::Ready { refresh, .. } = volumes else {
+            // The job may have read the object before it changed.
+            self.tasks.refresh_after_job = self.tasks.job.is_some();
+            return;
+        };
         // Concurrent refreshes would delete each other's files.
         if *refresh != Refresh::Idle {
             *refresh = Refresh::RunningAgain;
@@ -24,7 +29,7 @@ impl Worker {
         *refresh = Refresh::Running;
         let (parts, pod, mailbox) = (self.parts.clone(), self.pod().clone(), self.tasks.mailbox.clone());
         let refresh = async move {
-            let made = parts.catch_panic(&pod, parts.executor.volumes.prepare(&pod)).await;
+            let made = parts.catch_panic(&pod, parts.executor.volumes.prepare(&pod, Purpose::Renewal)).await;
             let prepared = match made {
                 Ok(Ok(prepared)) => Some(Arc::new(prepared)),
                 Ok(Err(error)) => {
