@@ -68,11 +68,14 @@ impl PodNetwork {
         let record = sandbox.record.lock();
         let meta = record.config.metadata.clone().unwrap_or_default();
         let dns = record.config.dns_config.clone().unwrap_or_default();
-        let port = |p: &cri::PortMapping| PortMapping {
-            host_port: p.host_port as u16,
-            container_port: p.container_port as u16,
-            protocol: p.protocol().as_str_name().to_ascii_lowercase(),
-            host_ip: p.host_ip.clone(),
+        // Their range was checked when the sandbox was made.
+        let port = |p: &cri::PortMapping| {
+            Some(PortMapping {
+                host_port: u16::try_from(p.host_port).ok().filter(|port| *port > 0)?,
+                container_port: u16::try_from(p.container_port).ok()?,
+                protocol: p.protocol().as_str_name().to_ascii_lowercase(),
+                host_ip: p.host_ip.clone(),
+            })
         };
         PodNet {
             id: sandbox.id.clone(),
@@ -80,7 +83,7 @@ impl PodNetwork {
             name: meta.name,
             namespace: meta.namespace,
             uid: meta.uid,
-            port_mappings: record.config.port_mappings.iter().filter(|p| p.host_port > 0).map(port).collect(),
+            port_mappings: record.config.port_mappings.iter().filter_map(port).collect(),
             dns: Dns {
                 servers: dns.servers,
                 searches: dns.searches,

@@ -13,6 +13,9 @@ use coracle_host_dir::open_regular;
 /// Larger account files count as empty: a truncated last row would be misread.
 const MAX_FILE: u64 = 1 << 20;
 
+/// What errors call the user in the configuration of an image.
+const IMAGE_USER: &str = "user of the image";
+
 /// A user that the image does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -20,8 +23,13 @@ pub enum Error {
     #[error("unable to find user {0}: no matching entries in passwd file")]
     User(String),
     /// A number that no user or group can have.
-    #[error("{0} is not the number of a user or group")]
-    Number(i64),
+    #[error("{field}: {value} is not the number of a user or group")]
+    Number {
+        /// Where it is given.
+        field: &'static str,
+        /// The number.
+        value: i64,
+    },
     /// A group without a user.
     #[error("user group is specified without user")]
     GroupAlone,
@@ -59,8 +67,8 @@ impl Accounts {
 
     /// The uid that `wanted` stands for, and the name and gid of the user that has it. A number is always that uid,
     /// even if the image has a user of that name.
-    fn user(&self, wanted: &str) -> Result<(u32, Option<Known<'_>>), Error> {
-        if let Some(uid) = numeric(wanted)? {
+    fn user(&self, field: &'static str, wanted: &str) -> Result<(u32, Option<Known<'_>>), Error> {
+        if let Some(uid) = numeric(field, wanted)? {
             let known = self.users().find(|(_, id, _)| *id == uid);
             return Ok((uid, known.map(|(name, _, gid)| (name, gid))));
         }
@@ -71,7 +79,7 @@ impl Accounts {
 
     /// The gid that `wanted` stands for. A number is always that gid.
     fn group(&self, wanted: &str) -> Result<u32, Error> {
-        if let Some(gid) = numeric(wanted)? {
+        if let Some(gid) = numeric(IMAGE_USER, wanted)? {
             return Ok(gid);
         }
         let mut rows = Self::rows(&self.group).filter(|r| r.len() >= 3 && r[0] == wanted);
@@ -89,12 +97,14 @@ impl Accounts {
 
 /// The id that a text is, or nothing if it is a name. Image status reports any 64-bit number as a uid, so such a text must
 /// never be looked up as a name here.
-fn numeric(text: &str) -> Result<Option<u32>, Error> {
-    text.parse().ok().map(id).transpose()
+fn numeric(field: &'static str, text: &str) -> Result<Option<u32>, Error> {
+    text.parse().ok().map(|value| id(field, value)).transpose()
 }
 
-fn id(value: i64) -> Result<u32, Error> {
-    u32::try_from(value).map_err(|_| Error::Number(value))
+/// A number of the field as a uid or gid. The largest one is none: to the kernel it means that the id stays as it is.
+pub(crate) fn id(field: &'static str, value: i64) -> Result<u32, Error> {
+    let id = u32::try_from(value).ok().filter(|id| *id != u32::MAX);
+    id.ok_or(Error::Number { field, value })
 }
 
 fn read_in(rootfs: &Path, file: &str) -> String {
@@ -130,15 +140,15 @@ pub fn resolve(
     {
         return Err(Error::GroupAlone);
     }
-    let (wanted, image_group) = match (&security.run_as_user, &*security.run_as_username) {
-        (Some(uid), _) => (id(uid.value)?.to_string(), None),
-        (None, "") => (image_user.to_owned(), image_group.filter(|g| !g.is_empty())),
-        (None, name) => (name.to_owned(), None),
+    let (field, wanted, image_group) = match (&security.run_as_user, &*security.run_as_username) {
+        (Some(uid), _) => ("run_as_user", id("run_as_user", uid.value)?.to_string(), None),
+        (None, "") => (IMAGE_USER, image_user.to_owned(), image_group.filter(|g| !g.is_empty())),
+        (None, name) => ("run_as_username", name.to_owned(), None),
     };
     let wanted = if wanted.is_empty() { "0".to_owned() } else { wanted };
-    let (uid, known) = accounts.user(&wanted)?;
+    let (uid, known) = accounts.user(field, &wanted)?;
     let gid = match (&security.run_as_group, image_group) {
-        (Some(gid), _) => id(gid.value)?,
+        (Some(gid), _) => id("run_as_group", gid.value)?,
         (None, Some(group)) => accounts.group(group)?,
         (None, None) => known.map_or(0, |(_, gid)| gid),
     };
@@ -149,7 +159,7 @@ pub fn resolve(
         groups.extend(accounts.groups_of(name));
     }
     for group in &security.supplemental_groups {
-        groups.push(id(*group)?);
+        groups.push(id("supplemental_groups", *group)?);
     }
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|g| seen.insert(*g));
@@ -180,6 +190,7 @@ mod tests {
 
     #[test]
     fn numbers_and_names() {
+        let number = |field, value| Err(Error::Number { field, value });
         let user = |uid, gid, groups: &[u32]| Ok(User { uid, gid, groups: groups.to_vec() });
         for (security, image, expected) in [
             (context(None, None, &[]), "", user(0, 0, &[0])),
@@ -192,9 +203,11 @@ mod tests {
             (context(None, None, &[]), "nobody-here", Err(Error::User("nobody-here".into()))),
             (context(None, None, &[]), "nginx:none", Err(Error::Group("none".into()))),
             (context(None, Some(9), &[]), "nginx", Err(Error::GroupAlone)),
-            (context(Some(-1), None, &[]), "", Err(Error::Number(-1))),
-            (context(Some(1), Some(1 << 32), &[]), "", Err(Error::Number(1 << 32))),
-            (context(None, None, &[-2]), "", Err(Error::Number(-2))),
+            (context(Some(-1), None, &[]), "", number("run_as_user", -1)),
+            (context(Some((1 << 32) - 1), None, &[]), "", number("run_as_user", (1 << 32) - 1)),
+            (context(Some(1), Some(1 << 32), &[]), "", number("run_as_group", 1 << 32)),
+            (context(None, None, &[-2]), "", number("supplemental_groups", -2)),
+            (context(None, None, &[]), "4294967296", number(IMAGE_USER, 1 << 32)),
         ] {
             assert_eq!(resolve(&accounts(), &security, image), expected, "{image}");
         }
@@ -215,11 +228,11 @@ mod tests {
         let rootfs = dir.path().join("rootfs");
         std::fs::create_dir_all(rootfs.join("etc")).unwrap();
         std::os::unix::fs::symlink(&outside, rootfs.join("etc/passwd")).unwrap();
-        assert!(Accounts::read(&rootfs).user("evil").is_err());
+        assert!(Accounts::read(&rootfs).user(IMAGE_USER, "evil").is_err());
         std::fs::remove_file(rootfs.join("etc/passwd")).unwrap();
         std::fs::write(rootfs.join("real"), "good:x:1:2::/:\n").unwrap();
         std::os::unix::fs::symlink("/real", rootfs.join("etc/passwd")).unwrap();
-        assert_eq!(Accounts::read(&rootfs).user("good"), Ok((1, Some(("good", 2)))));
+        assert_eq!(Accounts::read(&rootfs).user(IMAGE_USER, "good"), Ok((1, Some(("good", 2)))));
     }
 
     #[test]
@@ -232,6 +245,7 @@ mod tests {
         };
         let user = |uid, gid, groups: &[u32]| Ok(User { uid, gid, groups: groups.to_vec() });
         let none = context(None, None, &[]);
+        let number = |value| Err(Error::Number { field: IMAGE_USER, value });
         for (security, image, expected) in [
             (context(Some(1000), None, &[]), "", user(1000, 5, &[5, 10])),
             (none.clone(), "1000", user(1000, 5, &[5, 10])),
@@ -239,9 +253,9 @@ mod tests {
             (none.clone(), "real:07", user(1000, 7, &[7, 10])),
             (none.clone(), "01000", user(1000, 5, &[5, 10])),
             (none.clone(), "1001", user(1001, 6, &[6])),
-            (none.clone(), "4294967296", Err(Error::Number(1 << 32))),
-            (none.clone(), "-1", Err(Error::Number(-1))),
-            (none, "real:4294967296", Err(Error::Number(1 << 32))),
+            (none.clone(), "4294967296", number(1 << 32)),
+            (none.clone(), "-1", number(-1)),
+            (none, "real:4294967296", number(1 << 32)),
         ] {
             assert_eq!(resolve(&accounts, &security, image), expected, "{image}");
         }

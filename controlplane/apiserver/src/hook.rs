@@ -1,10 +1,12 @@
 //! Extension points of kinds besides their pure strategy: allocations around a write, and the forms of subresources. They
 //! are registered by name, so that the write pipeline knows no kind.
 
+use super::fenced;
 use async_trait::async_trait;
+use coracle_client::fence::Fence;
 use coracle_kinds::registry::index::Registry;
 use coracle_proto::status::ApiError;
-use coracle_store::Store;
+use coracle_store::{Revision, Store, StoreError, Write};
 use serde_json::Value;
 
 /// Where hooks keep what they allocate.
@@ -14,6 +16,15 @@ pub struct HookContext<'a> {
     pub registry: &'a Registry,
     /// Where allocations are stored.
     pub store: &'a dyn Store,
+    /// The fence of the write that the allocation is for.
+    pub fence: Option<&'a Fence>,
+}
+
+impl HookContext<'_> {
+    /// Stores an allocation; refused like the write that it is for when the fence does not hold.
+    pub(crate) async fn allocate(&self, write: Write) -> Result<Revision, StoreError> {
+        fenced::write(self.store, write, self.fence).await
+    }
 }
 
 /// Side effects around the store: addresses, ports, names that only one object may hold.

@@ -2,7 +2,7 @@
 
 use crate::decode;
 use crate::https_client::{KeyError, root_store};
-use crate::nodes::agent::Io;
+use crate::nodes::connection::Io;
 use crate::nodes::dial::{ClusterDialer, Endpoint};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -55,8 +55,19 @@ pub enum ClientConfigError {
     #[error("a webhook's URL must begin with https://")]
     Scheme,
     /// A URL with a port that is none.
-    #[error(transparent)]
-    Port(#[from] std::num::ParseIntError),
+    #[error("clientConfig.url: {port:?} is not a port")]
+    Port {
+        /// What stands there.
+        port: String,
+    },
+    /// A number that is no port.
+    #[error("{field}: Invalid value: {value}: must be between 1 and 65535, inclusive")]
+    PortRange {
+        /// Where it stands.
+        field: String,
+        /// The number.
+        value: i64,
+    },
     /// A `caBundle` that is not base64.
     #[error(transparent)]
     Base64(#[from] base64::DecodeError),
@@ -126,7 +137,7 @@ impl WebhookAddress {
         let config = WebhookClientConfig::of(config);
         match config.url().get() {
             Some(url) => Ok(by_url(url)?),
-            None => Ok(by_service(config.service(), cached)),
+            None => Ok(by_service(config.service(), cached)?),
         }
     }
 }
@@ -231,7 +242,9 @@ fn by_url(url: &str) -> Result<WebhookAddress, ClientConfigError> {
     let (host, path) =
         rest.split_once('/').map_or((rest, "/".to_owned()), |(host, path)| (host, format!("/{path}")));
     let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => (name, port.parse()?),
+        Some((name, port)) if !port.contains(']') => {
+            (name, port.parse().map_err(|_| ClientConfigError::Port { port: port.to_owned() })?)
+        }
         _ => (host, 443),
     };
     let endpoint = Endpoint { host: name.trim_matches(['[', ']']).to_owned(), port, node: String::new() };
@@ -242,49 +255,58 @@ fn by_url(url: &str) -> Result<WebhookAddress, ClientConfigError> {
 fn by_service(
     service: View<'_, ServiceReference>,
     cached: impl Fn(&str, &str, &str) -> Vec<Arc<Object>>,
-) -> WebhookAddress {
+) -> Result<WebhookAddress, ClientConfigError> {
     let (namespace, name) = (service.namespace().text(), service.name().text());
     let port = service.port().or(443);
+    let number = port_number(port, || "clientConfig.service.port".to_owned())?;
     let path = service.path().filled().unwrap_or("/");
     let (host, path) = (format!("{name}.{namespace}.svc:{port}"), path.to_owned());
     let nowhere =
         |none: String| WebhookAddress { endpoints: Vec::new(), host: host.clone(), path: path.clone(), none };
     let services = cached("", "services", namespace);
     let found = services.iter().find(|object| object.meta.name == name).map(|object| object.doc());
-    let Some(found) = found else { return nowhere(format!("service {name:?} not found")) };
+    let Some(found) = found else { return Ok(nowhere(format!("service {name:?} not found"))) };
     let spec = found.view::<Service>().spec();
     let Some(own) = spec.ports().items().find(|p| p.port() == port) else {
-        return nowhere(format!("no service port {port} found for service {name:?}"));
+        return Ok(nowhere(format!("no service port {port} found for service {name:?}")));
     };
     let port_name = own.name().text();
     let mut endpoints = Vec::new();
     for slice in cached("discovery.k8s.io", "endpointslices", namespace) {
         if slice.meta.labels.get("kubernetes.io/service-name").map(String::as_str) == Some(name) {
-            endpoints.extend(ready(slice.doc().view(), port_name));
+            endpoints.extend(ready(&slice.meta.name, slice.doc().view(), port_name)?);
         }
     }
     let cluster = spec.cluster_ip().filled().filter(|ip| *ip != "None");
-    endpoints.extend(cluster.map(|ip| Endpoint {
-        host: ip.to_owned(),
-        port: port as u16,
-        node: String::new(),
-    }));
-    WebhookAddress { endpoints, ..nowhere(format!("no endpoints available for service {name:?}")) }
+    endpoints.extend(cluster.map(|ip| Endpoint { host: ip.to_owned(), port: number, node: String::new() }));
+    Ok(WebhookAddress { endpoints, ..nowhere(format!("no endpoints available for service {name:?}")) })
 }
 
-fn ready(slice: View<'_, EndpointSlice>, port_name: &str) -> Vec<Endpoint> {
-    let port = slice.ports().items().find(|p| p.name() == port_name);
-    let Some(port) = port.and_then(|p| p.port().int()) else { return Vec::new() };
+fn port_number(value: i64, field: impl Fn() -> String) -> Result<u16, ClientConfigError> {
+    let port = u16::try_from(value).ok().filter(|port| *port > 0);
+    port.ok_or_else(|| ClientConfigError::PortRange { field: field(), value })
+}
+
+fn ready(
+    name: &str,
+    slice: View<'_, EndpointSlice>,
+    port_name: &str,
+) -> Result<Vec<Endpoint>, ClientConfigError> {
+    let port = slice.ports().items().enumerate().find(|(_, p)| p.name() == port_name);
+    let Some((index, port)) = port.and_then(|(index, p)| Some((index, p.port().int()?))) else {
+        return Ok(Vec::new());
+    };
+    let port = port_number(port, || format!("ports[{index}].port of EndpointSlice {name}"))?;
     let serving = slice.endpoints().items().filter(|e| e.conditions().ready().get() != Some(false));
     let all = serving.flat_map(|endpoint| {
         let node = endpoint.node_name().text();
         endpoint.addresses().texts().map(move |address| Endpoint {
             host: address.to_owned(),
-            port: port as u16,
+            port,
             node: node.to_owned(),
         })
     });
-    all.collect()
+    Ok(all.collect())
 }
 
 /// Trusts the bundle of the webhook and nobody else; the system's authorities when it has none.
@@ -318,9 +340,24 @@ mod tests {
         let slice = json!({"ports": [{"name": "https", "port": 8443}], "endpoints": [
             {"addresses": ["10.0.0.1"], "nodeName": "n1"}, {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]});
         assert_eq!(
-            ready(EndpointSlice::of(&slice), "https"),
+            ready("s", EndpointSlice::of(&slice), "https").unwrap(),
             [Endpoint { host: "10.0.0.1".into(), port: 8443, node: "n1".into() }]
         );
-        assert_eq!(ready(EndpointSlice::of(&slice), "other"), []);
+        assert_eq!(ready("s", EndpointSlice::of(&slice), "other").unwrap(), []);
+    }
+
+    #[test]
+    fn ports_out_of_range_are_refused_with_their_field() {
+        for port in [-1, 0, 65536, 65979] {
+            let config = json!({"service": {"namespace": "n", "name": "s", "port": port}});
+            let refused = WebhookAddress::of(&config, |_, _, _| Vec::new()).unwrap_err();
+            let range = format!("Invalid value: {port}: must be between 1 and 65535, inclusive");
+            assert_eq!(refused.to_string(), format!("clientConfig.service.port: {range}"));
+            let slice = json!({"ports": [{"name": "a", "port": 1}, {"name": "https", "port": port}]});
+            let refused = ready("s-x", EndpointSlice::of(&slice), "https").unwrap_err();
+            assert_eq!(refused.to_string(), format!("ports[1].port of EndpointSlice s-x: {range}"));
+        }
+        let refused = by_url("https://h:65979/").unwrap_err();
+        assert_eq!(refused.to_string(), "clientConfig.url: \"65979\" is not a port");
     }
 }

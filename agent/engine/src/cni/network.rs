@@ -195,7 +195,8 @@ impl Network {
             reason,
         })?;
         let mut args = call_args(entry);
-        if !args.netns.exists() {
+        // A crash between unmounting and removing leaves a plain file, which plugins refuse for ever.
+        if Netns::open(&args.netns).is_err() {
             args.netns = PathBuf::new();
         }
         let prev = Some(&entry.result).filter(|r| !r.is_null() && list.at_least("0.4.0"));

@@ -10,7 +10,7 @@ use super::{config::NetworkList, *};
 const PLUGIN: &str = r#"#!/bin/sh
 input=$(cat)
 self=$(basename "$0")
-echo "{\"plugin\":\"$self\",\"verb\":\"$CNI_COMMAND\",\"id\":\"$CNI_CONTAINERID\",\"args\":\"$CNI_ARGS\",\"conf\":$input}" >> "$(dirname "$0")/log"
+echo "{\"plugin\":\"$self\",\"verb\":\"$CNI_COMMAND\",\"id\":\"$CNI_CONTAINERID\",\"args\":\"$CNI_ARGS\",\"netns\":\"$CNI_NETNS\",\"conf\":$input}" >> "$(dirname "$0")/log"
 if [ -e "$(dirname "$0")/fail-$self-$CNI_COMMAND" ]; then
   echo '{"cniVersion":"1.1.0","code":11,"msg":"not now","details":"later"}'; exit 1
 fi
@@ -77,6 +77,19 @@ async fn chain_passes_results_and_capabilities_and_deletes_in_reverse() {
         calls[0]["args"],
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=a;K8S_POD_UID=u"
     );
+}
+
+/// What is left of a namespace that was unmounted is a plain file.
+#[tokio::test]
+async fn a_file_that_is_no_namespace_is_not_passed_to_plugins() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(dir.path());
+    let file = dir.path().join("net");
+    fs::write(&file, "").unwrap();
+    for (netns, passed) in [("/proc/self/ns/net".into(), "/proc/self/ns/net"), (file, "")] {
+        network.detach(&PodNet { netns, ..pod("a") }).await.unwrap();
+        assert_eq!(calls(dir.path()).last().unwrap()["netns"], passed);
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_proto::cri::NamespaceMode;
+use coracle_proto::cri::{self, NamespaceMode};
 use coracle_trace::{Stage, tracked, tracked_sync};
 
 use super::Sandboxes;
@@ -11,8 +11,8 @@ use crate::error::internal;
 use crate::namespace::{hostname, is_host, namespace_options, root_of, user_maps};
 use crate::objects::{Container, Sandbox};
 use crate::record::SandboxPhase;
-use crate::runtime::{FirstContainer, Result};
-use crate::sandbox_files;
+use crate::runtime::{FirstContainer, Result, RuntimeError};
+use crate::{sandbox_files, user};
 use coracle_keeper::pidfd;
 use coracle_keeper::wire::{Call, SandboxSpec};
 
@@ -20,6 +20,17 @@ use coracle_keeper::wire::{Call, SandboxSpec};
 const PAUSE_USER: u32 = 65535;
 /// `pause` is the last process of the pod that the OOM killer selects.
 const PAUSE_OOM_SCORE: i32 = -998;
+
+/// Uid and gid of `pause`.
+pub(super) fn pause_ids(config: &cri::PodSandboxConfig) -> Result<(u32, u32)> {
+    let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let id = |field, wanted: Option<cri::Int64Value>| {
+        let id = wanted.map_or(Ok(PAUSE_USER), |wanted| user::id(field, wanted.value));
+        id.map_err(|error| RuntimeError::InvalidArgument(format!("linux.security_context.{error}")))
+    };
+    let uid = id("run_as_user", security.and_then(|security| security.run_as_user))?;
+    Ok((uid, id("run_as_group", security.and_then(|security| security.run_as_group))?))
+}
 
 impl Sandboxes {
     /// Makes a reserved sandbox ready; returns its first container if that was created too.
@@ -39,8 +50,7 @@ impl Sandboxes {
         })
         .map_err(internal("sandbox files"))?;
         let cgroup = tracked_sync(Stage::Cgroup, "", || self.hierarchy.ensure(&record.cgroup))?;
-        let security =
-            record.config.linux.as_ref().and_then(|l| l.security_context.clone()).unwrap_or_default();
+        let (uid, gid) = pause_ids(&record.config)?;
         let spec = SandboxSpec {
             id: sandbox.id.clone(),
             root: self.paths.pause_root(),
@@ -51,8 +61,8 @@ impl Sandboxes {
             user: user_maps(&options),
             hostname: if host_net { String::new() } else { hostname },
             sysctls: record.config.linux.iter().flat_map(|l| l.sysctls.clone()).collect(),
-            uid: security.run_as_user.map_or(PAUSE_USER, |u| u.value as u32),
-            gid: security.run_as_group.map_or(PAUSE_USER, |g| g.value as u32),
+            uid,
+            gid,
             oom_score_adj: PAUSE_OOM_SCORE,
         };
         tracked(Stage::Namespaces, "", Box::pin(self.start_pause(sandbox, spec, &cgroup))).await?;

@@ -119,12 +119,74 @@ fn check(config: &cri::PodSandboxConfig) -> Result<()> {
             user.mode().as_str_name()
         )));
     }
-    for port in config.port_mappings.iter().filter(|port| port.host_port > 0) {
-        if let Some(bad) = [port.host_port, port.container_port].iter().find(|n| !(1..=65535).contains(*n)) {
-            return Err(RuntimeError::InvalidArgument(format!(
-                "port {bad} of a port mapping is out of range"
-            )));
+    build::pause_ids(config)?;
+    for (index, mapping) in config.port_mappings.iter().enumerate() {
+        // Without a port of the host there is nothing to map, whatever the container's is.
+        let least = i32::from(mapping.host_port != 0);
+        let ports = [("host_port", mapping.host_port), ("container_port", mapping.container_port)];
+        for (field, port) in ports {
+            if !(least..=i32::from(u16::MAX)).contains(&port) {
+                return Err(RuntimeError::InvalidArgument(format!(
+                    "port_mappings[{index}].{field}: {port} is out of range"
+                )));
+            }
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_proto::cri::{Int64Value, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PortMapping};
+
+    fn as_user(run_as_user: Option<i64>, run_as_group: Option<i64>) -> cri::PodSandboxConfig {
+        let [run_as_user, run_as_group] =
+            [run_as_user, run_as_group].map(|id| id.map(|value| Int64Value { value }));
+        let security_context = LinuxSandboxSecurityContext {
+            run_as_user,
+            run_as_group,
+            ..LinuxSandboxSecurityContext::default()
+        };
+        let linux = LinuxPodSandboxConfig {
+            security_context: Some(security_context),
+            ..LinuxPodSandboxConfig::default()
+        };
+        cri::PodSandboxConfig { linux: Some(linux), ..cri::PodSandboxConfig::default() }
+    }
+
+    fn mapped(host_port: i32, container_port: i32) -> cri::PodSandboxConfig {
+        let mapping = PortMapping { host_port, container_port, ..PortMapping::default() };
+        let port_mappings = vec![PortMapping::default(), mapping];
+        cri::PodSandboxConfig { port_mappings, ..cri::PodSandboxConfig::default() }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_their_field() {
+        for (config, refused) in [
+            (as_user(None, None), None),
+            (as_user(Some(0), Some(4_294_967_294)), None),
+            (as_user(Some(1 << 32), None), Some("linux.security_context.run_as_user: 4294967296 ")),
+            (as_user(Some(-1), None), Some("linux.security_context.run_as_user: -1 ")),
+            (
+                as_user(Some(1), Some(u32::MAX.into())),
+                Some("linux.security_context.run_as_group: 4294967295 "),
+            ),
+            (mapped(65535, 1), None),
+            (mapped(0, 0), None),
+            (mapped(65536, 1), Some("port_mappings[1].host_port: 65536 ")),
+            (mapped(-1, 1), Some("port_mappings[1].host_port: -1 ")),
+            (mapped(1, 0), Some("port_mappings[1].container_port: 0 ")),
+            (mapped(1, 65616), Some("port_mappings[1].container_port: 65616 ")),
+            (mapped(0, -1), Some("port_mappings[1].container_port: -1 ")),
+        ] {
+            match (check(&config), refused) {
+                (Ok(()), None) => {}
+                (Err(RuntimeError::InvalidArgument(text)), Some(begin)) => {
+                    assert!(text.starts_with(begin), "{text}")
+                }
+                (result, _) => panic!("{config:?}: {result:?}"),
+            }
+        }
+    }
 }

@@ -34,6 +34,8 @@ pub enum RejectionCause {
     Denied,
     /// The webhook could not be called, and its failure policy is `Fail`.
     Call,
+    /// The webhook allowed it with a patch that cannot be applied.
+    Internal,
 }
 
 impl RejectionCause {
@@ -41,6 +43,7 @@ impl RejectionCause {
         match self {
             Self::Denied => "no_error",
             Self::Call => "calling_webhook_error",
+            Self::Internal => "apiserver_internal_error",
         }
     }
 }

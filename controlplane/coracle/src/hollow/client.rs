@@ -10,7 +10,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,6 +48,9 @@ pub enum KubeconfigError {
     /// It is no YAML.
     #[error(transparent)]
     Yaml(#[from] YamlError),
+    /// It lacks a field.
+    #[error("{0} is missing")]
+    Missing(&'static str),
     /// A certificate or key in it is no base64.
     #[error(transparent)]
     Base64(#[from] base64::DecodeError),
@@ -84,46 +87,73 @@ pub(super) fn broken(error: impl std::error::Error + Send + Sync + 'static) -> C
     ClientError::Connection(Box::new(error))
 }
 
-/// What is read of a kubeconfig: the first cluster and the first user.
+/// What is read of a kubeconfig: the first cluster and the first user. As for kubectl, which writes empty lists as null, a
+/// field that is null is not set.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Kubeconfig {
-    clusters: Vec<NamedCluster>,
-    users: Vec<NamedUser>,
+    #[serde(deserialize_with = "or_default")]
+    clusters: Vec<Option<NamedCluster>>,
+    #[serde(deserialize_with = "or_default")]
+    users: Vec<Option<NamedUser>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NamedCluster {
+    #[serde(deserialize_with = "or_default")]
     cluster: Cluster,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct Cluster {
+    #[serde(deserialize_with = "or_default")]
     server: String,
+    #[serde(deserialize_with = "or_default")]
     certificate_authority_data: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NamedUser {
+    #[serde(deserialize_with = "or_default")]
     user: User,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 struct User {
+    #[serde(deserialize_with = "or_default")]
     client_certificate_data: String,
+    #[serde(deserialize_with = "or_default")]
     client_key_data: String,
+}
+
+/// The value, or that of a field that is not there.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+fn parse(text: &str) -> Result<(Cluster, User), KubeconfigError> {
+    let file: Kubeconfig = coracle_cli::yaml::from_str(text)?;
+    let NamedCluster { cluster } = file.clusters.into_iter().next().flatten().unwrap_or_default();
+    let NamedUser { user } = file.users.into_iter().next().flatten().unwrap_or_default();
+    let needed = [
+        ("clusters[0].cluster.server", &cluster.server),
+        ("clusters[0].cluster.certificate-authority-data", &cluster.certificate_authority_data),
+    ];
+    let missing = needed.into_iter().find(|(_, text)| text.is_empty()).map(|(field, _)| field);
+    match missing {
+        Some(field) => Err(KubeconfigError::Missing(field)),
+        None => Ok((cluster, user)),
+    }
 }
 
 /// The address and the name of the server, and how to connect to it.
 fn read(path: &Path) -> Result<(String, ServerName<'static>, rustls::ClientConfig), KubeconfigError> {
     let text = std::fs::read_to_string(path)?;
-    let file: Kubeconfig = coracle_cli::yaml::from_str(&text)?;
-    let NamedCluster { cluster } = file.clusters.into_iter().next().unwrap_or_default();
-    let NamedUser { user } = file.users.into_iter().next().unwrap_or_default();
+    let (cluster, user) = parse(&text)?;
     let address = cluster.server.trim_start_matches("https://").trim_end_matches('/').to_owned();
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
     let host = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
@@ -132,13 +162,16 @@ fn read(path: &Path) -> Result<(String, ServerName<'static>, rustls::ClientConfi
     let certificate = STANDARD.decode(&user.client_certificate_data)?;
     let key = STANDARD.decode(&user.client_key_data)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(
-            vec![CertificateDer::from_pem_slice(&certificate)?],
-            PrivateKeyDer::from_pem_slice(&key)?,
-        )?;
+        .with_root_certificates(roots);
+    // Without credentials the server decides what anonymous users may do.
+    let mut config = if certificate.is_empty() && key.is_empty() {
+        config.with_no_client_auth()
+    } else {
+        let certificate = vec![CertificateDer::from_pem_slice(&certificate)?];
+        config.with_client_auth_cert(certificate, PrivateKeyDer::from_pem_slice(&key)?)?
+    };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok((address, host, config))
 }
@@ -221,5 +254,42 @@ impl Client {
     /// A strategic merge patch.
     pub async fn patch(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
         self.call("PATCH", path, "application/strategic-merge-patch+json", Some(body)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn fields_that_are_null_are_not_set() {
+        let rest = "apiVersion: v1\nkind: Config\ncontexts: null\npreferences: null\ncurrent-context: null\n";
+        let cluster =
+            "clusters: [{name: c, cluster: {server: 'https://h:6443', certificate-authority-data: YQ==}}]\n";
+        for users in
+            ["users: null", "users:", "users: []", "users: [null]", "users: [{name: u, user: null}]", ""]
+        {
+            let (cluster, user) = parse(&format!("{rest}{cluster}{users}\n")).unwrap();
+            assert_eq!(
+                (cluster.server.as_str(), user.client_key_data.as_str()),
+                ("https://h:6443", ""),
+                "{users}"
+            );
+        }
+        let user =
+            "users: [{name: u, user: {client-certificate-data: Yg==, client-key-data: Yw==, token: null}}]\n";
+        let (_, user) = parse(&format!("{rest}{cluster}{user}")).unwrap();
+        assert_eq!((user.client_certificate_data.as_str(), user.client_key_data.as_str()), ("Yg==", "Yw=="));
+        for (clusters, missing) in [
+            ("clusters: null", "clusters[0].cluster.server"),
+            ("clusters: [{cluster: null}]", "clusters[0].cluster.server"),
+            ("clusters: [{cluster: {server: null}}]", "clusters[0].cluster.server"),
+            ("clusters: [{cluster: {server: h}}]", "clusters[0].cluster.certificate-authority-data"),
+        ] {
+            let refused = parse(&format!("{rest}{clusters}\n")).err().unwrap().to_string();
+            assert_eq!(refused, format!("{missing} is missing"), "{clusters}");
+        }
+        assert!(matches!(parse("users: 1\n"), Err(KubeconfigError::Yaml(_))));
     }
 }

@@ -84,14 +84,27 @@ fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
     hooks
 }
 
+/// What a webhook answered, and how the call counts.
+struct Answer {
+    verdict: Verdict,
+    outcome: WebhookOutcome,
+}
+
+impl Answer {
+    fn count(&self, hook: &Webhook, at: &Attributes<'_>, phase: Phase) {
+        at.api.admission_metrics().webhook(hook.name(), phase, at.operation, &self.outcome);
+    }
+}
+
 /// What a webhook says of a request in the form it knows; `None` when its conditions keep it out or its failure is ignored.
+/// The caller counts the answer.
 async fn ask(
     dialer: &ClusterDialer,
     hook: &Webhook,
     at: &Attributes<'_>,
     form: &VersionedRequest<'_>,
     phase: Phase,
-) -> Result<Option<Verdict>, ApiError> {
+) -> Result<Option<Answer>, ApiError> {
     let name = hook.name();
     match matching::conditions(hook.spec().match_conditions(), at, form) {
         Matched::Yes => {}
@@ -123,19 +136,20 @@ async fn ask(
     let verdict = answer
         .map_err(VerdictError::from)
         .and_then(|answer| review::verdict(&answer, &uid).map_err(VerdictError::from));
-    let ended = outcome(hook, &verdict, took);
-    at.api.admission_metrics().webhook(name, phase, at.operation, &ended);
+    let outcome = outcome(hook, &verdict, took);
     if phase == Phase::Mutate {
         add(Sum::MutatingWebhook, took);
     }
-    match verdict {
-        Ok(verdict) => Ok(Some(verdict)),
-        Err(why) if hook.ignores_failure() => {
-            tracing::warn!(webhook = name, why = %causes::chain(&why), "a webhook failed and is ignored");
-            Ok(None)
-        }
-        Err(why) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
+    let why = match verdict {
+        Ok(verdict) => return Ok(Some(Answer { verdict, outcome })),
+        Err(why) => why,
+    };
+    at.api.admission_metrics().webhook(name, phase, at.operation, &outcome);
+    if hook.ignores_failure() {
+        tracing::warn!(webhook = name, why = %causes::chain(&why), "a webhook failed and is ignored");
+        return Ok(None);
     }
+    Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}")))
 }
 
 fn stage(phase: Phase) -> Stage {
@@ -221,28 +235,36 @@ async fn run(
 ) -> Result<(), ApiError> {
     let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(()) };
     let form = VersionedRequests::default().get(&name, at, object).await.map_err(conversion_failed)?;
-    let Some(verdict) = ask(dialer, hook, at, &form, Phase::Mutate).await? else { return Ok(()) };
-    apply_verdict(hook, at, &verdict)?;
+    let Some(mut answer) = ask(dialer, hook, at, &form, Phase::Mutate).await? else { return Ok(()) };
+    let patched = patched(hook.name(), &form.object, answer.verdict.patch.as_ref());
+    if patched.is_err() {
+        (answer.outcome.code, answer.outcome.rejected) = (0, Some(RejectionCause::Internal));
+    }
+    answer.count(hook, at, Phase::Mutate);
+    apply_verdict(hook, at, &answer.verdict)?;
+    if let Some(changed) = patched? {
+        *object = versioned::convert_back(&name, at, changed).await?;
+    }
+    Ok(())
+}
+
+/// The object as a webhook's patch changes it; `None` if it does not. As upstream, a patch that does not fit the object is
+/// an error whatever the failure policy says: the webhook was called and allowed something else than what was asked for.
+fn patched(webhook: &str, object: &Value, patch: Option<&Value>) -> Result<Option<Value>, ApiError> {
     let is_empty = |patch: &&Value| patch.as_array().is_some_and(Vec::is_empty);
-    let Some(patch) = verdict.patch.as_ref().filter(|patch| !is_empty(patch)) else { return Ok(()) };
-    // A delete has no object; as upstream this fails also where the webhook's own failures are ignored.
-    if form.object.is_null() {
+    let Some(patch) = patch.filter(|patch| !is_empty(patch)) else { return Ok(None) };
+    // A delete has no object.
+    if object.is_null() {
         return Err(ApiError::internal(format!(
-            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
-            hook.name()
+            "admission webhook {webhook:?} attempted to modify the object, which is not supported for this operation"
         )));
     }
-    match json_patch::apply(&form.object, patch) {
-        Ok(changed) if changed == *form.object => Ok(()),
-        Ok(changed) => {
-            *object = versioned::convert_back(&name, at, changed).await?;
-            Ok(())
-        }
-        Err(error) if hook.ignores_failure() => {
-            tracing::warn!(webhook = hook.name(), error = %causes::chain(&error), "a patch that does not apply is ignored");
-            Ok(())
-        }
-        Err(error) => Err(ApiError::internal(format!("failed calling webhook {:?}: {error}", hook.name()))),
+    match json_patch::apply(object, patch) {
+        Ok(changed) => Ok(Some(changed).filter(|changed| changed != object)),
+        Err(error) => Err(ApiError::internal(format!(
+            "patch of admission webhook {webhook:?} cannot be applied: {}",
+            error.message
+        ))),
     }
 }
 
@@ -256,7 +278,11 @@ async fn ask_if_matching(
 ) -> Result<Option<Verdict>, ApiError> {
     let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(None) };
     let form = versions.get(&name, at, object).await.map_err(conversion_failed)?;
-    ask(dialer, hook, at, &form, Phase::Validate).await
+    let answer = ask(dialer, hook, at, &form, Phase::Validate).await?;
+    Ok(answer.map(|answer| {
+        answer.count(hook, at, Phase::Validate);
+        answer.verdict
+    }))
 }
 
 #[async_trait]
@@ -286,5 +312,46 @@ impl Plugin for ValidatingAdmissionWebhook {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patch_that_does_not_fit_is_an_error_whatever_the_failure_policy() {
+        let object = json!({"a": 1});
+        let patched = |object: &Value, patch: Value| patched("w.example.com", object, Some(&patch));
+        assert_eq!(
+            patched(&object, json!([{"op": "add", "path": "/b", "value": 2}])),
+            Ok(Some(json!({"a": 1, "b": 2})))
+        );
+        assert_eq!(patched(&object, json!([{"op": "test", "path": "/a", "value": 1}])), Ok(None));
+        assert_eq!(patched(&Value::Null, json!([])), Ok(None));
+        for (object, broken, why) in [
+            (&object, json!([{"op": "test", "path": "/a", "value": 2}]), "cannot be applied: "),
+            (&object, json!([{"op": "remove", "path": "/x/y"}]), "cannot be applied: "),
+            (&object, json!([{"op": "nonsense", "path": "/a"}]), "cannot be applied: "),
+            (
+                &Value::Null,
+                json!([{"op": "add", "path": "/b", "value": 2}]),
+                "attempted to modify the object",
+            ),
+        ] {
+            match patched(object, broken) {
+                Err(error) => {
+                    assert_eq!((error.code, error.reason), (500, "InternalError"));
+                    assert!(error.message.contains(why), "{}", error.message);
+                    assert!(
+                        error.message.contains("admission webhook \"w.example.com\""),
+                        "{}",
+                        error.message
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

@@ -134,6 +134,9 @@ pub enum ReviewError {
     /// Its patch is not JSON.
     #[error("couldn't decode patch: {0}")]
     Patch(JsonError),
+    /// Its patch is JSON, but not a list of operations.
+    #[error("received undecodable patch in webhook response: it is not a list of operations")]
+    PatchShape,
 }
 
 /// The response of a review; values of other types than these should have are not a reason to ignore the others.
@@ -158,6 +161,7 @@ pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, ReviewError> {
     if response.uid != uid {
         return Err(ReviewError::Uid { expected: uid.to_owned(), found: response.uid.to_string() });
     }
+    let allowed = response.allowed == true;
     let patch = match response.patch.as_str().filter(|patch| !patch.is_empty()) {
         None => None,
         Some(_) if response.patch_type != "JSONPatch" => {
@@ -165,7 +169,8 @@ pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, ReviewError> {
         }
         Some(patch) => {
             let bytes = STANDARD.decode(patch).map_err(ReviewError::PatchEncoding)?;
-            Some(decode::webhook_json(&bytes).map_err(ReviewError::Patch)?)
+            // Whatever is wrong with its patch, a webhook that denies the request has been understood.
+            if allowed { patch_operations(&bytes)? } else { None }
         }
     };
     let warnings = response.warnings.as_array().into_iter().flatten();
@@ -173,12 +178,23 @@ pub fn verdict(answer: &Value, uid: &str) -> Result<Verdict, ReviewError> {
     let audit_annotations =
         audit_annotations.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
     Ok(Verdict {
-        allowed: response.allowed == true,
+        allowed,
         status: response.status,
         patch,
         warnings: warnings.filter_map(|w| w.as_str().map(str::to_owned)).collect(),
         audit_annotations: audit_annotations.collect(),
     })
+}
+
+/// The operations of a patch, `None` for `null`. Whether they are known and fit the object is seen when they are applied.
+fn patch_operations(bytes: &[u8]) -> Result<Option<Value>, ReviewError> {
+    match decode::webhook_json(bytes).map_err(ReviewError::Patch)? {
+        Value::Null => Ok(None),
+        Value::Array(operations) if operations.iter().all(Value::is_object) => {
+            Ok(Some(Value::Array(operations)))
+        }
+        _ => Err(ReviewError::PatchShape),
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +213,13 @@ mod tests {
             assert!(matches!(verdict(&list, "u"), Err(ReviewError::NoResponse)), "{list}");
         }
         assert!(verdict(&json!({}), "u").is_err());
+        // The failure policy decides about a patch that cannot be read, but not about one that comes with a denial.
+        for broken in ["{}", "[1]", "[", "1"] {
+            let answer = |allowed: bool| json!({"response": {"uid": "u", "allowed": allowed, "patchType": "JSONPatch", "patch": STANDARD.encode(broken)}});
+            let error = verdict(&answer(true), "u").unwrap_err();
+            assert!(matches!(error, ReviewError::Patch(_) | ReviewError::PatchShape), "{broken}: {error}");
+            assert!(!verdict(&answer(false), "u").unwrap().allowed, "{broken}");
+        }
         let refused = verdict(
             &json!({"response": {"uid": "u", "allowed": false, "status": {"message": "no", "code": 422}}}),
             "u",

@@ -1,7 +1,7 @@
 //! Metrics of flow control, with the names of Kubernetes.
 
 use coracle_proto::exposition::{Histogram, Page};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Upper bounds of queue lengths: upstream's.
@@ -43,13 +43,37 @@ struct Counts {
     lengths: Histogram,
 }
 
-/// Requests by flow schema and priority level.
+impl Counts {
+    fn is_idle(&self) -> bool {
+        self.executing == 0 && self.queued == 0
+    }
+}
+
+/// Requests by flow schema and priority level. Those of a schema that was deleted are kept until its last request ends.
 #[derive(Default)]
-pub(super) struct FlowMetrics(BTreeMap<Arc<Labels>, Counts>);
+pub(super) struct FlowMetrics {
+    counts: BTreeMap<Arc<Labels>, Counts>,
+    /// The schemas that there are.
+    current: BTreeSet<Arc<Labels>>,
+}
 
 impl FlowMetrics {
+    /// These are the schemas from now on.
+    pub(super) fn set_schemas(&mut self, schemas: impl IntoIterator<Item = Arc<Labels>>) {
+        self.current = schemas.into_iter().collect();
+        let current = &self.current;
+        self.counts.retain(|flow, counts| current.contains(flow) || !counts.is_idle());
+    }
+
+    /// Forgets a flow whose schema is gone, after its last request.
+    fn settle(&mut self, flow: &Arc<Labels>) {
+        if !self.current.contains(flow) && self.counts.get(flow).is_some_and(Counts::is_idle) {
+            self.counts.remove(flow);
+        }
+    }
+
     fn of(&mut self, flow: &Arc<Labels>) -> &mut Counts {
-        self.0.entry(flow.clone()).or_insert_with(|| Counts {
+        self.counts.entry(flow.clone()).or_insert_with(|| Counts {
             dispatched: 0,
             rejected: BTreeMap::new(),
             executing: 0,
@@ -69,6 +93,7 @@ impl FlowMetrics {
     pub(super) fn ended(&mut self, flow: &Arc<Labels>) {
         let counts = self.of(flow);
         counts.executing = counts.executing.saturating_sub(1);
+        self.settle(flow);
     }
 
     /// A request waits in a queue of this length.
@@ -82,11 +107,13 @@ impl FlowMetrics {
     pub(super) fn left_queue(&mut self, flow: &Arc<Labels>) {
         let counts = self.of(flow);
         counts.queued = counts.queued.saturating_sub(1);
+        self.settle(flow);
     }
 
     /// A request is refused.
     pub(super) fn rejected(&mut self, flow: &Arc<Labels>, why: Rejection) {
         *self.of(flow).rejected.entry(why).or_default() += 1;
+        self.settle(flow);
     }
 
     pub(super) fn render(&self, page: &mut Page) {
@@ -113,13 +140,13 @@ impl FlowMetrics {
         ];
         for (name, kind, help, read) in values {
             page.family(name, kind, help);
-            for (flow, counts) in &self.0 {
+            for (flow, counts) in &self.counts {
                 page.value(name, &labels(flow), read(counts));
             }
         }
         let name = "apiserver_flowcontrol_rejected_requests_total";
         page.family(name, "counter", "Number of requests rejected by API Priority and Fairness subsystem");
-        for (flow, counts) in &self.0 {
+        for (flow, counts) in &self.counts {
             for (why, count) in &counts.rejected {
                 let [schema, level] = labels(flow);
                 page.value(name, &[schema, level, ("reason", why.as_str())], count);
@@ -131,7 +158,7 @@ impl FlowMetrics {
             "histogram",
             "Length of queue in the API Priority and Fairness subsystem, as seen by each request after it is enqueued",
         );
-        for (flow, counts) in &self.0 {
+        for (flow, counts) in &self.counts {
             page.histogram(name, &labels(flow), &counts.lengths);
         }
     }
@@ -150,6 +177,7 @@ mod tests {
     fn requests_are_counted_by_schema_and_level() {
         let mut metrics = FlowMetrics::default();
         let flow = Arc::new(Labels { schema: "s".into(), level: "l".into() });
+        metrics.set_schemas([flow.clone()]);
         for length in [1, 12] {
             metrics.queued(&flow, length);
         }
@@ -175,5 +203,30 @@ mod tests {
             );
             assert!(text.contains(&line), "{line}{text}");
         }
+    }
+
+    #[test]
+    fn a_deleted_schema_is_forgotten_after_its_last_request() {
+        let [kept, deleted] =
+            ["kept", "deleted"].map(|schema| Arc::new(Labels { schema: schema.into(), level: "l".into() }));
+        let mut metrics = FlowMetrics::default();
+        metrics.set_schemas([kept.clone(), deleted.clone()]);
+        for flow in [&kept, &deleted] {
+            metrics.begun(flow);
+            metrics.ended(flow);
+        }
+        metrics.queued(&deleted, 1);
+        metrics.set_schemas([kept.clone()]);
+        assert_eq!(metrics.counts.len(), 2, "a request waits");
+        metrics.left_queue(&deleted);
+        metrics.begun(&deleted);
+        assert_eq!(metrics.counts.len(), 2, "it runs");
+        metrics.ended(&deleted);
+        metrics.rejected(&deleted, Rejection::TimeOut);
+        assert_eq!(metrics.counts.keys().collect::<Vec<_>>(), [&kept]);
+        metrics.begun(&deleted);
+        metrics.ended(&deleted);
+        metrics.set_schemas([]);
+        assert!(metrics.counts.is_empty());
     }
 }

@@ -270,6 +270,7 @@ impl FlowControl {
             })
             .collect();
         list.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
+        state.metrics.set_schemas(list.iter().map(|schema| schema.labels.clone()));
         state.schemas = Arc::new(list);
         state.dispatch();
     }
