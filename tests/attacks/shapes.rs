@@ -317,12 +317,19 @@ fn a_namespace_editor_cannot_store_what_nobody_can_read() {
 fn write_by_hand(server: &Server, values: &[(&str, String)]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let store = coracle_store::open("embedded", server.data_dir()).await.unwrap();
+        let store =
+            coracle_store::open(&coracle_store::Datastore::Embedded, server.data_dir()).await.unwrap();
         for (key, value) in values {
             let expect = store.get(key).await.unwrap().map_or(0, |there| there.modified);
             let value = Some(value.clone().into());
             store
-                .write(Write { key: (*key).to_owned(), expect, value, durability: Durability::Sync })
+                .write(Write {
+                    key: (*key).to_owned(),
+                    expect,
+                    value,
+                    durability: Durability::Sync,
+                    fence: None,
+                })
                 .await
                 .unwrap();
         }

@@ -66,7 +66,8 @@ async fn write(store: Arc<Embedded>, writer: u64) {
         let value = (!delete).then(|| format!("{mark} {}", "x".repeat(size as usize)).into());
         let mark = if delete { "-" } else { &mark };
         say(&format!("intend {key} {mark}"));
-        let revision = store.write(Write { key: key.clone(), expect, value, durability }).await.unwrap();
+        let revision =
+            store.write(Write { key: key.clone(), expect, value, durability, fence: None }).await.unwrap();
         say(&format!("done {revision} {key} {mark} {durability:?}"));
     }
 }

@@ -1,10 +1,12 @@
 //! Options of the server: flags, or a YAML file with the same names; flags win.
 
+use crate::datastore_args::DatastoreArgs;
 use crate::explain::options::{Recording, RecordingArgs, RecordingError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use coracle_cli::yaml::YamlError;
+use coracle_store::{Datastore, DatastoreError};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,9 +23,6 @@ pub struct ServerArgs {
     /// Address to listen on; port 0 selects a free port.
     #[arg(long, default_value = "0.0.0.0:6443")]
     bind: SocketAddr,
-    /// `embedded`, or `etcd://host:port[,host:port]`.
-    #[arg(long, default_value = "embedded")]
-    datastore: String,
     /// YAML file with any of these options.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -54,6 +53,9 @@ pub struct ServerArgs {
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
+    /// The store of the cluster.
+    #[command(flatten, next_help_heading = "Datastore")]
+    datastore: DatastoreArgs,
     /// Authentication, authorization, audit and encryption.
     #[command(flatten, next_help_heading = "Identity and policy")]
     security: Security,
@@ -67,6 +69,7 @@ pub struct ServerArgs {
 #[serde(try_from = "serde_json::Map<String, serde_json::Value>")]
 struct File {
     plain: Plain,
+    datastore: DatastoreArgs,
     security: Security,
     recording: RecordingArgs,
 }
@@ -77,9 +80,12 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
     fn try_from(all: serde_json::Map<String, serde_json::Value>) -> Result<Self, Self::Error> {
         type Options = serde_json::Map<String, serde_json::Value>;
         let (security, rest): (Options, Options) = all.into_iter().partition(|(key, _)| Security::has(key));
-        let (recording, plain): (Options, Options) =
+        let (recording, rest): (Options, Options) =
             rest.into_iter().partition(|(key, _)| RecordingArgs::has(key));
+        let (datastore, plain): (Options, Options) =
+            rest.into_iter().partition(|(key, _)| DatastoreArgs::has(key));
         Ok(Self {
+            datastore: serde_json::from_value(datastore.into())?,
             plain: serde_json::from_value(plain.into())?,
             security: serde_json::from_value(security.into())?,
             recording: serde_json::from_value(recording.into())?,
@@ -92,7 +98,6 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
 struct Plain {
     data_dir: Option<PathBuf>,
     bind: Option<SocketAddr>,
-    datastore: Option<String>,
     advertise: Option<String>,
     tls_san: Vec<String>,
     service_cidr: Option<String>,
@@ -112,7 +117,7 @@ pub struct Config {
     /// Where to listen.
     pub bind: SocketAddr,
     /// Which store.
-    pub datastore: String,
+    pub datastore: Datastore,
     /// What clients call the server.
     pub advertise: Option<String>,
     /// More names of the serving certificate.
@@ -146,6 +151,9 @@ pub enum ConfigError {
     /// The file is not what it should be.
     #[error("{0} is not a valid configuration")]
     Parse(PathBuf, #[source] YamlError),
+    /// An option about the store makes no sense.
+    #[error("--datastore")]
+    Datastore(#[from] DatastoreError),
     /// An option about spans makes no sense.
     #[error(transparent)]
     Recording(#[from] RecordingError),
@@ -154,7 +162,7 @@ pub enum ConfigError {
 impl ServerArgs {
     /// Flags over file over defaults; `matches` knows which is a flag and which a default.
     pub fn resolve(self, matches: &ArgMatches) -> Result<Config, ConfigError> {
-        let File { plain: file, security, recording } =
+        let File { plain: file, datastore, security, recording } =
             self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         let mut tls_san = self.tls_san;
         tls_san.extend(file.tls_san);
@@ -165,7 +173,7 @@ impl ServerArgs {
         Ok(Config {
             data_dir: over(matches, "data_dir", self.data_dir, file.data_dir),
             bind: over(matches, "bind", self.bind, file.bind),
-            datastore: over(matches, "datastore", self.datastore, file.datastore),
+            datastore: self.datastore.over(datastore).resolve()?,
             advertise: self.advertise.or(file.advertise),
             tls_san,
             service_cidr: over(matches, "service_cidr", self.service_cidr, file.service_cidr),
@@ -212,7 +220,21 @@ mod tests {
         let config = ServerArgs::from_arg_matches(&matches).unwrap().resolve(&matches).unwrap();
         assert_eq!(config.service_cidr, SERVICE_CIDR);
         assert_eq!(config.bind.to_string(), "127.0.0.1:1");
-        assert_eq!((config.datastore.as_str(), config.cluster_cidr.as_str()), ("embedded", "10.244.0.0/16"));
+        assert_eq!((config.datastore, config.cluster_cidr.as_str()), (Datastore::Embedded, "10.244.0.0/16"));
+    }
+
+    #[test]
+    fn options_of_etcd_come_from_flags_and_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("server.yaml");
+        std::fs::write(&file, "datastore: https://a:1,b:2\netcdPrefix: /one\netcdCaFile: /ca\n").unwrap();
+        let command = ServerArgs::augment_args(clap::Command::new("server"));
+        let file = file.to_str().unwrap();
+        let matches = command.get_matches_from(["server", "--config", file, "--etcd-prefix", "two/"]);
+        let config = ServerArgs::from_arg_matches(&matches).unwrap().resolve(&matches).unwrap();
+        let Datastore::Etcd(etcd) = config.datastore else { panic!("{:?}", config.datastore) };
+        assert_eq!((etcd.prefix.as_str(), etcd.ca), ("/two", Some("/ca".into())));
+        assert_eq!(etcd.endpoints, ["https://a:1", "https://b:2"]);
     }
 
     /// The documented file comes from the flags: each of them must be an option of the file too.

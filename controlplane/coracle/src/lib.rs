@@ -5,6 +5,8 @@
 
 // Options of the server.
 pub mod config;
+// Options that name a store.
+pub mod datastore_args;
 // Options for authentication, authorization and encryption.
 pub mod security;
 // Builds authenticators, filters, authorizers and encryption from the options.

@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{Change, Durability, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write};
-use futures::StreamExt;
+use super::{
+    Change, Durability, Export, Fence, KeyValue, Revision, Store, StoreError, Watch, WatchItem, Write,
+};
+use futures::{StreamExt, TryStreamExt};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// Runs all on an empty store.
 pub(super) async fn check(store: Arc<dyn Store>) {
     compare_and_swap(&*store).await;
+    fences(&*store).await;
+    exports(&*store).await;
     ranges_at_a_revision(&*store).await;
     watches_in_order(&*store).await;
     concurrent_writers(store.clone()).await;
@@ -22,11 +26,13 @@ pub(super) async fn put(
     value: &str,
 ) -> Result<Revision, StoreError> {
     let value = Some(value.to_owned().into());
-    store.write(Write { key: key.to_owned(), expect, value, durability: Durability::Sync }).await
+    store.write(Write { key: key.to_owned(), expect, value, durability: Durability::Sync, fence: None }).await
 }
 
 pub(super) async fn delete(store: &dyn Store, key: &str, expect: Revision) -> Result<Revision, StoreError> {
-    store.write(Write { key: key.to_owned(), expect, value: None, durability: Durability::Sync }).await
+    store
+        .write(Write { key: key.to_owned(), expect, value: None, durability: Durability::Sync, fence: None })
+        .await
 }
 
 /// `key=value` of each, without the prefix.
@@ -70,6 +76,56 @@ async fn compare_and_swap(store: &dyn Store) {
     let again = put(store, key, 0, "three").await.unwrap();
     assert_eq!(store.get(key).await.unwrap().unwrap().created, again);
     assert!(again > deleted && store.revision().await.unwrap() >= again);
+}
+
+/// A write with a fence happens only while the fence is at its revision, whether or not the key itself is.
+async fn fences(store: &dyn Store) {
+    let write = |expect, modified| Write {
+        key: "/registry/fenced".to_owned(),
+        expect,
+        value: Some("x".into()),
+        durability: Durability::Sync,
+        fence: Some(Fence { key: "/coracle/fences/a".to_owned(), modified }),
+    };
+    let none = store.write(write(0, 0)).await.unwrap();
+    let first = put(store, "/coracle/fences/a", 0, "one").await.unwrap();
+    let written = store.write(write(none, first)).await.unwrap();
+    assert!(matches!(store.write(write(none, first)).await, Err(StoreError::Conflict(Some(_)))));
+    let second = put(store, "/coracle/fences/a", first, "two").await.unwrap();
+    for (expect, modified) in [(written, first), (none, first), (written, 0), (written, second + 7)] {
+        let refused = store.write(write(expect, modified)).await;
+        assert!(
+            matches!(&refused, Err(StoreError::Fenced(key)) if key == "/coracle/fences/a"),
+            "{refused:?}"
+        );
+    }
+    let deletion = Write { value: None, ..write(written, first) };
+    assert!(matches!(store.write(deletion).await, Err(StoreError::Fenced(_))));
+    assert_eq!(store.get("/registry/fenced").await.unwrap().unwrap().modified, written);
+    store.write(write(written, second)).await.unwrap();
+    // Who follows objects does not wait for the revisions of other keys.
+    let mut watch = store.watch("/registry/", second).await.unwrap();
+    next_change(&mut watch).await;
+    let third = put(store, "/coracle/fences/a", second, "three").await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(10), async {
+        loop {
+            if let WatchItem::Progress(revision) = watch.next().await.unwrap().unwrap() {
+                return revision;
+            }
+        }
+    });
+    assert!(told.await.unwrap() >= third);
+}
+
+async fn exports(store: &dyn Store) {
+    let before = put(store, "/registry/export/a", 0, "1").await.unwrap();
+    put(store, "/registry/export/b", 0, "1").await.unwrap();
+    let Export { revision, keys } = store.export("/registry/export/").await.unwrap();
+    put(store, "/registry/export/a", before, "2").await.unwrap();
+    put(store, "/registry/export/c", 0, "1").await.unwrap();
+    let found: Vec<_> = keys.try_collect().await.unwrap();
+    assert_eq!(show(&found, "/registry/export/"), "a=1 b=1");
+    assert_eq!((found[0].created, found[0].modified, revision), (before, before, before + 1));
 }
 
 async fn ranges_at_a_revision(store: &dyn Store) {

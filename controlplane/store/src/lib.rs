@@ -10,19 +10,33 @@
 
 // Failures that make a store unavailable.
 mod unhealthy;
+// Everything at one revision.
+mod export;
+// Sizes and members, for operators.
+mod status;
 // The embedded engine: one process, one disk.
 pub mod embedded;
 // etcd v3, shared by several servers.
 pub mod etcd;
 // Encryption at rest around either engine.
 pub mod encryption;
-// Opens the store that `--datastore` names.
+// Version of the stored format.
+pub mod format;
+// Which store, as options name it.
 mod datastore;
+// Opens a store.
+mod opening;
+// Fills an empty store with the keys of another.
+pub mod load;
 // Tests that both engines pass.
 #[cfg(test)]
 mod conformance_tests;
 
-pub use datastore::{Opening, open, supervised};
+pub use datastore::{Datastore, DatastoreError};
+pub use etcd::EtcdOptions;
+pub use export::Export;
+pub use opening::{Opening, open, supervised};
+pub use status::{Engine, MemberStatus, StoreStatus};
 pub use unhealthy::Unhealthy;
 
 use async_trait::async_trait;
@@ -30,7 +44,9 @@ use bytes::Bytes;
 use embedded::EmbeddedError;
 use encryption::EncryptionError;
 use etcd::EtcdError;
+use format::FormatError;
 use futures::stream::BoxStream;
+use load::LoadError;
 
 /// The position of a write in the store's single history; the first is 1.
 pub type Revision = u64;
@@ -57,6 +73,18 @@ pub enum Durability {
     Lazy,
 }
 
+/// Keys under this prefix belong to the store and to the servers. The API never serves them.
+pub const OWN_KEYS: &str = "/coracle/";
+
+/// A condition on another key: whoever writes with a fence that is no longer at its revision has lost the right to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// The key of the fence.
+    pub key: String,
+    /// The `modified` revision that the fence must have; 0 means that it must not exist.
+    pub modified: Revision,
+}
+
 /// A compare-and-swap on one key.
 #[derive(Debug, Clone)]
 pub struct Write {
@@ -68,6 +96,8 @@ pub struct Write {
     pub value: Option<Bytes>,
     /// How soon it must be on disk.
     pub durability: Durability,
+    /// Checked together with `expect`.
+    pub fence: Option<Fence>,
 }
 
 /// One change, as a watcher sees it.
@@ -111,6 +141,9 @@ pub enum StoreError {
     /// The key is not at the expected revision; holds what is there now.
     #[error("the key is not at the expected revision")]
     Conflict(Option<KeyValue>),
+    /// The fence of the write is not at its revision any more. Nothing was written.
+    #[error("the fence {0} has changed")]
+    Fenced(String),
     /// The revision is older than what the store still holds.
     #[error("revision {0} is compacted")]
     Compacted(Revision),
@@ -140,9 +173,15 @@ pub enum StoreError {
     /// The thread that worked for the caller has panicked.
     #[error(transparent)]
     Thread(#[from] tokio::task::JoinError),
-    /// There is no such store.
-    #[error("unknown datastore {0:?}: want embedded or etcd://host:port")]
-    Unknown(String),
+    /// The options do not name a store that can be opened.
+    #[error(transparent)]
+    Datastore(#[from] DatastoreError),
+    /// The format of the store cannot be used.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The keys of another store cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// A watch ended without an error.
     #[error("the watch ended")]
     Ended,
@@ -159,10 +198,11 @@ pub enum StoreError {
 /// ```
 /// # let dir = tempfile::tempdir().expect("a directory");
 /// # tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
-/// use coracle_store::{Durability, Store, Write, open};
-/// let store = open("embedded", dir.path()).await?;
+/// use coracle_store::{Datastore, Durability, Store, Write, open};
+/// let store = open(&Datastore::Embedded, dir.path()).await?;
 /// let (key, value) = ("/registry/a".to_owned(), Some("1".into()));
-/// let written = store.write(Write { key, expect: 0, value, durability: Durability::Sync }).await?;
+/// let write = Write { key, expect: 0, value, durability: Durability::Sync, fence: None };
+/// let written = store.write(write).await?;
 /// let found = store.get("/registry/a").await?.expect("it was written");
 /// assert_eq!((found.modified, &found.value[..]), (written, &b"1"[..]));
 /// # Ok::<(), coracle_store::StoreError>(())
@@ -180,6 +220,10 @@ pub trait Store: Send + Sync {
         at: Option<Revision>,
     ) -> Result<(Vec<KeyValue>, Revision), StoreError>;
 
+    /// Every key with the prefix at one revision, in key order, page by page: neither memory nor writers are held up by a
+    /// large store. Values are as stored, so that encrypted ones stay encrypted.
+    async fn export(&self, prefix: &str) -> Result<Export, StoreError>;
+
     /// Writes if the key is at the expected revision and returns the revision of the write. Deleting a key that is
     /// not there is a conflict. After an engine error the write may or may not have happened.
     async fn write(&self, write: Write) -> Result<Revision, StoreError>;
@@ -192,9 +236,7 @@ pub trait Store: Send + Sync {
     async fn revision(&self) -> Result<Revision, StoreError>;
 
     /// The revision after which a watch returns the last `changes` changes, at most.
-    async fn history_start(&self, changes: u64) -> Result<HistoryStart, StoreError> {
-        Ok(HistoryStart { from: self.revision().await?.saturating_sub(changes).max(1), lost: 0 })
-    }
+    async fn history_start(&self, changes: u64) -> Result<HistoryStart, StoreError>;
 
     /// Forgets history at or below the revision; newest values stay.
     async fn compact(&self, upto: Revision) -> Result<(), StoreError>;
@@ -203,11 +245,8 @@ pub trait Store: Send + Sync {
     async fn flush(&self) -> Result<(), StoreError>;
 
     /// Whether writes work, as far as is known without writing.
-    async fn health(&self) -> Result<(), Unhealthy> {
-        match self.revision().await {
-            Ok(_) => Ok(()),
-            Err(StoreError::Unavailable(why)) => Err(why),
-            Err(error) => Err(Unhealthy::Unreachable { detail: error.to_string() }),
-        }
-    }
+    async fn health(&self) -> Result<(), Unhealthy>;
+
+    /// Sizes, members and problems, for operators.
+    async fn status(&self) -> Result<StoreStatus, StoreError>;
 }

@@ -36,6 +36,12 @@ pub enum Unhealthy {
         /// How long it was asked for.
         seconds: u64,
     },
+    /// etcd has reached its space quota.
+    #[error("etcd does not take writes: {detail}")]
+    Quota {
+        /// Which member, and what it says.
+        detail: String,
+    },
     /// The store is elsewhere and does not answer.
     #[error("{detail}")]
     Unreachable {

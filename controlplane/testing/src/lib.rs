@@ -38,7 +38,7 @@ use coracle_kinds::watch::cache::Cache;
 use coracle_kinds::watch::reflector::Reflector;
 use coracle_pki::Pki;
 use coracle_pki::service_account::Keys;
-use coracle_store::Opening;
+use coracle_store::{Datastore, Opening};
 use coracle_trace::Recorder;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ impl Cluster {
         let registry = Arc::new(Registry::builtin());
         let recorder = records::recorder();
         let (supervisor, data_dir) = (&Supervisor::default(), directory.path());
-        let opening = Opening { datastore: "embedded", data_dir, supervisor, recorder };
+        let opening = Opening { datastore: &Datastore::Embedded, data_dir, supervisor, recorder };
         let store = opening.open().await.expect("a store");
         let reflector = Arc::new(Reflector::start(store.clone(), registry.all()).await.expect("a reflector"));
         let objects = Arc::new(Objects::new(registry.clone(), store.clone(), reflector.clone()));

@@ -44,8 +44,10 @@ async fn write(store: Arc<Embedded>, writer: usize) -> BTreeMap<String, Vec<u8>>
         let value = (expect == 0 || dice.roll(8) > 0).then(|| text.into_bytes());
         let bytes = value.clone().map(Into::into);
         let durability = if dice.roll(10) == 0 { Durability::Lazy } else { Durability::Sync };
-        let revision =
-            store.write(Write { key: key.clone(), expect, value: bytes, durability }).await.unwrap();
+        let revision = store
+            .write(Write { key: key.clone(), expect, value: bytes, durability, fence: None })
+            .await
+            .unwrap();
         match value {
             Some(value) => {
                 keys.insert(key.clone(), value);
@@ -79,6 +81,7 @@ async fn build(dir: &Path) -> Ledger {
         expect: 0,
         value: Some("acknowledged".into()),
         durability: Durability::Sync,
+        fence: None,
     };
     let newest = store.write(last).await.unwrap();
     keys.insert("/registry/last".to_owned(), b"acknowledged".to_vec());
@@ -155,6 +158,7 @@ async fn open(dir: &Path, ledger: &Ledger) -> Result<(), String> {
         expect: 0,
         value: Some("1".into()),
         durability: Durability::Sync,
+        fence: None,
     };
     assert!(store.write(next).await.unwrap() > ledger.newest);
     Ok(())

@@ -65,7 +65,7 @@ pub(super) async fn open(config: &Config) -> anyhow::Result<Opened> {
             let dir = data_dir.clone();
             let (recorder, collector) =
                 tokio::task::spawn_blocking(move || record::start(&recording, &dir)).await?;
-            let (datastore, data_dir) = (datastore.as_str(), data_dir.as_path());
+            let (datastore, data_dir) = (&datastore, data_dir.as_path());
             let opening = Opening { datastore, data_dir, supervisor: &supervisor, recorder };
             anyhow::Ok((opening.open().await?, recorder, collector))
         }

@@ -9,6 +9,7 @@ use super::{
     files::{Files, locked, wait_until_closed},
     health::Health,
     panics::joined,
+    pinned::Exports,
     record::{MARKS, Marks, Version},
     tables, torn_writes,
     view::View,
@@ -21,39 +22,62 @@ use std::{
     fs::{DirBuilder, Permissions},
     io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
 };
 
-fn is_empty(path: &Path) -> bool {
+/// Whether there is no store in the directory.
+pub(super) fn is_empty(path: &Path) -> bool {
     std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
 /// Mode of the directory of the store.
 const PRIVATE: u32 = 0o700;
 
-/// Makes the files aside and moves them into place when they are whole: the engine cannot open what it was killed in
-/// the middle of making.
-fn make(path: &Path) -> Result<(), StoreError> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".new");
-    let aside = Path::new(&aside);
-    let failed = |error: io::Error| EmbeddedError::Make { path: path.to_owned(), error };
-    match std::fs::remove_dir_all(aside) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error).into()),
-        _ => DirBuilder::new().recursive(true).mode(PRIVATE).create(aside).map_err(failed)?,
+/// A store that is made aside and moved into place when it is whole: the engine cannot open what it was killed in the middle
+/// of making.
+pub(super) struct Unfinished {
+    path: PathBuf,
+    aside: PathBuf,
+    pub files: Files,
+}
+
+impl Unfinished {
+    /// Begins a store that will be at the path. What an earlier attempt has left is removed.
+    pub fn begin(path: &Path) -> Result<Self, StoreError> {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(".new");
+        let aside = PathBuf::from(aside);
+        let failed = |error: io::Error| EmbeddedError::Make { path: path.to_owned(), error };
+        match std::fs::remove_dir_all(&aside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error).into()),
+            _ => DirBuilder::new().recursive(true).mode(PRIVATE).create(&aside).map_err(failed)?,
+        }
+        let files = Files::open(&aside).map_err(|e| e.refusal(path))?;
+        Ok(Self { path: path.to_owned(), aside, files })
     }
-    let files = Files::open(aside).map_err(|e| e.refusal(path))?;
-    let mut batch = files.db.batch();
-    let marks = Marks { no_orphans: true, ..Marks::default() };
-    batch.insert(&files.index, MARKS, marks.encode());
-    batch.durability(Some(PersistMode::SyncAll)).commit()?;
-    drop(files);
-    std::fs::rename(aside, path).map_err(failed)?;
-    let parent = path.parent().unwrap_or(path);
-    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
-    Ok(())
+
+    /// Writes the marks last and moves the store into place.
+    pub fn finish(self, marks: Marks) -> Result<(), StoreError> {
+        let Self { path, aside, files } = self;
+        let failed = |error: io::Error| EmbeddedError::Make { path: path.clone(), error };
+        let mut batch = files.db.batch();
+        batch.insert(&files.index, MARKS, Marks { no_orphans: true, ..marks }.encode());
+        batch.durability(Some(PersistMode::SyncAll)).commit()?;
+        drop(files);
+        std::fs::rename(&aside, &path).map_err(failed)?;
+        let parent = path.parent().unwrap_or(&path);
+        std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Removes it.
+    pub fn remove(self) -> Result<(), StoreError> {
+        drop(self.files);
+        let failed = |error: io::Error| EmbeddedError::Make { path: self.path.clone(), error };
+        Ok(std::fs::remove_dir_all(&self.aside).map_err(failed)?)
+    }
 }
 
 /// The store's files. All clones share them, also when they are closed and opened again.
@@ -64,6 +88,7 @@ pub(super) struct Disk {
     pub first: bool,
     pub health: Arc<Health>,
     pub durable: Arc<DurableRevision>,
+    pub exports: Arc<Exports>,
     files: Arc<RwLock<Option<Files>>>,
 }
 
@@ -72,7 +97,7 @@ impl Disk {
     /// see [`check::verify`].
     pub fn open(path: &Path) -> Result<(Self, Vec<Revision>), StoreError> {
         if is_empty(path) {
-            make(path)?;
+            Unfinished::begin(path)?.finish(Marks::default())?;
         }
         // Secrets are in there; one made by an earlier version could be read by everybody.
         std::fs::set_permissions(path, Permissions::from_mode(PRIVATE))
@@ -97,7 +122,8 @@ impl Disk {
         })?;
         let files = Arc::new(RwLock::new(Some(Files::open(path)?)));
         let (path, first) = (path.into(), acknowledged.is_none());
-        let disk = Self { path, first, health: Arc::default(), durable: Arc::new(durable), files };
+        let (health, exports, durable) = (Arc::default(), Arc::default(), Arc::new(durable));
+        let disk = Self { path, first, health, durable, exports, files };
         let (journal, end) = torn_writes::end(&disk.path);
         let damaged = |what| Damage::Bytes { file: journal.clone(), offset: end, what };
         let view = disk.view().map_err(|e| damaged(e.to_string()))?;
@@ -117,6 +143,8 @@ impl Disk {
     /// synced is on disk afterwards, or gone. After an error the files stay closed.
     pub fn close(&self) -> Result<Closed<'_>, Damage> {
         let mut files = self.files.write();
+        // They would keep the engine open.
+        self.exports.end();
         drop(files.take());
         wait_until_closed(&self.path).map_err(Damage::io(&self.path))?;
         locked(&self.path, || torn_writes::cut_torn_end(&self.path, DurableRevision::read(&self.path)?))?;

@@ -43,6 +43,9 @@ pub enum EmbeddedError {
     /// A batch failed, and this write may be in what reached the disk of it.
     #[error("{0}; whether this write happened is not known")]
     Write(Unhealthy),
+    /// The files had to be opened again while they were exported.
+    #[error("the export was interrupted: the files of the store were closed after a failure of the disk")]
+    ExportEnded,
     /// The store was closed under a watch.
     #[error("the store is closed")]
     Closed,

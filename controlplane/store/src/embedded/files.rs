@@ -6,6 +6,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use std::{
     fs::{File, TryLockError},
     io,
+    os::unix::fs::MetadataExt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     thread,
@@ -67,6 +68,17 @@ pub(super) fn locked<T>(path: &Path, work: impl FnOnce() -> Result<T, Damage>) -
         }
     }
     Err(Damage::Engine { directory: path.to_owned(), source: Box::new(fjall::Error::Locked) })
+}
+
+/// Bytes on disk of the files in a directory. The engine may remove some of them meanwhile.
+pub(super) fn size(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    });
+    sizes.sum()
 }
 
 const CLOSES_WITHIN: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! Batches in a journal of the engine, which is read here without it: the engine cuts a journal at the first byte that it
 //! does not understand, and does not say so.
 
+use super::record::{MARKS, Marks};
 use crate::Revision;
 use std::{
     fs::File,
@@ -13,6 +14,8 @@ const START: u8 = 1;
 const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
+/// The kind of an item that is not a removal.
+const VALUE: u8 = 0;
 /// Closes every batch.
 pub(super) const TRAILER: &[u8] = b"FJL\x03";
 /// An item with this key is in every batch that was not synced when it was acknowledged.
@@ -24,8 +27,11 @@ pub(super) struct Batch {
     pub length: usize,
     /// The engine's number; it grows from batch to batch. No checksum covers it.
     pub sequence: u64,
-    /// The newest revision in the batch, 0 if it has none.
+    /// The newest revision that the batch writes, 0 if it writes none.
     pub revision: Revision,
+    /// The revision that its marks reach up to without any write, see [`Marks::reached`]; 0 if it has none. If they cannot
+    /// be read here, the largest there is.
+    pub reached: Revision,
     /// Whether the next batch may have been written before this one was synced.
     pub lazy: bool,
 }
@@ -38,14 +44,15 @@ pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
     }
     let count = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
     let sequence = u64::from_le_bytes(take(&mut rest, 8)?.try_into().ok()?);
-    let (mut revision, mut lazy) = (0, false);
+    let (mut revision, mut reached, mut lazy) = (0, 0, false);
     let items = rest;
     for _ in 0..count {
         match take(&mut rest, 1)?[0] {
             ITEM => {
-                let key = key(&mut rest)?;
-                lazy |= key == LAZY.as_bytes();
-                revision = revision.max(logged(key).unwrap_or(0));
+                let item = Item::take(&mut rest)?;
+                lazy |= item.key == LAZY.as_bytes();
+                revision = revision.max(item.revision().unwrap_or(0));
+                reached = reached.max(item.reached().unwrap_or(0));
             }
             CLEAR => drop(take(&mut rest, 8)?),
             _ => return None,
@@ -55,25 +62,44 @@ pub(super) fn batch(bytes: &[u8]) -> Option<Batch> {
     let end = take(&mut rest, 1 + 8 + TRAILER.len())?;
     let whole = end[0] == END && &end[9..] == TRAILER && end[1..9] == xxh3_64(items).to_le_bytes();
     let length = bytes.len() - rest.len();
-    whole.then_some(Batch { length, sequence, revision, lazy })
+    whole.then_some(Batch { length, sequence, revision, reached, lazy })
 }
 
-/// Reads over an item behind its tag and returns its key.
-fn key<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    // Type, compression, keyspace.
-    take(rest, 1 + 1 + 8)?;
-    let length = u16::from_le_bytes(take(rest, 2)?.try_into().ok()?);
-    take(rest, 4)?;
-    let value = u32::from_le_bytes(take(rest, 4)?.try_into().ok()?);
-    let key = take(rest, usize::from(length))?;
-    take(rest, value as usize)?;
-    Some(key)
+/// What a batch does to a key.
+struct Item<'a> {
+    key: &'a [u8],
+    /// The value as it stands in the journal; `None` if the key is removed.
+    value: Option<&'a [u8]>,
+    compressed: bool,
 }
 
-/// The revision, if this is a key of the log. Keys of the index begin with a printable character.
-fn logged(key: &[u8]) -> Option<Revision> {
-    let key: [u8; 8] = key.try_into().ok()?;
-    (key[0] == 0).then_some(u64::from_be_bytes(key))
+impl<'a> Item<'a> {
+    /// Reads an item behind its tag.
+    fn take(rest: &mut &'a [u8]) -> Option<Self> {
+        let kind = take(rest, 1)?[0];
+        let compressed = take(rest, 1)?[0] != 0;
+        // The keyspace.
+        take(rest, 8)?;
+        let length = u16::from_le_bytes(take(rest, 2)?.try_into().ok()?);
+        take(rest, 4)?;
+        let value = u32::from_le_bytes(take(rest, 4)?.try_into().ok()?);
+        let key = take(rest, usize::from(length))?;
+        let value = take(rest, value as usize)?;
+        Some(Self { key, value: (kind == VALUE).then_some(value), compressed })
+    }
+
+    /// The revision, if this writes an entry of the log. Keys of the index begin with a printable character.
+    fn revision(&self) -> Option<Revision> {
+        let key: [u8; 8] = self.key.try_into().ok()?;
+        (key[0] == 0 && self.value.is_some()).then_some(u64::from_be_bytes(key))
+    }
+
+    /// What marks reach up to, if these are marks.
+    fn reached(&self) -> Option<Revision> {
+        let raw = self.value.filter(|_| self.key == MARKS.as_bytes())?;
+        let marks = serde_json::from_slice::<Marks>(raw).ok().filter(|_| !self.compressed);
+        Some(marks.map_or(Revision::MAX, |marks| marks.reached()))
+    }
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {

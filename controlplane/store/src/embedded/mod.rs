@@ -20,6 +20,8 @@ mod panics;
 mod files;
 // Reads at one moment.
 mod view;
+// Snapshots that outlive a read.
+mod pinned;
 // Changes that are made as a whole.
 mod batch;
 // Parsing the journal of the engine.
@@ -36,6 +38,10 @@ mod check;
 mod durable_revision;
 // Making, opening and closing the store on disk.
 mod disk;
+// Everything at one moment, page by page.
+mod export;
+// A new store with the keys of another.
+mod load;
 // Retention of history.
 mod history;
 // Watchers.
@@ -50,8 +56,11 @@ mod writer;
 mod tests;
 
 pub use error::EmbeddedError;
+pub(crate) use load::load;
 
-use super::{HistoryStart, KeyValue, Revision, Store, StoreError, Unhealthy, Watch, Write};
+use super::{
+    Engine, Export, HistoryStart, KeyValue, Revision, Store, StoreError, StoreStatus, Unhealthy, Watch, Write,
+};
 use async_trait::async_trait;
 use coracle_trace::Recorder;
 use disk::Disk;
@@ -175,6 +184,10 @@ impl Store for Embedded {
         tokio::task::spawn_blocking(read).await?
     }
 
+    async fn export(&self, prefix: &str) -> Result<Export, StoreError> {
+        export::export(&self.disk, prefix.to_owned(), self.watchers.published())
+    }
+
     async fn write(&self, write: Write) -> Result<Revision, StoreError> {
         if write.key.len() > MAX_KEY {
             return Err(EmbeddedError::Key(write.key.len()).into());
@@ -219,5 +232,13 @@ impl Store for Embedded {
             Ok(Err(error)) => Err(Unhealthy::Io { detail: error.to_string() }),
             Err(_) => Err(Unhealthy::Stuck { seconds: PATIENCE.as_secs() }),
         }
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        let path = self.disk.path.clone();
+        let size = tokio::task::spawn_blocking(move || files::size(&path)).await?;
+        let problems = self.health().await.err().iter().map(Unhealthy::to_string).collect();
+        let (engine, revision) = (Engine::Embedded, self.watchers.published());
+        Ok(StoreStatus { engine, revision, size, in_use: size, problems, members: Vec::new() })
     }
 }

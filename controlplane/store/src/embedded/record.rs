@@ -115,6 +115,11 @@ impl Marks {
         serde_json::to_vec(self).expect("numbers always serialise")
     }
 
+    /// The newest revision that these marks alone account for.
+    pub fn reached(&self) -> Revision {
+        self.lost.iter().map(|(_, again)| *again).fold(self.compacted, Revision::max)
+    }
+
     /// The revision that lies so many changes before `newest`. Revisions that a crash took are no changes.
     pub fn back(&self, newest: Revision, changes: u64) -> Revision {
         let (mut from, mut left) = (newest, changes);

@@ -37,7 +37,10 @@ pub(super) struct Journal {
 #[derive(Default)]
 struct Seen {
     sequence: Option<u64>,
+    /// The newest revision that is written.
     revision: Revision,
+    /// The newest that is known to be passed over: a crash took the lazy writes up to it.
+    reached: Revision,
 }
 
 /// Checks all journals of the directory and settles the newest one: see [`scan`] and [`Journal::cut_torn_end`].
@@ -84,6 +87,7 @@ impl Seen {
             }
             self.sequence = Some(batch.sequence);
             self.revision = self.revision.max(batch.revision);
+            self.reached = self.reached.max(batch.reached);
             at += batch.length;
             if batch.revision > 0 && durable.is_some_and(|durable| batch.revision <= durable) {
                 synced = at;
@@ -118,10 +122,10 @@ impl Journal {
         let damaged = |what: String| Err(Damage::bytes(&self.path, self.whole, what));
         let end = &self.bytes[self.whole..];
         // Without a revision in the journals it is compared when the tables can be read.
-        if let Some(durable) = durable.filter(|durable| seen.revision > 0 && seen.revision < *durable) {
+        let newest = seen.revision.max(seen.reached);
+        if let Some(durable) = durable.filter(|durable| seen.revision > 0 && newest < *durable) {
             return damaged(format!(
-                "a batch is not whole behind revision {}, and revisions up to {durable} were acknowledged",
-                seen.revision
+                "a batch is not whole behind revision {newest}, and revisions up to {durable} were acknowledged"
             ));
         }
         let later = Later::of(end, seen);
@@ -225,7 +229,8 @@ mod tests {
 
     async fn lazy(store: &Embedded, key: &str) {
         let value = Some(value().into());
-        let write = Write { key: key.to_owned(), expect: 0, value, durability: Durability::Lazy };
+        let write =
+            Write { key: key.to_owned(), expect: 0, value, durability: Durability::Lazy, fence: None };
         store.write(write).await.unwrap();
     }
 

@@ -38,9 +38,7 @@ impl<'a> View<'a> {
 
     /// The newest revision that the files know of.
     pub fn known(&self) -> Result<Revision, StoreError> {
-        let marks = self.marks()?;
-        let again = marks.lost.iter().map(|(_, again)| *again);
-        Ok(again.fold(self.last()?.max(marks.compacted), Revision::max))
+        Ok(self.last()?.max(self.marks()?.reached()))
     }
 
     pub fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {

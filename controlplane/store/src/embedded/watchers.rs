@@ -125,7 +125,8 @@ pub(super) fn watch(
     after: Revision,
 ) -> Result<Watch, StoreError> {
     disk.read(|view| view.marks())?.check(after)?;
-    let watcher = Watcher { watchers, disk, prefix, seen: after, live: None, ready: VecDeque::new() };
+    let (live, ready) = (None, VecDeque::new());
+    let watcher = Watcher { watchers, disk, prefix, seen: after, told: after, live, ready };
     Ok(Box::pin(futures::stream::unfold(Some(watcher), |watcher| async {
         let mut watcher = watcher?;
         match watcher.next().await {
@@ -140,6 +141,8 @@ struct Watcher {
     disk: Disk,
     prefix: String,
     seen: Revision,
+    /// The last revision that the reader of the watch knows of.
+    told: Revision,
     live: Option<Arc<Mailbox>>,
     ready: VecDeque<Change>,
 }
@@ -151,9 +154,15 @@ impl Watcher {
                 if change.revision > self.seen {
                     self.seen = change.revision;
                     if change.key.starts_with(&self.prefix) {
+                        self.told = change.revision;
                         return Ok(WatchItem::Change(change));
                     }
                 }
+            }
+            // Who waits for the revision of another key learns that it has passed.
+            if self.seen > self.told {
+                self.told = self.seen;
+                return Ok(WatchItem::Progress(self.seen));
             }
             match &self.live {
                 Some(mailbox) => {
@@ -162,22 +171,18 @@ impl Watcher {
                         self.live = None;
                     }
                 }
-                None => {
-                    if let Some(seen) = self.catch_up()? {
-                        return Ok(WatchItem::Progress(seen));
-                    }
-                }
+                None => self.catch_up()?,
             }
         }
     }
 
-    /// Reads on from the disk, or begins to wait. Returns the revision up to which nothing is left to be read, when
-    /// that is not the one of a change: a crash took those between.
-    fn catch_up(&mut self) -> Result<Option<Revision>, StoreError> {
+    /// Reads on from the disk, or begins to wait. If nothing is left to be read up to the published revision, a crash took
+    /// those between, and they count as seen.
+    fn catch_up(&mut self) -> Result<(), StoreError> {
         let mailbox = Arc::new(Mailbox::default());
         let Some(published) = self.watchers.attach(&mailbox, self.seen)? else {
             self.live = Some(mailbox);
-            return Ok(None);
+            return Ok(());
         };
         let seen = self.seen;
         let read = self.disk.read(|view| {
@@ -187,9 +192,8 @@ impl Watcher {
         self.ready = read?.into();
         if self.ready.is_empty() {
             self.seen = published;
-            return Ok(Some(published));
         }
-        Ok(None)
+        Ok(())
     }
 }
 

@@ -235,10 +235,12 @@ impl Writer {
         write: Write,
         pending: &mut HashMap<String, Pending>,
     ) -> Result<(Change, Revision), StoreError> {
-        let now = match pending.get(&write.key) {
-            Some(one) => one.version,
-            None => self.state.disk.version(&write.key)?,
-        };
+        if let Some(fence) = write.fence
+            && self.version(&fence.key, pending)?.map_or(0, |version| version.modified) != fence.modified
+        {
+            return Err(StoreError::Fenced(fence.key));
+        }
+        let now = self.version(&write.key, pending)?;
         let previous = now.map_or(0, |version| version.modified);
         if previous != write.expect || (now.is_none() && write.value.is_none()) {
             return Err(StoreError::Conflict(self.current(&write.key, now, pending)?));
@@ -249,6 +251,14 @@ impl Writer {
         let version = write.value.is_some().then_some(Version { created, modified: revision });
         pending.insert(write.key.clone(), Pending { version, value: write.value.clone() });
         Ok((Change { revision, key: write.key, value: write.value, created }, previous))
+    }
+
+    /// The version of a key on disk or in the batch so far.
+    fn version(&self, key: &str, pending: &HashMap<String, Pending>) -> Result<Option<Version>, StoreError> {
+        match pending.get(key) {
+            Some(one) => Ok(one.version),
+            None => self.state.disk.version(key),
+        }
     }
 
     fn current(

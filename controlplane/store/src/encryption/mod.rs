@@ -12,7 +12,10 @@ pub mod provider;
 // Key management services.
 pub mod kms;
 
-use super::{HistoryStart, KeyValue, Revision, Store, StoreError, Unhealthy, Watch, WatchItem, Write};
+use super::{
+    Export, HistoryStart, KeyValue, Revision, Store, StoreError, StoreStatus, Unhealthy, Watch, WatchItem,
+    Write,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use config::Config;
@@ -94,7 +97,7 @@ impl EncryptedStore {
             if decrypted.stale {
                 let value = Some(decrypted.value);
                 let durability = super::Durability::Sync;
-                stale.push(Write { key: item.key, expect: item.modified, value, durability });
+                stale.push(Write { key: item.key, expect: item.modified, value, durability, fence: None });
             }
         }
         let mut count = 0;
@@ -135,6 +138,10 @@ impl Store for EncryptedStore {
             }
         }
         Ok((plain, revision))
+    }
+
+    async fn export(&self, prefix: &str) -> Result<Export, StoreError> {
+        self.inner.export(prefix).await
     }
 
     async fn write(&self, mut write: Write) -> Result<Revision, StoreError> {
@@ -194,6 +201,10 @@ impl Store for EncryptedStore {
 
     async fn health(&self) -> Result<(), Unhealthy> {
         self.inner.health().await
+    }
+
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        self.inner.status().await
     }
 }
 

@@ -18,6 +18,7 @@ fn write(key: &str, expect: Revision, value: &'static str) -> Write {
         expect,
         value: Some(Bytes::from_static(value.as_bytes())),
         durability: Durability::Sync,
+        fence: None,
     }
 }
 
@@ -76,7 +77,13 @@ async fn a_value_that_was_moved_or_changed_is_refused() {
     encrypted.write(write("/registry/secrets/x/a", 0, "secret")).await.unwrap();
     let raw = disk.get("/registry/secrets/x/a").await.unwrap().unwrap().value;
     let put = |key: &str, value: Bytes| {
-        disk.write(Write { key: key.into(), expect: 0, value: Some(value), durability: Durability::Sync })
+        disk.write(Write {
+            key: key.into(),
+            expect: 0,
+            value: Some(value),
+            durability: Durability::Sync,
+            fence: None,
+        })
     };
     put("/registry/secrets/x/moved", raw.clone()).await.unwrap();
     let mut bent = raw.to_vec();

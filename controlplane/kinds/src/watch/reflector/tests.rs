@@ -13,12 +13,13 @@ fn kind(group: &str, plural: &str, scope: Scope) -> Arc<Kind> {
 async fn put(store: &dyn Store, kind: &Kind, at: (&str, &str), expect: Revision, n: u32) -> Revision {
     let value = json!({"metadata": {"name": at.1, "namespace": at.0}, "n": n}).to_string();
     let key = kind.key(at.0, at.1);
-    let write = Write { key, expect, value: Some(value.into()), durability: Durability::Sync };
+    let write = Write { key, expect, value: Some(value.into()), durability: Durability::Sync, fence: None };
     store.write(write).await.unwrap()
 }
 
 async fn delete(store: &dyn Store, kind: &Kind, at: (&str, &str), expect: Revision) -> Revision {
-    let write = Write { key: kind.key(at.0, at.1), expect, value: None, durability: Durability::Sync };
+    let write =
+        Write { key: kind.key(at.0, at.1), expect, value: None, durability: Durability::Sync, fence: None };
     store.write(write).await.unwrap()
 }
 
@@ -188,7 +189,10 @@ async fn a_list_during_a_resync_keeps_no_removed_object() {
 /// Bytes as nobody here writes them.
 async fn put_raw(store: &dyn Store, key: &str, expect: Revision, value: &str) -> Revision {
     let value = Some(value.to_owned().into());
-    store.write(Write { key: key.to_owned(), expect, value, durability: Durability::Sync }).await.unwrap()
+    store
+        .write(Write { key: key.to_owned(), expect, value, durability: Durability::Sync, fence: None })
+        .await
+        .unwrap()
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ fn commit(writer: &mut Writer, keys: Range<u32>, value: &str) -> Vec<Result<Revi
     for n in keys {
         let (answer, result) = oneshot::channel();
         let (key, value) = (format!("/registry/{n}"), Some(value.to_owned().into()));
-        writes.push((Write { key, expect: 0, value, durability: Durability::Sync }, answer));
+        writes.push((Write { key, expect: 0, value, durability: Durability::Sync, fence: None }, answer));
         answers.push(result);
     }
     writer.commit(writes);

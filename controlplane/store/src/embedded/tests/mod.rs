@@ -2,6 +2,8 @@
 
 // Disks that fail.
 mod faults;
+// Crashes that leave the end of a journal torn.
+mod torn;
 
 use super::*;
 use crate::{
@@ -13,7 +15,10 @@ use futures::StreamExt;
 
 async fn lazy(store: &dyn Store, key: &str, expect: Revision, value: &str) -> Revision {
     let value = Some(value.to_owned().into());
-    store.write(Write { key: key.to_owned(), expect, value, durability: Durability::Lazy }).await.unwrap()
+    store
+        .write(Write { key: key.to_owned(), expect, value, durability: Durability::Lazy, fence: None })
+        .await
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,285 @@
+//! The endpoints of etcd. One is used for everything. When it does not answer it is given up: its watches end, and the next
+//! endpoint takes over.
+
+use super::{error::EtcdError, options::EtcdOptions};
+use etcd_client::{Client, Error};
+use parking_lot::Mutex;
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// How long etcd may take for an answer if there is no other endpoint to ask.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an endpoint may take for a small answer before another is asked.
+pub(super) const QUICK: Duration = Duration::from_secs(1);
+/// The same for a large answer.
+pub(super) const LARGE: Duration = Duration::from_secs(5);
+/// Reads are repeated for this long: an election of etcd takes less.
+const REPEAT: Duration = Duration::from_secs(5);
+/// An endpoint that was given up is not used again for this long while there are others.
+const AVOID: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a health check reports why an endpoint was given up.
+const RECENT: Duration = Duration::from_secs(30);
+
+/// One endpoint.
+pub(super) struct Endpoint {
+    pub url: String,
+    /// The client and how often the endpoint had been given up when it was made.
+    client: tokio::sync::Mutex<Option<(u64, Client)>>,
+    /// How often it was given up.
+    given_up: watch::Sender<u64>,
+    avoided: Mutex<Option<Avoided>>,
+}
+
+struct Avoided {
+    since: Instant,
+    until: Instant,
+    why: String,
+}
+
+impl Endpoint {
+    fn new(url: &str) -> Arc<Self> {
+        Arc::new(Self {
+            url: url.to_owned(),
+            client: tokio::sync::Mutex::default(),
+            given_up: watch::Sender::new(0),
+            avoided: Mutex::default(),
+        })
+    }
+
+    fn is_avoided(&self) -> bool {
+        self.avoided.lock().as_ref().is_some_and(|avoided| avoided.until > Instant::now())
+    }
+
+    /// Changes when the endpoint is given up.
+    pub fn given_up(&self) -> watch::Receiver<u64> {
+        self.given_up.subscribe()
+    }
+
+    /// A client of this endpoint. The files of the connection are read again after it was given up.
+    pub async fn client(&self, options: &EtcdOptions) -> Result<Client, EtcdError> {
+        let generation = *self.given_up.borrow();
+        let mut slot = self.client.lock().await;
+        if let Some((made, client)) = &*slot
+            && *made == generation
+        {
+            return Ok(client.clone());
+        }
+        let client = Client::connect([&self.url], Some(options.connect_options()?)).await?;
+        *slot = Some((generation, client.clone()));
+        Ok(client)
+    }
+}
+
+/// All endpoints.
+pub(super) struct Endpoints {
+    pub options: EtcdOptions,
+    state: Mutex<State>,
+}
+
+struct State {
+    all: Vec<Arc<Endpoint>>,
+    current: usize,
+}
+
+impl Endpoints {
+    pub fn new(options: EtcdOptions) -> Self {
+        let all = options.endpoints.iter().map(|url| Endpoint::new(url)).collect();
+        Self { options, state: Mutex::new(State { all, current: 0 }) }
+    }
+
+    pub fn all(&self) -> Vec<Arc<Endpoint>> {
+        self.state.lock().all.clone()
+    }
+
+    /// The endpoint in use.
+    pub fn current(&self) -> Result<Arc<Endpoint>, EtcdError> {
+        let state = self.state.lock();
+        state.all.get(state.current).cloned().ok_or(EtcdError::NoEndpoint)
+    }
+
+    /// Why endpoints were given up lately.
+    pub fn avoided(&self) -> Vec<(String, String)> {
+        let reason = |endpoint: &Arc<Endpoint>| {
+            let avoided = endpoint.avoided.lock();
+            let avoided = avoided.as_ref().filter(|avoided| avoided.since.elapsed() < RECENT);
+            avoided.map(|avoided| (endpoint.url.clone(), avoided.why.clone()))
+        };
+        self.state.lock().all.iter().filter_map(reason).collect()
+    }
+
+    /// Replaces the endpoints; those that stay keep their connections.
+    pub fn replace(&self, urls: &[String]) {
+        let mut state = self.state.lock();
+        if urls.is_empty() || state.all.iter().map(|one| &one.url).eq(urls) {
+            return;
+        }
+        let used = state.all.get(state.current).map(|one| one.url.clone());
+        let known = std::mem::take(&mut state.all);
+        let kept = |url: &String| known.iter().find(|one| one.url == *url).cloned();
+        state.all = urls.iter().map(|url| kept(url).unwrap_or_else(|| Endpoint::new(url))).collect();
+        state.current = state.all.iter().position(|one| Some(&one.url) == used.as_ref()).unwrap_or(0);
+        tracing::info!(endpoints = urls.join(","), "endpoints of etcd have changed");
+        // Nobody may stay connected to a member that has left.
+        for gone in known.iter().filter(|one| !urls.contains(&one.url)) {
+            gone.given_up.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Uses another endpoint than this one for a while, and ends the watches on it.
+    pub fn avoid(&self, endpoint: &Arc<Endpoint>, time: Duration, why: String) {
+        let known = endpoint.is_avoided();
+        endpoint.given_up.send_modify(|count| *count += 1);
+        if !known {
+            tracing::warn!(endpoint = %endpoint.url, why, "endpoint of etcd given up");
+        }
+        let since = Instant::now();
+        *endpoint.avoided.lock() = Some(Avoided { since, until: since + time, why });
+        let mut state = self.state.lock();
+        let (count, current) = (state.all.len(), state.current);
+        if state.all.get(current).is_some_and(|one| Arc::ptr_eq(one, endpoint)) {
+            let others = (1..count).map(|step| (current + step) % count);
+            let well = others.clone().find(|other| !state.all[*other].is_avoided());
+            state.current = well.or(others.clone().next()).unwrap_or(current);
+        }
+    }
+
+    /// The endpoint may be used again.
+    pub fn allow(&self, endpoint: &Endpoint) {
+        endpoint.avoided.lock().take();
+    }
+
+    /// Goes back to the first endpoint, if it is well.
+    pub async fn prefer_first(&self) {
+        let first = {
+            let state = self.state.lock();
+            let Some(first) = state.all.first().filter(|first| state.current != 0 && !first.is_avoided())
+            else {
+                return;
+            };
+            first.clone()
+        };
+        let asked = async { Ok::<_, EtcdError>(first.client(&self.options).await?.status().await?) };
+        if let Ok(Ok(status)) = tokio::time::timeout(QUICK, asked).await
+            && status.leader() != 0
+            && !status.is_learner()
+        {
+            let mut state = self.state.lock();
+            if state.all.first().is_some_and(|one| Arc::ptr_eq(one, &first)) {
+                self.allow(&first);
+                state.current = 0;
+            }
+        }
+    }
+
+    /// Asks the endpoint in use once. If it does not answer within the limit and there are others, it is given up. What was
+    /// asked for may have happened then.
+    pub async fn attempt<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        limit: Duration,
+        call: impl FnOnce(Client) -> F,
+    ) -> Result<(T, Arc<Endpoint>), EtcdError> {
+        let endpoint = self.current()?;
+        let generation = *endpoint.given_up.borrow();
+        let limit = if self.state.lock().all.len() > 1 { limit } else { PATIENCE };
+        let asked = async { Ok::<_, EtcdError>(call(endpoint.client(&self.options).await?).await?) };
+        let answer = tokio::time::timeout(limit, asked).await.unwrap_or(Err(EtcdError::Timeout(limit)));
+        match answer {
+            Ok(answer) => Ok((answer, endpoint)),
+            Err(error) => {
+                // Others that asked it at the same time may have given it up already.
+                if error.is_transient() && *endpoint.given_up.borrow() == generation {
+                    self.avoid(&endpoint, AVOID, error.to_string());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads: asks one endpoint after the other until one answers.
+    pub async fn read<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        limit: Duration,
+        call: impl Fn(Client) -> F,
+    ) -> Result<T, EtcdError> {
+        let (begun, mut limit) = (Instant::now(), limit);
+        loop {
+            match self.attempt(limit, &call).await {
+                Ok((answer, _)) => return Ok(answer),
+                Err(error) if error.is_transient() && begun.elapsed() < REPEAT => self.pause().await,
+                Err(error) => return Err(error),
+            }
+            // All of them may be slow.
+            limit = (limit * 2).min(LARGE);
+        }
+    }
+
+    /// Waits a moment if the next endpoint has failed, too.
+    pub async fn pause(&self) {
+        if self.current().is_ok_and(|current| current.is_avoided()) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn endpoints(urls: &[&str]) -> Endpoints {
+        let endpoints = urls.iter().map(|url| format!("http://{url}")).collect();
+        Endpoints::new(EtcdOptions { endpoints, ..EtcdOptions::default() })
+    }
+
+    fn current(endpoints: &Endpoints) -> String {
+        endpoints.current().unwrap().url.clone()
+    }
+
+    #[test]
+    fn the_next_that_is_well_takes_over_and_watches_end() {
+        let all = endpoints(&["a:1", "b:1", "c:1"]);
+        let (a, b) = (all.all()[0].clone(), all.all()[1].clone());
+        let mut watch = a.given_up();
+        all.avoid(&b, AVOID, "down".to_owned());
+        assert_eq!(current(&all), "http://a:1");
+        all.avoid(&a, AVOID, "down".to_owned());
+        assert_eq!(current(&all), "http://c:1");
+        assert!(watch.has_changed().unwrap() && *watch.borrow_and_update() == 1);
+        assert_eq!(all.avoided().len(), 2);
+        all.avoid(&all.all()[2].clone(), AVOID, "down".to_owned());
+        // None is well: each gets its turn.
+        assert_eq!(current(&all), "http://a:1");
+    }
+
+    #[test]
+    fn replaced_endpoints_keep_the_connection_in_use() {
+        let all = endpoints(&["a:1", "b:1"]);
+        all.avoid(&all.all()[0].clone(), AVOID, "down".to_owned());
+        let (a, b) = (all.all()[0].clone(), all.all()[1].clone());
+        let gone = a.given_up();
+        all.replace(&["http://c:1".to_owned(), "http://b:1".to_owned()]);
+        assert_eq!(current(&all), "http://b:1");
+        assert!(Arc::ptr_eq(&all.all()[1], &b) && gone.has_changed().unwrap());
+        all.replace(&[]);
+        assert_eq!(all.all().len(), 2, "an empty list is an answer that cannot be");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_endpoint_that_does_not_answer_costs_its_limit_once() {
+        // It accepts connections and says nothing.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let all = endpoints(&[&address, "127.0.0.1:1"]);
+        let begun = Instant::now();
+        let limit = Duration::from_millis(300);
+        let error = all.attempt(limit, |client| async move { client.kv_client().get("a", None).await }).await;
+        assert!(matches!(error, Err(EtcdError::Timeout(_))));
+        assert!(begun.elapsed() < Duration::from_secs(2));
+        assert_eq!(current(&all), "http://127.0.0.1:1");
+    }
+}

@@ -1,0 +1,142 @@
+//! Members that die, hang or lose answers.
+
+use super::*;
+use crate::Write;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_dies_or_hangs_is_replaced_by_the_next() {
+    let mut etcd = Cluster::start(3, "http", &[]);
+    etcd.ready().await;
+    let store = Etcd::connect(&etcd.options(), &Supervisor::default()).await.unwrap();
+    let mut at = put(&store, "/registry/a", 0, "0").await.unwrap();
+    for n in 0..2 {
+        let endpoints = &store.shared.endpoints;
+        until(|| async {
+            endpoints.prefer_first().await;
+            endpoints.current().unwrap().url == etcd.members[0].url
+        })
+        .await;
+        let mut watch = store.watch("/registry/", at).await.unwrap();
+        if n == 0 {
+            etcd.members[0].kill();
+        } else {
+            etcd.members[0].freeze();
+        }
+        let begun = Instant::now();
+        let written = put(&store, "/registry/a", at, &n.to_string()).await;
+        at = match written {
+            Ok(revision) => revision,
+            // The member that is gone may have written it.
+            Err(StoreError::Etcd(EtcdError::Ambiguous(_))) => {
+                store.get("/registry/a").await.unwrap().unwrap().modified
+            }
+            Err(error) => panic!("{error:?}"),
+        };
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        assert!(store.revision().await.unwrap() >= at);
+        assert!(begun.elapsed() < Duration::from_secs(1), "the endpoint is avoided");
+        let ended = async { while watch.next().await.is_some_and(|item| item.is_ok()) {} };
+        tokio::time::timeout(Duration::from_secs(5), ended).await.expect("the watch does not hang");
+        let mut watch = store.watch("/registry/", at - 1).await.unwrap();
+        assert_eq!(next_change(&mut watch).await.revision, at);
+        if n == 0 {
+            etcd.members[0].restart_dead();
+        } else {
+            etcd.members[0].thaw();
+        }
+        etcd.ready().await;
+    }
+    // Without a majority nothing is written, and health tells why.
+    etcd.members[1].kill();
+    etcd.members[2].kill();
+    let why = store.health().await.unwrap_err().to_string();
+    assert!(why.contains(&etcd.members[1].url), "{why}");
+}
+
+/// A proxy that can swallow answers: requests arrive, and nobody learns of it.
+struct Proxy {
+    url: String,
+    swallow: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    async fn start(target: &str) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let swallow = Arc::new(AtomicBool::new(false));
+        let (target, swallowing) = (target.trim_start_matches("http://").to_owned(), swallow.clone());
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let far = tokio::net::TcpStream::connect(&target).await.unwrap();
+                let ((mut from, mut to), (mut answers, mut requests)) = (near.into_split(), far.into_split());
+                tokio::spawn(async move { tokio::io::copy(&mut from, &mut requests).await });
+                let swallowing = swallowing.clone();
+                tokio::spawn(async move {
+                    let mut buffer = vec![0; 64 << 10];
+                    while let Ok(length @ 1..) = answers.read(&mut buffer).await {
+                        if !swallowing.load(Ordering::SeqCst) {
+                            to.write_all(&buffer[..length]).await.unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        Self { url, swallow }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_found_out_or_reported_as_unknown() {
+    let etcd = Cluster::plain();
+    etcd.ready().await;
+    let proxy = Proxy::start(&etcd.members[0].url).await;
+    let direct = etcd.connect().await;
+    let endpoints = vec![proxy.url.clone(), etcd.members[0].url.clone()];
+    let lossy = EtcdOptions { endpoints, ..EtcdOptions::default() };
+    let write = |key: &str, expect, value: Option<&str>| Write {
+        key: key.to_owned(),
+        expect,
+        value: value.map(|value| value.to_owned().into()),
+        durability: Durability::Sync,
+        fence: None,
+    };
+
+    // A creation is known by its value.
+    let store = connect(&lossy).await.unwrap();
+    proxy.swallow.store(true, Ordering::SeqCst);
+    let created = store.write(write("/registry/a", 0, Some("unique"))).await.unwrap();
+    assert_eq!(direct.get("/registry/a").await.unwrap().unwrap().modified, created);
+
+    // Another server could have made the same update.
+    proxy.swallow.store(false, Ordering::SeqCst);
+    let store = connect(&lossy).await.unwrap();
+    proxy.swallow.store(true, Ordering::SeqCst);
+    let unknown = store.write(write("/registry/a", created, Some("2"))).await.unwrap_err();
+    assert!(matches!(unknown, StoreError::Etcd(EtcdError::Ambiguous(_))), "{unknown:?}");
+    let now = direct.get("/registry/a").await.unwrap().unwrap();
+    assert_eq!(&now.value[..], b"2");
+
+    // What another has written first is a conflict, although the answer was lost.
+    proxy.swallow.store(false, Ordering::SeqCst);
+    let store = connect(&lossy).await.unwrap();
+    proxy.swallow.store(true, Ordering::SeqCst);
+    let theirs = put(&*direct, "/registry/a", now.modified, "theirs").await.unwrap();
+    match store.write(write("/registry/a", now.modified, Some("ours"))).await {
+        Err(StoreError::Conflict(Some(found))) => assert_eq!(found.modified, theirs),
+        other => panic!("{other:?}"),
+    }
+    let deleted = delete(&*direct, "/registry/a", theirs).await.unwrap();
+    assert!(deleted > theirs);
+
+    // A write that never arrived is made by the next attempt.
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoints = vec![format!("http://{nowhere}"), etcd.members[0].url.clone()];
+    let store = connect(&EtcdOptions { endpoints, ..EtcdOptions::default() }).await.unwrap();
+    store.write(write("/registry/b", 0, Some("1"))).await.unwrap();
+}
