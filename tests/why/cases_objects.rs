@@ -45,7 +45,7 @@ pub fn cases() -> Vec<Case> {
             .alone(),
         Case::new("namespace-finalizers-remain", "namespace/$NS", "Namespace/$NS", held)
             .then("delete namespace $NS --wait=false")
-            .says("example.com/hold", "owners of their finalizers"),
+            .says("example.com/hold", "configmap/held holds the namespace"),
         request("signing-request-pending").says("client auth", "kubectl certificate approve"),
         request("signing-request-denied")
             .then("certificate deny $NS")

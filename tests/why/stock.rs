@@ -2,6 +2,7 @@
 
 use coracle_pki::authority::{Authority, Profile, Signed};
 use coracle_pki::kubeconfig;
+use coracle_tests::client::Target;
 use coracle_tests::etcd::Etcd;
 use coracle_tests::eventually;
 use std::net::TcpListener;
@@ -33,6 +34,7 @@ pub struct Stock {
     children: Vec<Child>,
     /// The administrator's.
     pub kubeconfig: PathBuf,
+    url: String,
     etcd: Etcd,
     dir: tempfile::TempDir,
 }
@@ -63,7 +65,11 @@ impl Stock {
         let path = dir.path().join("admin.kubeconfig");
         let url = format!("https://127.0.0.1:{port}");
         kubeconfig::write(&path, &url, &authority.certificate, "admin", &admin).expect("a kubeconfig");
-        let mut stock = Self { children: Vec::new(), kubeconfig: path, etcd, dir };
+        let pki = dir.path().join("pki");
+        std::fs::create_dir(&pki).expect("a directory");
+        write(&pki, "admin", &admin);
+        std::fs::write(pki.join("ca.crt"), &authority.certificate).expect("a file");
+        let mut stock = Self { children: Vec::new(), kubeconfig: path, url, etcd, dir };
         let address = stock.etcd.address.clone();
         stock.run(
             &programs.server,
@@ -97,6 +103,12 @@ impl Stock {
             kubectl.try_with("get serviceaccount default", "").ok
         });
         stock
+    }
+
+    /// For clients that keep their connections.
+    #[allow(dead_code, reason = "for measurements")]
+    pub fn target(&self) -> anyhow::Result<Target> {
+        Target::new(self.dir.path(), &self.url)
     }
 
     fn run(&mut self, program: &Path, flags: &[String]) {

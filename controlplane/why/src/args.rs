@@ -24,10 +24,11 @@ pub struct WhyArgs {
     /// Look at all namespaces, which is the default without an object and without --namespace.
     #[arg(short = 'A', long, conflicts_with = "objects")]
     pub(crate) all_namespaces: bool,
-    /// Pod from which a connection does not work, such as pod/web.
+    /// Pod from which a connection does not work, such as pod/web; pod/web.shop or shop/pod/web in another namespace.
     #[arg(long, value_name = "POD", requires = "to")]
     pub(crate) from: Option<String>,
-    /// Where the connection should go: service/NAME:PORT, pod/NAME:PORT, a DNS name or an address with a port.
+    /// Where the connection should go: service/NAME:PORT, pod/NAME:PORT, both with .NAMESPACE after the name if wanted, a DNS
+    /// name or an address with a port.
     #[arg(long, value_name = "DESTINATION", requires = "from")]
     pub(crate) to: Option<String>,
     /// Protocol of the connection: TCP, UDP or SCTP.

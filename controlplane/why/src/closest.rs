@@ -20,13 +20,26 @@ fn distance(a: &str, b: &str) -> usize {
     last[b.len()]
 }
 
-/// The name that is most like another one; none when all differ in more than a third of their letters.
+/// How far a name is from the one that was written: nothing when they are too different for a slip of the pen, which is when
+/// more than a third of the letters differ and none begins with the other.
+pub fn slip(wanted: &str, name: &str) -> Option<usize> {
+    let (a, b) = (wanted.chars().count(), name.chars().count());
+    let (long, short) = (a.max(b), a.min(b));
+    let part = short >= 3 && (name.starts_with(wanted) || wanted.starts_with(name));
+    let most = (long / 3).max(1);
+    // Every letter that one has more than the other is an edit.
+    if !part && long > short + most {
+        return None;
+    }
+    let edits = distance(wanted, name);
+    (part || edits == 0 || (edits <= most && edits < long)).then_some(edits)
+}
+
+/// The name that is most like another one; none when all are too different.
 pub fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = names.into_iter().filter(|name| *name != wanted).map(|name| (distance(wanted, name), name));
-    let (least, name) = scored.min()?;
-    let longest = wanted.chars().count().max(name.chars().count());
-    let part = wanted.len() >= 3 && (name.starts_with(wanted) || wanted.starts_with(name) && name.len() >= 3);
-    (least <= (longest / 3).max(1) || part).then_some(name)
+    let others = names.into_iter().filter(|name| *name != wanted);
+    let similar = others.filter_map(|name| Some((slip(wanted, name)?, name)));
+    similar.min().map(|(_, name)| name)
 }
 
 /// `; the closest that exists is x` when there is a similar name, otherwise nothing.
@@ -52,6 +65,8 @@ mod tests {
         assert_eq!(closest("confg", ["config", "secret"]), Some("config"));
         assert_eq!(closest("web", ["database", "queue"]), None);
         assert_eq!(closest("settings", ["settings-v2"]), Some("settings-v2"));
+        assert_eq!(closest("web", ["db", "web-frontend"]), Some("web-frontend"), "the other is no slip");
+        assert_eq!(closest("a", ["b"]), None, "nothing is left of it");
         assert_eq!(suggestion("a", ["zzzz"]), "");
         assert_eq!(suggestion("apii", ["api"]), "; the closest that exists is api");
     }

@@ -104,6 +104,18 @@ pub trait Cluster {
     fn answer(&self, need: &Need) -> impl Future<Output = Answer>;
 }
 
+impl Need {
+    /// The resource whose objects are asked for.
+    pub fn resource(&self) -> Option<&Resource> {
+        match self {
+            Self::List { resource, .. } | Self::Names { resource, .. } | Self::Object { resource, .. } => {
+                Some(resource)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let within = |namespace: &Option<String>| match namespace {

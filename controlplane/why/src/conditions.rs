@@ -24,9 +24,20 @@ pub fn explain_other(world: &World, object: &ObjectRef, trail: &[ObjectRef]) -> 
     if deleted.is_empty() { conditions(object, found) } else { deleted }
 }
 
+fn list(found: View<'_, Json>) -> View<'_, List<Condition>> {
+    coracle_fields::At::new(*found.at("status").at("conditions"))
+}
+
+/// The conditions of an object that say that it is well.
+pub fn fulfilled(found: View<'_, Json>) -> Vec<&str> {
+    let well = list(found)
+        .items()
+        .filter(|condition| WANTED.contains(&condition.type_().text()) && condition.status() == "True");
+    well.map(|condition| condition.type_().text()).collect()
+}
+
 fn conditions(object: &ObjectRef, found: View<'_, Json>) -> Vec<Finding> {
-    let list: View<'_, List<Condition>> = coracle_fields::At::new(*found.at("status").at("conditions"));
-    let unwell = list
+    let unwell = list(found)
         .items()
         .filter(|condition| WANTED.contains(&condition.type_().text()) && condition.status() == "False");
     let described = unwell.map(|condition| {

@@ -1,20 +1,21 @@
 //! Objects that are being deleted and do not go away.
 
 use crate::finding::{Evidence, Finding, ObjectRef, metadata};
-use crate::trouble::Trouble;
+use crate::kinds::Resource;
+use crate::trouble::{Severity, Trouble};
 use crate::world::World;
 use coracle_fields::core::v1::Pod;
 use coracle_fields::meta::ObjectMeta;
 use coracle_fields::{Json, View};
 
-/// Seconds that a deletion may take before it is worth a line.
+/// Seconds that a deletion may take before it is worth a line in an analysis of the whole cluster.
 const PATIENCE: i64 = 30;
 
 /// Why an object is not deleted.
 pub fn explain(world: &World, object: View<'_, Json>, trail: &[ObjectRef]) -> Vec<Finding> {
     let meta = metadata(object);
     let Some(reference) = trail.last() else { return Vec::new() };
-    if !meta.deletion_timestamp().is_set() || !world.older(meta.deletion_timestamp().text(), PATIENCE) {
+    if !meta.deletion_timestamp().is_set() {
         return Vec::new();
     }
     blocked(world, meta, reference).into_iter().collect()
@@ -30,18 +31,58 @@ pub fn blocked(world: &World, meta: View<'_, ObjectMeta>, object: &ObjectRef) ->
         finalizers.join(", "),
         owner(first)
     );
-    let patch = r#"-p '{"metadata":{"finalizers":null}}'"#;
     let finding = Finding::new(object.clone(), Trouble::FinalizerBlocks, cause)
         .since(meta.deletion_timestamp().text())
         .evidence("field metadata.finalizers", finalizers.join(", "))
         .with(managers(meta))
         .with(users(world, meta, first))
-        .remedy(format!(
-            "let the owner of the finalizer finish; if it is gone for good, remove the finalizer, which skips its cleanup: \
-             kubectl patch {} --type=merge {patch}",
-            object.arguments()
-        ));
-    Some(finding)
+        .remedy(release(object));
+    Some(patient(world, finding))
+}
+
+/// How an object is freed from its finalizers.
+pub fn release(object: &ObjectRef) -> String {
+    let patch = r#"-p '{"metadata":{"finalizers":null}}'"#;
+    format!(
+        "let the owner of the finalizer finish; if it is gone for good, remove the finalizer, which skips its cleanup: \
+         kubectl patch {} --type=merge {patch}",
+        object.arguments()
+    )
+}
+
+/// A deletion that has only begun is normal: it is told to those who ask for the object.
+pub fn patient(world: &World, mut finding: Finding) -> Finding {
+    if finding.since.as_deref().is_some_and(|since| !world.older(since, PATIENCE)) {
+        finding.severity = Severity::Notice;
+    }
+    finding
+}
+
+/// Objects of a resource that their finalizers keep, from their metadata.
+pub fn kept(world: &World, resource: &Resource, namespace: Option<&str>) -> Vec<Finding> {
+    let all = world.metadata(resource, namespace).into_iter();
+    let going = all.filter(|meta| meta.deletion_timestamp().is_set());
+    going.filter_map(|meta| blocked(world, meta, &reference(resource, meta))).collect()
+}
+
+/// The objects of a namespace with finalizers, each with these.
+pub fn holders(world: &World, resource: &Resource, namespace: &str) -> Vec<(ObjectRef, String)> {
+    let all = world.metadata(resource, Some(namespace)).into_iter();
+    let held = all.filter(|meta| !meta.finalizers().is_empty());
+    held.map(|meta| {
+        let finalizers: Vec<&str> = meta.finalizers().texts().collect();
+        (reference(resource, meta), finalizers.join(", "))
+    })
+    .collect()
+}
+
+fn reference(resource: &Resource, meta: View<'_, ObjectMeta>) -> ObjectRef {
+    ObjectRef {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+        namespace: meta.namespace().text().to_owned(),
+        name: meta.name().text().to_owned(),
+    }
 }
 
 /// Who removes a finalizer, and when.

@@ -68,6 +68,8 @@ pub mod clock;
 pub mod conditions;
 // Finalizers.
 pub mod deletion;
+// Objects that are well.
+pub mod well;
 // Events as evidence.
 pub mod events;
 // Label selectors.

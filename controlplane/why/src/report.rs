@@ -7,6 +7,7 @@ use crate::world::World;
 use coracle_proto::time::parse_time;
 use jiff::Timestamp;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Other objects with the same cause that are named.
@@ -21,15 +22,24 @@ pub struct Report {
     pub objects: Vec<ObjectRef>,
     /// Causes, the worst first.
     pub findings: Vec<Finding>,
+    /// Sentences about what is well, of that what was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub well: Vec<String>,
     /// What was read.
     pub looked_at: Vec<String>,
     /// What could not be read, and why.
     pub not_looked_at: Vec<String>,
+    /// What was asked for and is neither explained nor well.
+    #[serde(skip)]
+    unclear: Vec<ObjectRef>,
     #[serde(skip)]
     now: Timestamp,
     /// Whether any object could be read.
     #[serde(skip)]
     has_read: bool,
+    /// Resources that could not be read.
+    #[serde(skip)]
+    unread: BTreeSet<String>,
 }
 
 /// Findings without repetitions: the same cause of several objects is one finding, the worst come first.
@@ -66,10 +76,30 @@ impl Report {
                 _ => looked_at.push(need.to_string()),
             }
         }
+        let unread = world
+            .answers()
+            .filter(|(_, answer)| matches!(answer, Answer::Refused(_) | Answer::Failed(_)))
+            .filter_map(|(need, _)| need.resource().map(|resource| resource.plural.clone()));
         let has_read = world
             .answers()
             .any(|(_, answer)| matches!(answer, Answer::Items(..) | Answer::Object(_) | Answer::Text(_)));
-        Self { objects, findings: merged(findings), looked_at, not_looked_at, now: world.now(), has_read }
+        Self {
+            objects,
+            findings: merged(findings),
+            well: Vec::new(),
+            looked_at,
+            not_looked_at,
+            unclear: Vec::new(),
+            now: world.now(),
+            has_read,
+            unread: unread.collect(),
+        }
+    }
+
+    /// Adds what was asked for and has no findings: sentences about what is well, and what is not for no known cause.
+    pub(crate) fn without_findings(mut self, well: Vec<String>, unclear: Vec<ObjectRef>) -> Self {
+        (self.well, self.unclear) = (well, unclear);
+        self
     }
 
     /// The exit code: whether there is a finding, or nothing could be read.
@@ -97,13 +127,21 @@ impl Report {
             }
             self.block(&mut out, finding);
         }
-        if self.findings.is_empty() {
-            let names: Vec<String> = self.objects.iter().map(ToString::to_string).collect();
+        let nothing = self.findings.is_empty() && self.well.is_empty();
+        let unclear = nothing || !self.unclear.is_empty();
+        if !self.findings.is_empty() && (unclear || !self.well.is_empty()) {
+            out.push('\n');
+        }
+        for sentence in &self.well {
+            let _ = writeln!(out, "{sentence}");
+        }
+        if unclear {
+            let names: Vec<String> = self.unclear.iter().map(ToString::to_string).collect();
             let names = if names.is_empty() { String::new() } else { format!("{}: ", names.join(", ")) };
             let _ = writeln!(out, "{names}no root cause found");
         }
-        let unexplained = self.findings.iter().all(|finding| finding.trouble == Trouble::Unexplained);
-        if unexplained {
+        let unexplained = self.findings.iter().any(|finding| finding.trouble == Trouble::Unexplained);
+        if unclear || unexplained {
             lines(&mut out, "looked at", &self.looked_at);
         }
         lines(&mut out, "not looked at", &self.not_looked_at);
@@ -143,7 +181,11 @@ impl Report {
     /// One line per finding, for the whole cluster.
     pub fn table(&self) -> String {
         let mut out = String::new();
-        if self.findings.is_empty() {
+        if self.findings.is_empty() && !self.has_read {
+            let kinds: Vec<&str> = self.unread.iter().map(String::as_str).collect();
+            let kinds = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
+            let _ = writeln!(out, "nothing could be read, so nothing is known{kinds}");
+        } else if self.findings.is_empty() {
             out.push_str("nothing is wrong as far as was looked\n");
         } else {
             let rows: Vec<[String; 4]> = self.findings.iter().map(|finding| self.row(finding)).collect();

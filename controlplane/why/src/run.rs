@@ -4,13 +4,14 @@ use crate::args::{Output, WhyArgs};
 use crate::cluster::{Answer, Cluster, Need};
 use crate::connect::Connection;
 use crate::explain::inspect;
-use crate::finding::{Finding, ObjectRef};
 use crate::kinds::Resource;
 use crate::kube_cluster::KubeCluster;
 use crate::network::connection::{self, Target};
+use crate::network::permitted;
 use crate::report::Report;
 use crate::survey::survey;
 use crate::target::{self, Problem};
+use crate::well;
 use crate::world::World;
 use coracle_cli::causes;
 use coracle_fields::core::v1::Pod;
@@ -94,13 +95,23 @@ pub(crate) async fn objects<C: Cluster>(
 ) -> Result<Report, Problem> {
     let mut world = World::new(Timestamp::now(), false, inspect);
     let (mut objects, mut findings) = (Vec::new(), Vec::new());
+    let (mut well, mut unclear) = (Vec::new(), Vec::new());
     for (kind, name) in pairs {
-        let (object, found) =
-            world.explore(cluster, |world| target::explain(world, namespace, kind, name)).await?;
+        let explained = world.explore(cluster, |world| {
+            let (object, found) = target::explain(world, namespace, kind, name)?;
+            let sentence = if found.is_empty() { well::describe(world, &object) } else { None };
+            Ok((object, found, sentence))
+        });
+        let (object, found, sentence) = explained.await?;
+        match sentence {
+            Some(sentence) => well.push(sentence),
+            None if found.is_empty() => unclear.push(object.clone()),
+            None => {}
+        }
         objects.push(object);
         findings.extend(found);
     }
-    Ok(Report::new(&world, objects, findings))
+    Ok(Report::new(&world, objects, findings).without_findings(well, unclear))
 }
 
 /// The whole cluster, or what the user may read of it.
@@ -122,22 +133,33 @@ pub(crate) async fn everything<C: Cluster>(cluster: &C, scope: Option<&str>, con
 }
 
 /// A connection between two ends.
-async fn between<C: Cluster>(cluster: &C, wanted: &connection::Connection) -> Result<Report, Problem> {
+pub(crate) async fn between<C: Cluster>(
+    cluster: &C,
+    wanted: &connection::Connection,
+) -> Result<Report, Problem> {
     let mut world = World::new(Timestamp::now(), false, inspect);
-    let result: Result<(Vec<ObjectRef>, Vec<Finding>), Problem> = world
-        .explore(cluster, |world| {
-            let (namespace, name) = (&wanted.from.0, &wanted.from.1);
-            let mut objects = vec![target::find(world, namespace, "pod", name)?];
+    let (objects, findings, open) = world
+        .explore(cluster, |world| -> Result<_, Problem> {
+            let mut wanted = wanted.clone();
+            let from = target::find_pod(world, &wanted.from.0, &wanted.from.1)?;
+            wanted.from = (from.namespace.clone(), from.name.clone());
+            let mut objects = vec![from];
             match &wanted.to {
                 Target::Service(namespace, name) => {
                     objects.push(target::find(world, namespace, "service", name)?)
                 }
-                Target::Pod(namespace, name) => objects.push(target::find(world, namespace, "pod", name)?),
+                Target::Pod(namespace, name) => {
+                    let to = target::find_pod(world, namespace, name)?;
+                    wanted.to = Target::Pod(to.namespace.clone(), to.name.clone());
+                    objects.push(to);
+                }
                 Target::Name(_) | Target::Address(_) => {}
             }
-            Ok((objects, connection::explain(world, wanted)))
+            let findings = connection::explain(world, &wanted);
+            let open = if findings.is_empty() { permitted::describe(world, &wanted) } else { None };
+            Ok((objects, findings, open))
         })
-        .await;
-    let (objects, findings) = result?;
-    Ok(Report::new(&world, objects, findings))
+        .await?;
+    let unclear = if findings.is_empty() && open.is_none() { objects.clone() } else { Vec::new() };
+    Ok(Report::new(&world, objects, findings).without_findings(open.into_iter().collect(), unclear))
 }

@@ -1,6 +1,6 @@
 //! Label selectors, and the labels that would have matched.
 
-use crate::closest::closest;
+use crate::closest::{closest, slip};
 use coracle_fields::meta::{LabelSelector as SelectorField, ObjectMeta};
 use coracle_fields::{Map, Text, View};
 use coracle_proto::selector::LabelSelector;
@@ -20,38 +20,44 @@ pub fn text_of(labels: View<'_, Map<Text>>) -> String {
     labels.entries().map(|(key, value)| format!("{key}={}", value.text())).collect::<Vec<_>>().join(",")
 }
 
-/// An object whose labels are closest to a map that selects nothing: its name, and what differs.
+/// An object whose labels are closest to a map that selects nothing: its name, and what differs. Nothing when no object has one of
+/// the labels, or one that is almost the same.
 pub fn nearest<'a>(
     wanted: View<'_, Map<Text>>,
     objects: impl Iterator<Item = View<'a, ObjectMeta>>,
 ) -> Option<(&'a str, String)> {
-    let scored = objects.map(|meta| {
-        let differences: Vec<String> = differences(wanted, meta);
-        (differences.len(), meta.name().text(), differences)
-    });
     let total = wanted.entries().count();
-    let (_, name, differences) = scored.min_by_key(|(count, _, _)| *count)?;
-    // With several labels, one that matches is a sign; with one, a similar key or value is.
-    let related =
-        differences.len() < total || differences.iter().any(|text| !text.starts_with("has no label"));
-    related.then(|| (name, differences.join(", ")))
+    let scored = objects.filter_map(|meta| {
+        let differences = differences(wanted, meta);
+        let edits: Vec<usize> = differences.iter().filter_map(|(edits, _)| *edits).collect();
+        let far = differences.len() - edits.len();
+        (far < total).then(|| ((far, differences.len(), edits.iter().sum::<usize>()), meta, differences))
+    });
+    let (_, meta, differences) = scored.min_by_key(|(score, _, _)| *score)?;
+    let texts: Vec<String> = differences.into_iter().map(|(_, text)| text).collect();
+    Some((meta.name().text(), texts.join(", ")))
 }
 
-fn differences(wanted: View<'_, Map<Text>>, meta: View<'_, ObjectMeta>) -> Vec<String> {
+/// The labels that differ, each with the number of letters when it is almost the same.
+fn differences(wanted: View<'_, Map<Text>>, meta: View<'_, ObjectMeta>) -> Vec<(Option<usize>, String)> {
     let labels = meta.labels();
     let mut all = Vec::new();
     for (key, value) in wanted.entries() {
         let value = value.text();
-        match labels.key(key).get() {
-            Some(label) if label == value => {}
-            Some(label) => all.push(format!("has {key}={label} instead of {key}={value}")),
+        // Another value of the same key, or else almost the same key.
+        let (name, label) = match labels.key(key).get() {
+            Some(label) if label == value => continue,
+            Some(label) => (key, label),
             None => match closest(key, labels.entries().map(|(name, _)| name)) {
-                Some(name) => {
-                    all.push(format!("has {name}={} instead of {key}={value}", labels.key(name).text()))
+                Some(name) => (name, labels.key(name).text()),
+                None => {
+                    all.push((None, format!("has no label {key}")));
+                    continue;
                 }
-                None => all.push(format!("has no label {key}")),
             },
-        }
+        };
+        let edits = slip(key, name).zip(slip(value, label)).map(|(key, value)| key + value);
+        all.push((edits, format!("has {name}={label} instead of {key}={value}")));
     }
     all
 }
@@ -76,5 +82,26 @@ mod tests {
         let service = json!({"spec": {"selector": {"role": "x"}}});
         assert_eq!(nearest(Service::of(&service).spec().selector(), metas()), None);
         assert_eq!(text_of(wanted), "app=web,tier=front");
+    }
+
+    #[test]
+    fn slips_of_the_pen() {
+        let pods: Vec<_> = ["badprobe", "crash", "shopdb", "web", "db"]
+            .map(|app| json!({"metadata": {"name": format!("pod-{app}"), "labels": {"app": app}}}))
+            .into();
+        let ask = |selector: serde_json::Value| {
+            let service = json!({"spec": {"selector": selector}});
+            let metas = pods.iter().map(|pod| Pod::of(pod).metadata());
+            nearest(Service::of(&service).spec().selector(), metas).map(|(_, text)| text)
+        };
+        let found = |text: &str| Some(text.to_owned());
+        assert_eq!(ask(json!({"app": "crahs"})), found("has app=crash instead of app=crahs"));
+        assert_eq!(ask(json!({"app": "web2"})), found("has app=web instead of app=web2"));
+        assert_eq!(ask(json!({"ap": "web"})), found("has app=web instead of ap=web"), "the key");
+        assert_eq!(ask(json!({"app": "payments"})), None, "none is close");
+        assert_eq!(
+            ask(json!({"app": "wbe", "tier": "x"})),
+            found("has app=web instead of app=wbe, has no label tier")
+        );
     }
 }

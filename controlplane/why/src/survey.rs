@@ -2,11 +2,12 @@
 
 use crate::explain::{Explain, explain};
 use crate::finding::Finding;
+use crate::kinds::Resource;
 use crate::trouble::Severity;
 use crate::world::World;
 use crate::{
-    api_services, autoscalers, budgets, claims, clock, conditions, ingress, namespaces, nodes, pod, quotas,
-    services, signing, webhooks, workloads,
+    api_services, autoscalers, budgets, claims, clock, conditions, deletion, ingress, namespaces, nodes, pod,
+    quotas, services, signing, webhooks, workloads,
 };
 use coracle_fields::Kind;
 use coracle_fields::admissionregistration::v1::{
@@ -19,14 +20,21 @@ use coracle_fields::autoscaling_v2::HorizontalPodAutoscaler;
 use coracle_fields::batch::v1::{CronJob, Job};
 use coracle_fields::certificates::v1::CertificateSigningRequest;
 use coracle_fields::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota,
-    Service,
+    ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController,
+    ResourceQuota, Service, ServiceAccount,
 };
-use coracle_fields::networking::v1::Ingress;
+use coracle_fields::networking::v1::{Ingress, NetworkPolicy};
 use coracle_fields::policy::v1::PodDisruptionBudget;
 
 fn each<K: Kind>(world: &World, namespace: Option<&str>, how: Explain<K>) -> Vec<Finding> {
     world.list::<K>(namespace).items.into_iter().flat_map(|object| explain(world, object, how)).collect()
+}
+
+/// Objects of which only the metadata matters here: finalizers may keep them.
+fn kept(world: &World, namespace: Option<&str>) -> Vec<Finding> {
+    let resources =
+        [Resource::of::<ConfigMap>(), Resource::of::<ServiceAccount>(), Resource::of::<NetworkPolicy>()];
+    resources.iter().flat_map(|resource| deletion::kept(world, resource, namespace)).collect()
 }
 
 /// What is not well, in one namespace or in the whole cluster. What is intended is left out.
@@ -64,5 +72,6 @@ fn of_namespaces(world: &World, namespace: Option<&str>) -> Vec<Finding> {
     findings.extend(each::<PodDisruptionBudget>(world, namespace, budgets::explain));
     findings.extend(each::<HorizontalPodAutoscaler>(world, namespace, autoscalers::explain));
     findings.extend(each::<ResourceQuota>(world, namespace, quotas::explain));
+    findings.extend(kept(world, namespace));
     findings
 }

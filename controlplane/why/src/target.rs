@@ -82,7 +82,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 /// The resources of the server beside the built-in ones.
-fn others(world: &World) -> &[Resource] {
+pub(crate) fn others(world: &World) -> &[Resource] {
     match world.ask(Need::Resources) {
         Some(Answer::Resources(all)) => all,
         _ => Default::default(),
@@ -160,18 +160,57 @@ fn split_port(text: &str) -> Result<(&str, Option<i64>), Problem> {
     Ok((host.trim_start_matches('[').trim_end_matches(']'), number))
 }
 
+/// A pod that is written as `NAME` or `NAME.NAMESPACE`. Names may have dots, too, namespaces have none.
+pub fn find_pod(world: &World, namespace: &str, name: &str) -> Result<ObjectRef, Problem> {
+    match (find(world, namespace, "pod", name), name.rsplit_once('.')) {
+        (Err(Problem::Missing { .. } | Problem::Unreadable { .. }), Some((name, namespace))) => {
+            find(world, namespace, "pod", name)
+        }
+        (found, _) => found,
+    }
+}
+
+fn is_kind(word: &str) -> bool {
+    built_in().any(|resource| resource.is_called(word))
+}
+
+/// Namespace, kind and name of `NAME`, `KIND/NAME`, `NAMESPACE/KIND/NAME`.
+fn split_kind(text: &str) -> (Option<&str>, &str, &str) {
+    match text.split_once('/') {
+        None => (None, "", text),
+        Some((namespace, rest)) if !is_kind(namespace) => match rest.split_once('/') {
+            Some((kind, name)) if is_kind(kind) => (Some(namespace), kind, name),
+            _ => (None, namespace, rest),
+        },
+        Some((kind, name)) => (None, kind, name),
+    }
+}
+
+/// Namespace and name of the pod of `--from`, which may also be `NAMESPACE/NAME`.
+fn source<'a>(own: &'a str, from: &'a str) -> Result<(&'a str, &'a str), Problem> {
+    let (namespace, name) = match split_kind(from) {
+        _ if from.starts_with('/') => ("", ""),
+        (namespace, "" | "pod" | "pods" | "po", name) => (namespace.unwrap_or(own), name),
+        (None, namespace, name) if !is_kind(namespace) => (namespace, name),
+        _ => ("", ""),
+    };
+    if is_name(name) && is_name(namespace) {
+        return Ok((namespace, name));
+    }
+    Err(Problem::Usage(format!("--from {from}: want a pod, such as pod/web, pod/web.shop or shop/pod/web")))
+}
+
 /// A connection from `--from` and `--to`.
 pub fn connection(namespace: &str, from: &str, to: &str, protocol: &str) -> Result<Connection, Problem> {
-    let name = from
-        .split_once('/')
-        .map_or(Some(from), |(kind, name)| matches!(kind, "pod" | "pods" | "po").then_some(name));
-    let name = name.filter(|name| is_name(name));
-    let name = name.ok_or_else(|| Problem::Usage(format!("--from {from}: want a pod, such as pod/web")))?;
+    let from = source(namespace, from)?;
     let plain = to.split_once("://").map_or(to, |(_, rest)| rest);
-    let (kind, rest) = plain.split_once('/').unwrap_or(("", plain));
     // `shop.example:80/path` has a slash, too.
-    let (kind, rest) =
-        if kind.contains(['.', ':']) { ("", kind) } else { (kind, rest.trim_end_matches('/')) };
+    let path = plain.split_once('/').filter(|(host, _)| host.contains(['.', ':']));
+    let (other, kind, rest) = path.map_or_else(|| split_kind(plain), |(host, _)| (None, "", host));
+    let (namespace, rest) = (other.unwrap_or(namespace), rest.trim_end_matches('/'));
+    if !is_name(namespace) {
+        return Err(Problem::Usage(format!("--to {to}: {namespace:?} is no namespace")));
+    }
     let (host, port) = split_port(rest)?;
     if !is_name(host) {
         return Err(Problem::Usage(format!("--to {to}: {host:?} is neither a name nor an address")));
@@ -187,7 +226,7 @@ pub fn connection(namespace: &str, from: &str, to: &str, protocol: &str) -> Resu
     if !matches!(protocol.as_str(), "TCP" | "UDP" | "SCTP") {
         return Err(Problem::Usage(format!("--protocol {protocol}: want TCP, UDP or SCTP")));
     }
-    Ok(Connection { from: (namespace.to_owned(), name.to_owned()), to: target, port, protocol })
+    Ok(Connection { from: (from.0.to_owned(), from.1.to_owned()), to: target, port, protocol })
 }
 
 #[cfg(test)]
@@ -211,6 +250,24 @@ mod tests {
     }
 
     #[test]
+    fn sources() {
+        let from = |text: &str| connection("own", text, "b", "tcp").map(|found| found.from);
+        let pod = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        for (text, expected) in [
+            ("a", pod("own", "a")),
+            ("pod/a", pod("own", "a")),
+            ("pod/a.shop", pod("own", "a.shop")),
+            ("shop/pod/a", pod("shop", "a")),
+            ("shop/a", pod("shop", "a")),
+        ] {
+            assert_eq!(from(text).unwrap(), expected, "{text}");
+        }
+        for bad in ["service/a", "deploy/a", "shop/service/a", "shop/pod/a/b", "shop/", "/a", "../a"] {
+            assert!(from(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn destinations() {
         let to = |text: &str| connection("own", "pod/a", text, "tcp").map(|found| (found.to, found.port));
         let service = |namespace: &str, name: &str| Target::Service(namespace.to_owned(), name.to_owned());
@@ -221,6 +278,8 @@ mod tests {
         assert_eq!(to("10.0.0.1:443").unwrap(), (Target::Address("10.0.0.1".parse().unwrap()), Some(443)));
         assert_eq!(to("[fd00::1]:443").unwrap(), (Target::Address("fd00::1".parse().unwrap()), Some(443)));
         assert_eq!(to("b").unwrap(), (Target::Name("b".to_owned()), None));
+        assert_eq!(to("shop/service/b:80").unwrap(), (service("shop", "b"), Some(80)));
+        assert_eq!(to("shop/pod/b").unwrap(), (Target::Pod("shop".to_owned(), "b".to_owned()), None));
         for bad in ["node/b:80", "service/b:http", "b:99999", "service/b c"] {
             assert!(to(bad).is_err(), "{bad}");
         }

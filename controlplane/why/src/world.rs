@@ -208,12 +208,17 @@ impl World {
 
     /// Names of the objects of a resource; none when they are not known.
     pub fn names(&self, resource: &Resource, namespace: &str) -> Vec<&str> {
-        let namespace = resource.namespaced.then(|| namespace.to_owned());
+        self.metadata(resource, Some(namespace)).into_iter().map(|meta| meta.name().text()).collect()
+    }
+
+    /// The metadata of the objects of a resource; none when they are not known.
+    pub fn metadata(&self, resource: &Resource, namespace: Option<&str>) -> Vec<View<'_, ObjectMeta>> {
+        let namespace = namespace.filter(|_| resource.namespaced).map(str::to_owned);
         let list = Need::List { resource: resource.clone(), namespace: namespace.clone() };
         let listed = self.answers.get(&list);
         let answer = listed.or_else(|| self.ask(Need::Names { resource: resource.clone(), namespace }));
         let Some(Answer::Items(items, _)) = answer else { return Vec::new() };
-        items.iter().map(|item| metadata(View::<Json>::from(item)).name().text()).collect()
+        items.iter().map(|item| metadata(View::<Json>::from(item))).collect()
     }
 
     /// Events of an object, the oldest first.

@@ -1,6 +1,7 @@
 //! Why one pod cannot connect to another: name, Service, port, policies, and the state of the destination.
 
-use super::policy::{Direction, Peer, Port, Verdict, judge, summary};
+use super::denied::{denied, peer, policies};
+use super::policy::{Direction, Peer, Port, Verdict, judge};
 use crate::dns_names::{Name, resolve};
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
@@ -9,7 +10,6 @@ use crate::services::{selected, unknown_port};
 use crate::trouble::Trouble;
 use crate::world::World;
 use coracle_fields::core::v1::{Pod, Service, ServicePort};
-use coracle_fields::networking::v1::NetworkPolicy;
 use coracle_fields::{Made, View, make};
 use std::net::IpAddr;
 
@@ -69,7 +69,8 @@ pub fn explain(world: &World, connection: &Connection) -> Vec<Finding> {
                         .remedy(remedy),
                 ]
             }
-            Name::Other => Vec::new(),
+            // The address is not known, but the name has to be asked for.
+            Name::Other => dns(world, from).into_iter().collect(),
         },
         Target::Address(address) => outside(world, connection, from, *address).into_iter().collect(),
     }
@@ -82,13 +83,8 @@ fn to_service(
     service: View<'_, Service>,
 ) -> Vec<Finding> {
     let object = ObjectRef::to(service);
-    let ports: Vec<View<'_, ServicePort>> = service.spec().ports().items().collect();
-    let wanted = |port: &&View<'_, ServicePort>| {
-        connection.port.is_none_or(|number| port.port() == number)
-            && port.protocol().or("TCP") == connection.protocol
-    };
-    let Some(port) = ports.iter().find(wanted).copied() else {
-        return vec![no_port(object, connection, &ports)];
+    let Some(port) = service_port(connection, service) else {
+        return vec![no_port(object, connection, &service.spec().ports().items().collect::<Vec<_>>())];
     };
     let Some(pods) = selected(world, service).filter(|pods| !pods.is_empty()) else {
         return follow(world, &[], object);
@@ -100,25 +96,58 @@ fn to_service(
     }
     let ready: Vec<View<'_, Pod>> = pods.iter().copied().filter(|pod| is_ready(*pod)).collect();
     let chosen = if ready.is_empty() { &pods } else { &ready };
-    let blocked: Vec<Vec<Finding>> = chosen
-        .iter()
-        .map(|pod| {
-            policies(
-                world,
-                from,
-                *pod,
-                Port { number: target_port(port, *pod), protocol: &connection.protocol },
-            )
-        })
-        .collect();
+    let called = format!("the pods of {object}");
+    let blocked = chosen.iter().flat_map(|pod| {
+        let port = Port { number: target_port(port, *pod), protocol: &connection.protocol };
+        policies(world, from, *pod, &called, port)
+    });
     // Connections are spread over the pods: one that is blocked already makes some of them fail.
-    let mut findings: Vec<Finding> = blocked.into_iter().flatten().collect();
+    let mut findings = grouped(blocked.collect(), chosen.len());
     findings.extend(
         follow(world, &[], object)
             .into_iter()
             .filter(|finding| ready.is_empty() || finding.trouble != Trouble::ServiceNotReady),
     );
     findings
+}
+
+/// One finding for all backends of which the same is to be said.
+fn grouped(all: Vec<Finding>, backends: usize) -> Vec<Finding> {
+    let mut groups: Vec<(usize, Finding)> = Vec::new();
+    for finding in all {
+        let same = groups.iter_mut().find(|(_, other)| {
+            other.trouble == finding.trouble
+                && other.cause == finding.cause
+                && other.evidence == finding.evidence
+        });
+        match same {
+            None => groups.push((1, finding)),
+            Some((count, first)) => {
+                *count += 1;
+                if first.object != finding.object {
+                    first.others.push(finding.object);
+                }
+            }
+        }
+    }
+    let told = groups.into_iter().map(|(count, mut finding)| {
+        if backends > 1 {
+            finding.cause = format!("{count} of {backends} backends: {}", finding.cause);
+        }
+        finding
+    });
+    told.collect()
+}
+
+/// The port of a Service that a connection is for.
+pub(super) fn service_port<'a>(
+    connection: &Connection,
+    service: View<'a, Service>,
+) -> Option<View<'a, ServicePort>> {
+    service.spec().ports().items().find(|port| {
+        connection.port.is_none_or(|number| port.port() == number)
+            && port.protocol().or("TCP") == connection.protocol
+    })
 }
 
 fn no_port(object: ObjectRef, connection: &Connection, ports: &[View<'_, ServicePort>]) -> Finding {
@@ -132,7 +161,7 @@ fn no_port(object: ObjectRef, connection: &Connection, ports: &[View<'_, Service
 }
 
 /// The port of a pod that a port of a Service leads to.
-fn target_port(port: View<'_, ServicePort>, pod: View<'_, Pod>) -> i64 {
+pub(super) fn target_port(port: View<'_, ServicePort>, pod: View<'_, Pod>) -> i64 {
     let (number, name) = (port.target_port().int(), port.target_port().text());
     if let Some(number) = number {
         return number;
@@ -142,12 +171,20 @@ fn target_port(port: View<'_, ServicePort>, pod: View<'_, Pod>) -> i64 {
     named.and_then(|each| each.container_port().int()).unwrap_or_else(|| port.port().or(0))
 }
 
+/// The ports that a pod declares.
+pub(super) fn declared(pod: View<'_, Pod>) -> Vec<i64> {
+    let ports = pod.spec().containers().items().flat_map(|container| container.ports().items());
+    ports.filter_map(|port| port.container_port().int()).collect()
+}
+
 fn to_pod(world: &World, connection: &Connection, from: View<'_, Pod>, to: View<'_, Pod>) -> Vec<Finding> {
-    let ports = to.spec().containers().items().flat_map(|container| container.ports().items());
-    let declared: Vec<i64> = ports.filter_map(|port| port.container_port().int()).collect();
+    let declared = declared(to);
     let number = connection.port.or(declared.first().copied());
     let mut findings = match number {
-        Some(number) => policies(world, from, to, Port { number, protocol: &connection.protocol }),
+        Some(number) => {
+            let port = Port { number, protocol: &connection.protocol };
+            policies(world, from, to, to.metadata().name().text(), port)
+        }
         None => Vec::new(),
     };
     findings.extend(follow(world, &[], ObjectRef::to(to)));
@@ -163,70 +200,6 @@ fn to_pod(world: &World, connection: &Connection, from: View<'_, Pod>, to: View<
     findings
 }
 
-/// A pod as the other end of a connection: those on the node's network have the node's address.
-fn peer(pod: View<'_, Pod>) -> Peer<'_> {
-    let address = pod.status().host_ip().text().parse::<IpAddr>();
-    match address {
-        Ok(address) if pod.spec().host_network().flag() => Peer::Address(address),
-        _ => Peer::Pod(pod),
-    }
-}
-
-/// What the policies of both ends have against a connection.
-fn policies(world: &World, from: View<'_, Pod>, to: View<'_, Pod>, port: Port<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    // Policies do not apply to pods on the node's network.
-    if !from.spec().host_network().flag() {
-        let verdict = judge(world, from, Direction::Egress, peer(to), port, Some(to));
-        findings.extend(denied(world, from, Direction::Egress, to.metadata().name().text(), port, verdict));
-    }
-    if !to.spec().host_network().flag() {
-        let verdict = judge(world, to, Direction::Ingress, peer(from), port, Some(to));
-        findings.extend(denied(world, to, Direction::Ingress, from.metadata().name().text(), port, verdict));
-    }
-    findings
-}
-
-fn denied(
-    world: &World,
-    pod: View<'_, Pod>,
-    direction: Direction,
-    other: &str,
-    port: Port<'_>,
-    verdict: Verdict,
-) -> Option<Finding> {
-    let Verdict::Denied(all) = verdict else { return None };
-    let names: Vec<&str> = all.iter().map(|(policy, _)| policy.name.as_str()).collect();
-    let names = names.join(", ");
-    let namespace = pod.metadata().namespace().text();
-    let Port { number, protocol } = port;
-    let (trouble, cause, remedy) = match direction {
-        Direction::Egress => (
-            Trouble::PolicyBlocksEgress,
-            format!(
-                "NetworkPolicy {names} does not allow the pod to connect to {other} on port {number}/{protocol}"
-            ),
-            "egress",
-        ),
-        Direction::Ingress => (
-            Trouble::PolicyBlocksIngress,
-            format!(
-                "NetworkPolicy {names} does not allow {other} to connect to port {number}/{protocol} of the pod"
-            ),
-            "ingress",
-        ),
-    };
-    let mut finding = Finding::new(ObjectRef::to(pod), trouble, cause);
-    for (policy, reason) in &all {
-        let found = world.get::<NetworkPolicy>(namespace, &policy.name).view();
-        let allowed = found.map_or_else(String::new, |found| summary(found, direction));
-        finding = finding.evidence(policy.to_string(), format!("{reason}; it allows {allowed}"));
-    }
-    Some(finding.remedy(format!(
-        "add a rule to spec.{remedy} of one of the policies: kubectl edit networkpolicy -n {namespace}"
-    )))
-}
-
 /// What answers at the address of the cluster's DNS where it runs on every node instead of in pods. Policies see it as the pod
 /// that other clusters have.
 fn node_dns(world: &World) -> Option<Made<Pod>> {
@@ -239,6 +212,11 @@ fn node_dns(world: &World) -> Option<Made<Pod>> {
             status: { pod_ip: address },
         })
     })
+}
+
+/// The block of a single address.
+fn host_block(address: &str) -> String {
+    format!("{address}/{}", if address.contains(':') { 128 } else { 32 })
 }
 
 /// Whether the source may ask the cluster's DNS.
@@ -258,11 +236,20 @@ fn dns(world: &World, from: View<'_, Pod>) -> Option<Finding> {
             Verdict::Allowed(_) | Verdict::Unrestricted => return None,
         }
     }
-    let mut finding = denied(world, from, Direction::Egress, "the cluster's DNS", port, last?)?;
+    let mut finding = denied(from, Direction::Egress, "the cluster's DNS", port, last?)?;
     finding.trouble = Trouble::PolicyBlocksDns;
-    finding.remedy =
-        "allow egress to the pods k8s-app=kube-dns in namespace kube-system on port 53, UDP and TCP"
-            .to_owned();
+    let pods = "the pods k8s-app=kube-dns in namespace kube-system";
+    finding.remedy = match on_nodes.as_ref().map(|server| server.view().status().pod_ip().text()) {
+        // There are no pods, and policies that name them work nevertheless.
+        Some(address) => {
+            let block = host_block(address);
+            format!(
+                "the agent of every node answers DNS at {address}: allow egress to port 53, UDP and TCP, of ipBlock {block} \
+                 or, as on other clusters, of {pods}"
+            )
+        }
+        None => format!("allow egress to {pods} on port 53, UDP and TCP"),
+    };
     Some(finding)
 }
 
@@ -273,5 +260,5 @@ fn outside(world: &World, connection: &Connection, from: View<'_, Pod>, address:
         return None;
     }
     let verdict = judge(world, from, Direction::Egress, Peer::Address(address), port, None);
-    denied(world, from, Direction::Egress, &address.to_string(), port, verdict)
+    denied(from, Direction::Egress, &address.to_string(), port, verdict)
 }

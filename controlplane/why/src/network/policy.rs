@@ -5,6 +5,7 @@ use crate::finding::ObjectRef;
 use crate::select::{selector, selects, text_of};
 use crate::world::World;
 use coracle_fields::core::v1::{Namespace, Pod};
+use coracle_fields::meta::LabelSelector;
 use coracle_fields::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
 use coracle_fields::{List, View};
 use std::net::IpAddr;
@@ -100,24 +101,29 @@ fn allows(
         }
         Direction::Egress => policy.spec().egress().items().map(|rule| (rule.ports(), rule.to())).collect(),
     };
+    let (way, end) = match direction {
+        Direction::Ingress => ("ingress", "from the source"),
+        Direction::Egress => ("egress", "to the destination"),
+    };
     if rules.is_empty() {
-        return Some("it allows nothing in this direction".to_owned());
+        return Some(format!("it has no {way} rule, so it allows nothing"));
     }
     let mut reasons = Vec::new();
     for (at, (ports, peers)) in rules.into_iter().enumerate() {
         let by_port = ports.is_empty() || ports.items().any(|rule| port_matches(rule, port, target));
         let by_peer =
             peers.is_empty() || peers.items().any(|rule| peer_matches(world, namespace, rule, peer));
-        match (by_port, by_peer) {
+        let number = format!("on port {}/{}", port.number, port.protocol);
+        let lacks = match (by_port, by_peer) {
             (true, true) => return None,
-            (true, false) => reasons.push(format!("rule {at} allows other peers")),
-            (false, true) => {
-                reasons.push(format!("rule {at} allows other ports than {}/{}", port.number, port.protocol))
-            }
-            (false, false) => reasons.push(format!("rule {at} allows other peers and ports")),
-        }
+            (true, false) => end.to_owned(),
+            (false, true) => number,
+            (false, false) => format!("{end} and not {number}"),
+        };
+        let allowed = summary(direction, ports, peers);
+        reasons.push(format!("its {way} rule {} allows connections {allowed}, not {lacks}", at + 1));
     }
-    Some(reasons.join(", "))
+    Some(reasons.join("; "))
 }
 
 fn port_matches(rule: View<'_, NetworkPolicyPort>, port: Port<'_>, target: Option<View<'_, Pod>>) -> bool {
@@ -162,50 +168,49 @@ fn peer_matches(world: &World, own: &str, rule: View<'_, NetworkPolicyPeer>, pee
     in_namespace && (!rule.pod_selector().is_set() || selects(&selector(rule.pod_selector()), pod.metadata()))
 }
 
-/// What a policy lets through in a direction, in one line.
-pub fn summary(policy: View<'_, NetworkPolicy>, direction: Direction) -> String {
-    let peers = |list: View<'_, List<NetworkPolicyPeer>>| {
-        let each = list.items().map(|peer| {
-            let block = peer.ip_block().cidr().text();
-            let (pods, spaces) = (peer.pod_selector(), peer.namespace_selector());
-            let mut parts = Vec::new();
-            if !block.is_empty() {
-                parts.push(block.to_owned());
-            }
-            if pods.is_set() {
-                parts.push(format!("pods {}", words(&text_of(pods.match_labels()))));
-            }
-            if spaces.is_set() {
-                parts.push(format!("namespaces {}", words(&text_of(spaces.match_labels()))));
-            }
-            parts.join(" in ")
-        });
-        let each: Vec<String> = each.collect();
-        if each.is_empty() { "anyone".to_owned() } else { each.join(" or ") }
-    };
-    let ports = |list: View<'_, List<NetworkPolicyPort>>| {
-        let each = list.items().map(|port| {
-            let name =
-                port.port().int().map_or_else(|| port.port().text().to_owned(), |number| number.to_string());
-            let end = port.end_port().int().map_or_else(String::new, |end| format!("-{end}"));
-            format!("{name}{end}/{}", port.protocol().or("TCP"))
-        });
-        let each: Vec<String> = each.collect();
-        if each.is_empty() { "any port".to_owned() } else { each.join(", ") }
-    };
-    let rules: Vec<String> = match direction {
-        Direction::Ingress => {
-            let rules = policy.spec().ingress().items();
-            rules.map(|rule| format!("from {} to {}", peers(rule.from()), ports(rule.ports()))).collect()
+/// What a rule lets through, in one line.
+fn summary(
+    direction: Direction,
+    ports: View<'_, List<NetworkPolicyPort>>,
+    peers: View<'_, List<NetworkPolicyPeer>>,
+) -> String {
+    let each_peer = peers.items().map(|peer| {
+        let (pods, spaces) = (peer.pod_selector(), peer.namespace_selector());
+        let mut parts = Vec::new();
+        if let Some(block) = peer.ip_block().cidr().filled() {
+            parts.push(block.to_owned());
         }
-        Direction::Egress => {
-            let rules = policy.spec().egress().items();
-            rules.map(|rule| format!("to {} on {}", peers(rule.to()), ports(rule.ports()))).collect()
+        if pods.is_set() {
+            parts.push(chosen("pods", pods));
         }
-    };
-    if rules.is_empty() { "nothing".to_owned() } else { rules.join("; ") }
+        if spaces.is_set() {
+            parts.push(chosen("namespaces", spaces));
+        }
+        parts.join(" in ")
+    });
+    let each_peer: Vec<String> = each_peer.collect();
+    let each_port = ports.items().map(|port| {
+        let name =
+            port.port().int().map_or_else(|| port.port().text().to_owned(), |number| number.to_string());
+        let end = port.end_port().int().map_or_else(String::new, |end| format!("-{end}"));
+        format!("{name}{end}/{}", port.protocol().or("TCP"))
+    });
+    let each_port: Vec<String> = each_port.collect();
+    let who = if each_peer.is_empty() { "anyone".to_owned() } else { each_peer.join(" or ") };
+    let on =
+        if each_port.is_empty() { "any port".to_owned() } else { format!("port {}", each_port.join(", ")) };
+    match direction {
+        Direction::Ingress => format!("from {who} on {on}"),
+        Direction::Egress => format!("to {who} on {on}"),
+    }
 }
 
-fn words(labels: &str) -> &str {
-    if labels.is_empty() { "of its selector" } else { labels }
+/// What a selector selects, such as `pods app=web`.
+fn chosen(what: &str, field: View<'_, LabelSelector>) -> String {
+    match (text_of(field.match_labels()), field.match_expressions().is_empty()) {
+        (labels, true) if labels.is_empty() => format!("all {what}"),
+        (labels, false) if labels.is_empty() => format!("{what} of its matchExpressions"),
+        (labels, true) => format!("{what} {labels}"),
+        (labels, false) => format!("{what} {labels} of its matchExpressions"),
+    }
 }

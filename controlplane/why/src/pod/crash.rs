@@ -67,13 +67,14 @@ fn explain_end(
     slot: Slot<'_>,
     end: View<'_, ContainerStateTerminated>,
 ) -> Finding {
-    let previous = !slot.status.state().terminated().is_set();
+    // The log of the end is that of a previous container only when there is one after it.
+    let restarts = slot.status.restart_count().or(0);
+    let previous = !slot.status.state().terminated().is_set() && restarts > 0;
     let log = world.log(pod.metadata(), slot.name(), previous).unwrap_or_default();
     let (trouble, cause, remedy) = match permissions::explain(world, pod, log) {
         Some(found) => found,
-        None => classify(slot, end),
+        None => classify(slot, end, log_command(pod, slot, previous)),
     };
-    let restarts = slot.status.restart_count().or(0);
     let code = end.exit_code().or(0);
     let unready = condition(pod, "ContainersReady").filter(|condition| condition.status() == "False");
     let since =
@@ -91,6 +92,12 @@ fn explain_end(
         .evidence("termination message", end.message().text())
         .with(last_lines(slot, log, previous))
         .remedy(remedy)
+}
+
+fn log_command(pod: View<'_, Pod>, slot: Slot<'_>, previous: bool) -> String {
+    let (name, namespace) = (pod.metadata().name().text(), pod.metadata().namespace().text());
+    let previous = if previous { " --previous" } else { "" };
+    format!("kubectl logs {name} -n {namespace} -c {}{previous}", slot.name())
 }
 
 fn last_lines(slot: Slot<'_>, log: &str, previous: bool) -> Option<Evidence> {
@@ -133,7 +140,12 @@ pub fn meaning(code: i64) -> String {
     }
 }
 
-fn classify(slot: Slot<'_>, end: View<'_, ContainerStateTerminated>) -> (Trouble, String, String) {
+/// Trouble, cause and remedy of an end; `log` is the command that shows its log.
+fn classify(
+    slot: Slot<'_>,
+    end: View<'_, ContainerStateTerminated>,
+    log: String,
+) -> (Trouble, String, String) {
     let (title, code) = (slot.title(), end.exit_code().or(0));
     let image = slot.spec.image().text();
     if end.reason() == "OOMKilled" {
@@ -154,7 +166,7 @@ fn classify(slot: Slot<'_>, end: View<'_, ContainerStateTerminated>) -> (Trouble
         let (trouble, cause, remedy) = config::by_message(slot, "exec format error");
         return (trouble, cause, remedy.to_owned());
     }
-    let see = format!("look at the program's own messages: kubectl logs POD -c {} --previous", slot.name());
+    let see = format!("look at the program's own messages: {log}");
     match code {
         0 => {
             let cause =

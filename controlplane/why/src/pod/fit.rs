@@ -54,6 +54,6 @@ fn volume_verdict(volume: View<'_, PersistentVolume>, node: View<'_, Node>) -> O
     (!selects(required, node)).then(|| {
         let (object, wanted) = (ObjectRef::to(volume), text_of(required));
         let text = format!("is not one of the nodes of {object} ({wanted})");
-        Verdict { trouble: Trouble::VolumeNodeConflict, text }
+        Verdict::new(Trouble::VolumeNodeConflict, text)
     })
 }

@@ -167,8 +167,14 @@ fn remedy(trouble: Trouble, pod: View<'_, Pod>, slot: Slot<'_>) -> String {
     );
     match trouble {
         Trouble::ImagePullDenied | Trouble::ImagePullSecretMissing | Trouble::ImagePullSecretInvalid => {
+            // The name is known where the pod names one Secret.
+            let mut names = pod.spec().image_pull_secrets().items().map(|secret| secret.name().text());
+            let name = match (names.next(), names.next()) {
+                (Some(name), None) if trouble == Trouble::ImagePullSecretMissing => name,
+                _ => "NAME",
+            };
             let create = format!(
-                "kubectl create secret docker-registry NAME -n {} --docker-server={}",
+                "kubectl create secret docker-registry {name} -n {} --docker-server={}",
                 object.namespace,
                 registry(slot.spec.image().text())
             );

@@ -61,7 +61,7 @@ impl<'a> Others<'a> {
                 let meta = pod.metadata();
                 let (namespace, owner) = (meta.namespace().text(), meta.name().text());
                 let text = format!("has host port {port}/{protocol} taken by pod {namespace}/{owner}");
-                Verdict { trouble: Trouble::HostPortTaken, text }
+                Verdict::new(Trouble::HostPortTaken, text)
             })
     }
 
@@ -100,7 +100,7 @@ impl<'a> Others<'a> {
             Some(here) => format!("has no pod with {labels} in {key}={here}, which pod affinity requires"),
             None => format!("has no label {key}, which pod affinity requires"),
         };
-        Some(Verdict { trouble: Trouble::PodAffinityUnsatisfied, text })
+        Some(Verdict::new(Trouble::PodAffinityUnsatisfied, text))
     }
 
     fn apart(&self, term: View<'a, PodAffinityTerm>, node: View<'_, Node>) -> Option<Verdict> {
@@ -111,7 +111,7 @@ impl<'a> Others<'a> {
         let name = pod.metadata().name().text();
         let labels = selector(term.label_selector());
         let text = format!("has pod {name} with {labels} in {key}={here}, which anti-affinity excludes");
-        Some(Verdict { trouble: Trouble::PodAntiAffinityConflict, text })
+        Some(Verdict::new(Trouble::PodAntiAffinityConflict, text))
     }
 
     fn spread(
@@ -122,7 +122,7 @@ impl<'a> Others<'a> {
         let key = constraint.topology_key().text();
         let Some(here) = domain(node, key) else {
             let text = format!("has no label {key}, which topology spread requires");
-            return Some(Verdict { trouble: Trouble::TopologySpreadUnsatisfied, text });
+            return Some(Verdict::new(Trouble::TopologySpreadUnsatisfied, text));
         };
         let labels = selector(constraint.label_selector());
         let namespace = self.pod.metadata().namespace().text();
@@ -147,7 +147,7 @@ impl<'a> Others<'a> {
             let text = format!(
                 "has {now} matching pods in {key}={here}, the least have {least}: more than maxSkew {skew} apart"
             );
-            Verdict { trouble: Trouble::TopologySpreadUnsatisfied, text }
+            Verdict::new(Trouble::TopologySpreadUnsatisfied, text)
         })
     }
 }

@@ -17,13 +17,14 @@ pub fn taint_text(taint: View<'_, Taint>) -> String {
 pub fn taints(pod: View<'_, Pod>, node: View<'_, Node>) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if node.spec().unschedulable().flag() && !tolerates_cordon(pod) {
-        verdicts.push(Verdict { trouble: Trouble::NodesCordoned, text: "is cordoned".to_owned() });
+        verdicts.push(Verdict::new(Trouble::NodesCordoned, "is cordoned"));
     }
     for taint in node.spec().taints().items() {
         let hard = matches!(taint.effect().text(), "NoSchedule" | "NoExecute");
         if hard && taint.key() != "node.kubernetes.io/unschedulable" && !tolerates(pod.spec(), taint) {
             let text = format!("has the taint {}", taint_text(taint));
-            verdicts.push(Verdict { trouble: Trouble::UntoleratedTaint, text });
+            let subject = format!("{}:{}-", taint.key().text(), taint.effect().text());
+            verdicts.push(Verdict::new(Trouble::UntoleratedTaint, text).about(subject));
         }
     }
     verdicts
@@ -59,22 +60,26 @@ pub fn labels(pod: View<'_, Pod>, node: View<'_, Node>) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for (key, value) in pod.spec().node_selector().entries() {
         let wanted = value.text();
+        let mut subject = format!("{key}={wanted}");
         let text = match labels.key(key).get() {
             Some(label) if label == wanted => continue,
-            Some(label) => format!("has {key}={label}, not {key}={wanted}"),
+            Some(label) => {
+                subject.insert_str(0, "--overwrite ");
+                format!("has {key}={label}, not {key}={wanted}")
+            }
             None => {
                 let similar = closest(key, labels.entries().map(|(label, _)| label));
                 let similar = similar.map_or_else(String::new, |label| format!(", but a label {label}"));
                 format!("has no label {key}={wanted}{similar}")
             }
         };
-        verdicts.push(Verdict { trouble: Trouble::NodeSelectorMismatch, text });
+        verdicts.push(Verdict::new(Trouble::NodeSelectorMismatch, text).about(subject));
     }
     let required =
         pod.spec().affinity().node_affinity().required_during_scheduling_ignored_during_execution();
     if required.is_set() && !selects(required, node) {
         let text = format!("does not match {}", text_of(required));
-        verdicts.push(Verdict { trouble: Trouble::NodeAffinityMismatch, text });
+        verdicts.push(Verdict::new(Trouble::NodeAffinityMismatch, text));
     }
     verdicts
 }

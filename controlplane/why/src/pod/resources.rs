@@ -109,16 +109,13 @@ pub fn lacks(wanted: &Amounts, node: View<'_, Node>, used: Option<&(Amounts, i64
             free.sub(&used.get(name));
         }
         if free < *amount {
-            let text = format!("wants {amount} {name}, {free} of {all} is free");
-            verdicts.push(Verdict { trouble: trouble_of(name), text });
+            let text = format!("has {free} of {all} {name} free, the pod wants {amount}");
+            verdicts.push(Verdict::new(trouble_of(name), text));
         }
     }
     let (most, count) = (allocatable.get("pods").value(), used.map_or(0, |(_, count)| *count));
     if most > 0 && count >= most {
-        verdicts.push(Verdict {
-            trouble: Trouble::InsufficientPods,
-            text: format!("has {count} of {most} pods"),
-        });
+        verdicts.push(Verdict::new(Trouble::InsufficientPods, format!("has {count} of {most} pods")));
     }
     verdicts
 }

@@ -118,7 +118,8 @@ fn by_message(message: &str) -> Trouble {
 
 /// What every node lacks, as it was checked here.
 fn verified(world: &World, pod: View<'_, Pod>, judged: &[Judged<'_>]) -> Finding {
-    let (node, closest) = nearest(judged);
+    let (least, closest) = nearest(judged);
+    let node = least.node.metadata().name().text();
     let total = judged.len();
     let mut counts: BTreeMap<Trouble, usize> = BTreeMap::new();
     for one in judged {
@@ -140,18 +141,18 @@ fn verified(world: &World, pod: View<'_, Pod>, judged: &[Judged<'_>]) -> Finding
                 .map(events::evidence),
         )
         .with(judged.iter().take(SHOWN).map(verdict_line))
-        .remedy(remedy(closest))
+        .remedy(remedy(least, closest.trouble))
 }
 
 /// The node with the least against it, and what that is. Callers have made sure that there is one.
-fn nearest<'a>(judged: &'a [Judged<'_>]) -> (&'a str, &'a Verdict) {
+fn nearest<'a, 'b>(judged: &'a [Judged<'b>]) -> (&'a Judged<'b>, &'a Verdict) {
     let distance = |one: &&Judged<'_>| {
         let farthest = one.verdicts.iter().map(|verdict| remoteness(verdict.trouble)).max();
         (farthest.unwrap_or(0), one.verdicts.len())
     };
     let least = judged.iter().min_by_key(distance).expect("there is a node");
     let verdict = least.verdicts.first().expect("every node has a verdict");
-    (least.node.metadata().name().text(), verdict)
+    (least, verdict)
 }
 
 /// How far a verdict puts a node away: nodes that the pod does not want are farther than those that do not want the pod, and
@@ -169,8 +170,26 @@ fn verdict_line(one: &Judged<'_>) -> Evidence {
     Evidence { what: format!("node {}", one.node.metadata().name().text()), text: texts.join("; ") }
 }
 
-fn remedy(verdict: &Verdict) -> &'static str {
-    match verdict.trouble {
+/// What would let a node run the pod, by what speaks against it.
+fn remedy(one: &Judged<'_>, trouble: Trouble) -> String {
+    let node = one.node.metadata().name().text();
+    let same = one.verdicts.iter().filter(|verdict| verdict.trouble == trouble);
+    let subjects: Vec<&str> = same.map(|verdict| verdict.subject.as_str()).collect();
+    let subjects = subjects.join(" ");
+    match trouble {
+        Trouble::UntoleratedTaint => format!(
+            "add a toleration to spec.tolerations, or remove the taint: kubectl taint node {node} {subjects}"
+        ),
+        Trouble::NodeSelectorMismatch => {
+            format!("correct spec.nodeSelector, or label a node: kubectl label node {node} {subjects}")
+        }
+        Trouble::NodesCordoned => format!("kubectl uncordon {node}"),
+        _ => general_remedy(trouble).to_owned(),
+    }
+}
+
+fn general_remedy(trouble: Trouble) -> &'static str {
+    match trouble {
         Trouble::InsufficientCpu
         | Trouble::InsufficientMemory
         | Trouble::InsufficientStorage
@@ -178,12 +197,6 @@ fn remedy(verdict: &Verdict) -> &'static str {
             "lower resources.requests of the pod's containers, remove other pods, or add a node that has enough"
         }
         Trouble::InsufficientPods => "add a node, or remove pods; the kubelet's maxPods limits their number",
-        Trouble::UntoleratedTaint => {
-            "add a toleration to spec.tolerations, or remove the taint: kubectl taint node NODE KEY-"
-        }
-        Trouble::NodeSelectorMismatch => {
-            "correct spec.nodeSelector, or label a node: kubectl label node NODE KEY=VALUE"
-        }
         Trouble::NodeAffinityMismatch => "correct spec.affinity.nodeAffinity, or label a node accordingly",
         Trouble::PodAffinityUnsatisfied => {
             "correct spec.affinity.podAffinity, or start the pods that it selects first"
@@ -198,7 +211,6 @@ fn remedy(verdict: &Verdict) -> &'static str {
         Trouble::VolumeNodeConflict => {
             "let the pod run where its volume is, or use a volume that is available on other nodes"
         }
-        Trouble::NodesCordoned => "kubectl uncordon NODE",
         _ => "change the pod or the nodes so that one fits",
     }
 }

@@ -187,3 +187,46 @@ list: nodes
     assert_eq!(report.not_looked_at, ["may not list nodes"]);
     assert_eq!(report.exit_code(), 0);
 }
+
+const DOOMED: &str = "
+kind: Namespace
+metadata: {name: doomed, deletionTimestamp: '2026-01-01T11:59:35Z'}
+status:
+  phase: Terminating
+  conditions:
+  - {type: NamespaceContentRemaining, status: 'True', message: 'Some resources are remaining: configmaps. has 1 resource instances, widgets.example.com has 1 resource instances'}
+  - {type: NamespaceFinalizersRemaining, status: 'True', message: 'Some content in the namespace has finalizers remaining: example.com/x in 2 resource instances'}
+---
+kind: ConfigMap
+metadata: {name: stuck, namespace: doomed, deletionTimestamp: '2026-01-01T11:59:35Z', finalizers: [example.com/x]}
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: w, namespace: doomed, deletionTimestamp: '2026-01-01T11:59:35Z', finalizers: [example.com/x]}
+";
+
+#[test]
+fn the_objects_that_hold_a_namespace_are_named() {
+    let found = &super::explain(DOOMED, "ns/doomed")[0];
+    assert_eq!(found.trouble, Trouble::NamespaceFinalizers);
+    let begin = "configmap/stuck holds the namespace (and 1 more objects likewise): let the owner";
+    assert!(found.remedy.starts_with(begin), "{}", found.remedy);
+    assert!(
+        found.remedy.contains("kubectl patch configmap/stuck -n doomed --type=merge"),
+        "{}",
+        found.remedy
+    );
+    let evidence = &found.evidence.last().unwrap().what;
+    assert_eq!(evidence, "object that holds the namespace, widget/w");
+}
+
+#[test]
+fn a_deletion_that_has_begun_is_told_to_those_who_ask() {
+    let configmap = "kind: ConfigMap\nmetadata: {name: stuck, deletionTimestamp: '2026-01-01T11:59:35Z', finalizers: [example.com/x]}";
+    let found = &super::explain(configmap, "cm/stuck")[0];
+    assert_eq!(found.trouble, Trouble::FinalizerBlocks);
+    assert_eq!(found.since.as_deref(), Some("2026-01-01T11:59:35Z"));
+    assert!(super::look_around(&format!("{configmap}\n---\n{DOOMED}")).is_empty(), "it may be normal");
+    let later = configmap.replace("11:59:35", "11:58:00");
+    assert_eq!(super::look_around(&later)[0].object.to_string(), "configmap/stuck");
+}

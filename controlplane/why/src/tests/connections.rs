@@ -62,6 +62,35 @@ fn without_policies_everything_is_allowed() {
     }
 }
 
+fn permitted(to: &str, policy: &str) -> Option<String> {
+    let cluster = Fixture::new(&format!("{PODS}\n---\n{policy}"));
+    let wanted = target::connection("default", "pod/a", to, "TCP").unwrap();
+    let mut world = World::new(now(), false, inspect);
+    block_on(world.explore(&cluster, |world| crate::network::permitted::describe(world, &wanted)))
+}
+
+#[test]
+fn what_lets_a_connection_pass_is_said() {
+    let said = |text: &str| Some(format!("nothing blocks this connection: {text}"));
+    assert_eq!(
+        permitted("service/b:80", ""),
+        said(
+            "service/b has port 80/TCP; 1 of its 1 pods are ready; no policy restricts what goes into its pods; no policy restricts what goes out of pod/a"
+        )
+    );
+    let allows = policy("{ingress: [{from: [{podSelector: {matchLabels: {app: a}}}]}]}");
+    assert_eq!(
+        permitted("pod/b-1:8080", &allows),
+        said(
+            "pod/b-1 is ready; no policy restricts what goes out of pod/a; networkpolicy/p lets it into pod/b-1"
+        )
+    );
+    assert!(permitted("b:80", "").unwrap().contains("the name b is that of service/b"));
+    assert!(permitted("10.9.9.9:443", "").unwrap().contains("whether something answers at 10.9.9.9"));
+    assert_eq!(permitted("10.9.9.9", ""), None, "without a port, policies cannot be judged");
+    assert_eq!(permitted("service/b:80", &policy("{podSelector: {}}")), None, "it is blocked");
+}
+
 #[test]
 fn ingress_by_selector_port_and_name() {
     let to = |spec: &str| troubles("service/b:80", spec);
@@ -118,7 +147,22 @@ fn the_policy_is_named() {
     assert_eq!(findings[0].cause, "NetworkPolicy p does not allow a to connect to port 8080/TCP of the pod");
     assert_eq!(
         findings[0].evidence[0].text,
-        "rule 0 allows other ports than 8080/TCP; it allows from anyone to 443/TCP"
+        "its ingress rule 1 allows connections from anyone on port 443/TCP, not on port 8080/TCP"
+    );
+    let reason = |spec: &str| connect("service/b:80", &policy(spec)).remove(0).evidence.remove(0).text;
+    assert_eq!(
+        reason("{podSelector: {matchLabels: {app: b}}}"),
+        "it has no ingress rule, so it allows nothing"
+    );
+    assert_eq!(
+        reason("{ingress: [{from: [{podSelector: {matchLabels: {app: x}}}]}]}"),
+        "its ingress rule 1 allows connections from pods app=x on any port, not from the source"
+    );
+    assert_eq!(
+        reason(
+            "{policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 192.0.2.0/24}}], ports: [{port: 1}]}]}"
+        ),
+        "its egress rule 1 allows connections to 192.0.2.0/24 on port 1/TCP, not to the destination and not on port 8080/TCP"
     );
 }
 
@@ -131,6 +175,10 @@ fn names_and_queries() {
     assert!(connect("www.example.com:443", "").is_empty());
     let egress = "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}]}";
     assert_eq!(troubles("b:80", egress), [Trouble::PolicyBlocksDns]);
+    assert_eq!(
+        connect("b:80", &policy(egress))[0].remedy,
+        "allow egress to the pods k8s-app=kube-dns in namespace kube-system on port 53, UDP and TCP"
+    );
     assert_eq!(troubles("service/b:80", egress), NONE, "a query needs a name");
     let allowed = "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}, {to: [{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}], ports: [{port: 53, protocol: UDP}]}]}";
     assert_eq!(troubles("b:80", allowed), NONE);
@@ -144,15 +192,29 @@ fn dns_on_every_node_is_a_pod_for_policies() {
         let cluster = Fixture::new(&format!("{without}\n---\n{service}\n---\n{}", policy(spec)));
         let wanted = target::connection("default", "pod/a", "b:80", "TCP").unwrap();
         let mut world = World::new(now(), false, inspect);
-        let found = block_on(world.explore(&cluster, |world| connection::explain(world, &wanted)));
-        found.into_iter().map(|finding| finding.trouble).collect::<Vec<_>>()
+        block_on(world.explore(&cluster, |world| connection::explain(world, &wanted)))
     };
-    assert_eq!(
-        ask("{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}]}"),
-        [Trouble::PolicyBlocksDns]
+    let troubles = |spec: &str| ask(spec).iter().map(|finding| finding.trouble).collect::<Vec<_>>();
+    let blocked = ask("{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}]}");
+    assert_eq!(blocked[0].trouble, Trouble::PolicyBlocksDns);
+    let remedy = &blocked[0].remedy;
+    assert!(
+        remedy.contains(
+            "answers DNS at 10.96.0.10: allow egress to port 53, UDP and TCP, of ipBlock 10.96.0.10/32"
+        ),
+        "{remedy}"
     );
+    for peer in [
+        "{ipBlock: {cidr: 10.96.0.10/32}}",
+        "{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}",
+    ] {
+        let spec = format!(
+            "{{podSelector: {{matchLabels: {{app: a}}}}, egress: [{{to: [{{podSelector: {{}}}}]}}, {{to: [{peer}]}}]}}"
+        );
+        assert_eq!(troubles(&spec), NONE, "the remedy works: {peer}");
+    }
     assert_eq!(
-        ask(
+        troubles(
             "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{podSelector: {}}]}, {ports: [{port: 53, protocol: UDP}]}]}"
         ),
         NONE
@@ -173,4 +235,51 @@ fn addresses_outside() {
     let egress = "{podSelector: {matchLabels: {app: a}}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}";
     assert_eq!(troubles("192.0.2.1:443", egress), [Trouble::PolicyBlocksEgress]);
     assert_eq!(troubles("10.2.0.1:443", egress), NONE);
+}
+
+#[test]
+fn backends_with_the_same_answer_are_one() {
+    let more = "
+kind: Pod
+metadata: {name: b-2, labels: {app: b}}
+spec: {nodeName: n1, containers: [{name: c, ports: [{name: http, containerPort: 8080}]}]}
+status: {phase: Running, podIP: 10.1.0.4, conditions: [{type: Ready, status: 'True'}]}";
+    let spec = "{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]}";
+    let found = connect("service/b:80", &format!("{more}\n---\n{}", policy(spec)));
+    let causes: Vec<&str> = found.iter().map(|finding| finding.cause.as_str()).collect();
+    assert_eq!(
+        causes,
+        [
+            "2 of 2 backends: NetworkPolicy p does not allow the pod to connect to the pods of service/b on port 8080/TCP"
+        ]
+    );
+    let spec = "{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress]}";
+    let found = connect("service/b:80", &format!("{more}\n---\n{}", policy(spec)));
+    assert_eq!((found.len(), found[0].others.len()), (1, 1));
+    assert!(found[0].cause.starts_with("2 of 2 backends: "), "{}", found[0].cause);
+}
+
+#[test]
+fn ends_in_other_namespaces() {
+    let dotted = "
+kind: Pod
+metadata: {name: b.shop}
+spec: {nodeName: n1, containers: [{name: c, ports: [{containerPort: 8080}]}]}
+status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}";
+    let ask = |from: &str, to: &str| {
+        let cluster = Fixture::new(&format!("{PODS}\n---\n{dotted}"));
+        let wanted = target::connection("default", from, to, "TCP").unwrap();
+        let report =
+            block_on(crate::run::between(&cluster, &wanted)).map_err(|problem| problem.to_string())?;
+        let names = report.objects.iter().map(|object| object.arguments());
+        Ok::<_, String>(names.collect::<Vec<_>>().join(" "))
+    };
+    let expected = Ok("pod/dns -n kube-system pod/b-1 -n default".to_owned());
+    for from in ["pod/dns.kube-system", "kube-system/pod/dns", "kube-system/dns"] {
+        for to in ["pod/b-1:8080", "pod/b-1.default:8080", "default/pod/b-1:8080"] {
+            assert_eq!(ask(from, to), expected, "{from} {to}");
+        }
+    }
+    assert_eq!(ask("a", "pod/b.shop").unwrap(), "pod/a -n default pod/b.shop -n default", "names have dots");
+    assert_eq!(ask("pod/x.shop", "pod/b-1"), Err("pod/x -n shop does not exist".to_owned()));
 }

@@ -152,6 +152,44 @@ fn nothing_is_named_where_nothing_is_wrong() {
     }
 }
 
+fn text(objects: &[&str]) -> String {
+    let pairs: Vec<(String, String)> = objects
+        .iter()
+        .map(|object| object.split_once('/').unwrap())
+        .map(|(kind, name)| (kind.to_owned(), name.to_owned()))
+        .collect();
+    let starting = "
+kind: Pod
+metadata: {name: starting, creationTimestamp: '2999-01-01T00:00:00Z'}
+spec: {nodeName: n1, containers: [{name: c, image: nginx}]}
+status: {phase: Running, containerStatuses: [{name: c, state: {running: {}}}]}
+";
+    let cluster = super::Fixture::new(&format!("{WELL}\n---\n{starting}"));
+    super::block_on(crate::run::objects(&cluster, "default", &pairs)).unwrap().text()
+}
+
+#[test]
+fn what_is_well_is_said() {
+    for (object, expected) in [
+        ("pod/web-1-a", "pod/web-1-a is running and ready\n"),
+        ("pod/done", "pod/done has ended successfully\n"),
+        ("deployment/web", "deployment/web has all its pods: 1 of 1 are ready\n"),
+        ("ds/log", "daemonset/log has all its pods: 1 of 1 are ready\n"),
+        ("job/done", "job/done is complete\n"),
+        ("svc/web", "service/web has 1 ready pods of 1\n"),
+        ("node/n1", "node/n1 is ready\n"),
+        ("ns/default", "namespace/default is active\n"),
+        ("pvc/data", "persistentvolumeclaim/data is bound to volume v1\n"),
+        ("apiservice/v1.apps", "apiservice/v1.apps is available\n"),
+        ("cm/config", "configmap/config exists, and nothing in it is wrong\n"),
+    ] {
+        assert_eq!(text(&[object]), expected);
+    }
+    let unclear = text(&["pod/web-1-a", "pod/starting"]);
+    let expected = "pod/web-1-a is running and ready\npod/starting: no root cause found\nlooked at: ";
+    assert!(unclear.starts_with(expected), "{unclear}");
+}
+
 fn problem(kind: &str, name: &str) -> String {
     let cluster = super::Fixture::new(WELL);
     let mut world = World::new(super::now(), false, inspect);

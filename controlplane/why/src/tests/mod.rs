@@ -94,7 +94,7 @@ fn each_trouble_is_found_with_its_cause() {
 fn the_whole_cluster_shows_them_too() {
     let mut wrong = Vec::new();
     for (trouble, object, part, yaml) in cases().filter(|case| case.0.severity() > Severity::Notice) {
-        let custom = *trouble == Trouble::ConditionFalse || *trouble == Trouble::FinalizerBlocks;
+        let custom = *trouble == Trouble::ConditionFalse;
         let findings = look_around(yaml);
         if !custom && !findings.iter().any(|found| found.trouble == *trouble && found.cause.contains(part)) {
             wrong.push(format!("{trouble} of {object} ({part}):{}", lines(&findings)));

@@ -1,4 +1,5 @@
 use super::explain;
+use crate::cluster::{Answer, Cluster, Need};
 use crate::explain::inspect;
 use crate::report::Report;
 use crate::trouble::Trouble;
@@ -23,7 +24,7 @@ fn blocks_for_people() {
         "  trouble   exit-code",
         "  since     2026-01-01T11:50:00Z (10m ago)",
         "  evidence  container c, last end: exit code 3 (an error of the program's own), reason Error, 3 restarts",
-        "  remedy    look at the program's own messages: kubectl logs POD -c c --previous",
+        "  remedy    look at the program's own messages: kubectl logs web -n default -c c --previous",
     ];
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 }
@@ -37,8 +38,35 @@ fn lines_for_the_cluster() {
     ];
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     let nothing = Report::new(&World::new(super::now(), true, inspect), Vec::new(), Vec::new());
-    assert_eq!(nothing.table(), "nothing is wrong as far as was looked\n");
+    assert_eq!(nothing.table(), "nothing could be read, so nothing is known\n");
     assert_eq!(nothing.exit_code(), 3, "nothing could be read");
+}
+
+/// A cluster that refuses everything.
+struct Closed;
+
+impl Cluster for Closed {
+    async fn answer(&self, need: &Need) -> Answer {
+        match need {
+            Need::Clock => Answer::Ahead(0),
+            _ => Answer::Refused("forbidden".to_owned()),
+        }
+    }
+}
+
+#[test]
+fn those_who_may_read_nothing_are_told_so() {
+    let report = super::block_on(crate::run::everything(&Closed, None, "default"));
+    let table = report.table();
+    let first = table.lines().next().unwrap();
+    assert!(
+        first.starts_with("nothing could be read, so nothing is known: configmaps, cronjobs, "),
+        "{first}"
+    );
+    assert!(first.contains(", pods, "), "{first}");
+    assert_eq!(report.exit_code(), 3);
+    let well = super::block_on(crate::run::everything(&super::Fixture::new(""), None, "default"));
+    assert_eq!((well.table().as_str(), well.exit_code()), ("nothing is wrong as far as was looked\n", 0));
 }
 
 #[test]
@@ -63,5 +91,51 @@ fn the_documentation_lists_every_trouble() {
     for trouble in Trouble::ALL {
         let row = format!("| `{}` | {} |", trouble.name(), trouble.summary());
         assert!(page.lines().any(|line| line == row), "missing: {row}");
+    }
+}
+
+#[test]
+fn remedies_name_what_is_known() {
+    let remedy = |yaml: &str| explain(yaml, "pod/web").remove(0).remedy;
+    let first = CRASHING.replace("restartCount: 3", "restartCount: 0");
+    assert!(remedy(&first).ends_with("kubectl logs web -n default -c c"), "there is no previous container");
+    let waiting = |spec: &str, node: &str| {
+        format!(
+            "# alone
+kind: Node
+metadata: {{name: n1, labels: {{disk: hdd}}}}
+{node}status: {{conditions: [{{type: Ready, status: 'True'}}]}}
+---
+kind: Pod
+metadata: {{name: web}}
+spec: {{{spec}containers: [{{name: c}}]}}
+status: {{phase: Pending, conditions: [{{type: PodScheduled, status: 'False', reason: Unschedulable}}]}}
+"
+        )
+    };
+    for (spec, node, command) in [
+        (
+            "",
+            "spec: {taints: [{key: gpu, value: a, effect: NoSchedule}]}\n",
+            "kubectl taint node n1 gpu:NoSchedule-",
+        ),
+        ("nodeSelector: {zone: a}, ", "", "kubectl label node n1 zone=a"),
+        ("nodeSelector: {disk: ssd}, ", "", "kubectl label node n1 --overwrite disk=ssd"),
+        ("", "spec: {unschedulable: true}\n", "kubectl uncordon n1"),
+    ] {
+        let found = remedy(&waiting(spec, node));
+        assert!(found.ends_with(command), "{found}");
+    }
+}
+
+#[test]
+fn no_remedy_has_a_placeholder_for_what_is_known() {
+    for (_, object, _, yaml) in super::cases() {
+        for found in explain(yaml, object) {
+            let words = found.remedy.split([' ', '=', '/']);
+            let mut open =
+                words.filter(|word| matches!(*word, "POD" | "NODE" | "KEY" | "VALUE" | "NAMESPACE"));
+            assert_eq!(open.next(), None, "{object}: {}", found.remedy);
+        }
     }
 }

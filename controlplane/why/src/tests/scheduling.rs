@@ -2,7 +2,7 @@ use super::Case;
 use crate::trouble::Trouble;
 
 pub const CASES: &[Case] = &[
-    (Trouble::InsufficientCpu, "pod/web", "wants 8 cpu, 3 of 4 is free", "
+    (Trouble::InsufficientCpu, "pod/web", "the only node cannot run the pod: n1 has 3 of 4 cpu free, the pod wants 8", "
 kind: Pod
 metadata: {name: web}
 spec: {containers: [{name: c, resources: {requests: {cpu: 8}}}]}
@@ -13,19 +13,19 @@ metadata: {name: other}
 spec: {nodeName: n1, containers: [{name: c, resources: {requests: {cpu: '1'}}}]}
 status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}
 "),
-    (Trouble::InsufficientMemory, "pod/web", "wants 16Gi memory, 8Gi of 8Gi is free", "
+    (Trouble::InsufficientMemory, "pod/web", "n1 has 8Gi of 8Gi memory free, the pod wants 16Gi", "
 kind: Pod
 metadata: {name: web}
 spec: {containers: [{name: c, resources: {requests: {memory: 16Gi}}}]}
 status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False'}]}
 "),
-    (Trouble::InsufficientStorage, "pod/web", "wants 1Ti ephemeral-storage", "
+    (Trouble::InsufficientStorage, "pod/web", "ephemeral-storage free, the pod wants 1Ti", "
 kind: Pod
 metadata: {name: web}
 spec: {containers: [{name: c, resources: {requests: {ephemeral-storage: 1Ti}}}]}
 status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False'}]}
 "),
-    (Trouble::InsufficientResource, "pod/web", "wants 1 nvidia.com/gpu, 0 of 0 is free", "
+    (Trouble::InsufficientResource, "pod/web", "n1 has 0 of 0 nvidia.com/gpu free, the pod wants 1", "
 kind: Pod
 metadata: {name: web}
 spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: '1'}}}]}

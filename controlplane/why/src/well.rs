@@ -1,0 +1,134 @@
+//! What is said about objects with which nothing is wrong.
+
+use crate::cluster::Answer;
+use crate::finding::{ObjectRef, metadata};
+use crate::pod::is_ready;
+use crate::services::selected;
+use crate::world::World;
+use crate::{claims, conditions, nodes, target};
+use coracle_fields::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use coracle_fields::batch::v1::{CronJob, Job};
+use coracle_fields::certificates::v1::CertificateSigningRequest;
+use coracle_fields::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
+};
+use coracle_fields::{Json, Kind, View};
+
+/// That an object of which nothing wrong was found is well, such as `pod/web is running and ready`; nothing when it does not say
+/// so itself.
+pub fn describe(world: &World, object: &ObjectRef) -> Option<String> {
+    state(world, object).map(|state| format!("{object} {state}"))
+}
+
+fn with<K: Kind>(
+    world: &World,
+    object: &ObjectRef,
+    say: impl FnOnce(View<'_, K>) -> Option<String>,
+) -> Option<String> {
+    let found = world.get::<K>(&object.namespace, &object.name).view()?;
+    // What is being deleted is not well, whatever its status says.
+    if metadata(found).deletion_timestamp().is_set() { None } else { say(found) }
+}
+
+fn state(world: &World, object: &ObjectRef) -> Option<String> {
+    match (object.api_version.as_str(), object.kind.as_str()) {
+        ("v1", "Pod") => with(world, object, pod),
+        ("v1", "Node") => {
+            with(world, object, |node: View<'_, Node>| nodes::is_well(node).then(|| "is ready".to_owned()))
+        }
+        ("v1", "Service") => with(world, object, |found| service(world, found)),
+        ("v1", "Namespace") => with(world, object, |namespace: View<'_, Namespace>| {
+            (namespace.status().phase().or("Active") == "Active").then(|| "is active".to_owned())
+        }),
+        ("v1", "PersistentVolumeClaim") => with(world, object, |claim: View<'_, PersistentVolumeClaim>| {
+            claims::is_bound(claim)
+                .then(|| format!("is bound to volume {}", claim.spec().volume_name().text()))
+        }),
+        ("v1", "PersistentVolume") => with(world, object, |volume: View<'_, PersistentVolume>| {
+            let phase = volume.status().phase().text();
+            matches!(phase, "Bound" | "Available").then(|| format!("is {}", phase.to_lowercase()))
+        }),
+        ("v1", "ReplicationController") => with(world, object, |set: View<'_, ReplicationController>| {
+            replicas(set.status().ready_replicas().or(0), set.spec().replicas().or(1))
+        }),
+        ("apps/v1", "Deployment") => with(world, object, |set: View<'_, Deployment>| {
+            replicas(set.status().available_replicas().or(0), set.spec().replicas().or(1))
+        }),
+        ("apps/v1", "ReplicaSet") => with(world, object, |set: View<'_, ReplicaSet>| {
+            replicas(set.status().ready_replicas().or(0), set.spec().replicas().or(1))
+        }),
+        ("apps/v1", "StatefulSet") => with(world, object, |set: View<'_, StatefulSet>| {
+            replicas(set.status().ready_replicas().or(0), set.spec().replicas().or(1))
+        }),
+        ("apps/v1", "DaemonSet") => with(world, object, |set: View<'_, DaemonSet>| {
+            replicas(set.status().number_ready().or(0), set.status().desired_number_scheduled().or(0))
+        }),
+        ("batch/v1", "Job") => with(world, object, job),
+        ("batch/v1", "CronJob") => with(world, object, |job: View<'_, CronJob>| {
+            let last = job.status().last_schedule_time().filled();
+            let last = last.map_or_else(|| "not yet".to_owned(), |time| format!("last at {time}"));
+            Some(format!("runs by its schedule {}, {last}", job.spec().schedule().text()))
+        }),
+        ("certificates.k8s.io/v1", "CertificateSigningRequest") => {
+            with(world, object, |request: View<'_, CertificateSigningRequest>| {
+                request.status().certificate().is_set().then(|| "is signed".to_owned())
+            })
+        }
+        _ => other(world, object),
+    }
+}
+
+fn pod(pod: View<'_, Pod>) -> Option<String> {
+    match pod.status().phase().text() {
+        "Succeeded" => Some("has ended successfully".to_owned()),
+        "Running" if is_ready(pod) => Some("is running and ready".to_owned()),
+        _ => None,
+    }
+}
+
+fn replicas(ready: i64, wanted: i64) -> Option<String> {
+    (ready >= wanted).then(|| match wanted {
+        0 => "wants no pods, and has none that are not ready".to_owned(),
+        _ => format!("has all its pods: {ready} of {wanted} are ready"),
+    })
+}
+
+fn job(job: View<'_, Job>) -> Option<String> {
+    let holds =
+        |name: &str| job.status().conditions().items().any(|c| c.type_() == name && c.status() == "True");
+    let active = job.status().active().or(0);
+    if holds("Complete") {
+        return Some("is complete".to_owned());
+    }
+    (active > 0).then(|| format!("is running: {active} active pods, {} failed", job.status().failed().or(0)))
+}
+
+fn service(world: &World, service: View<'_, Service>) -> Option<String> {
+    let spec = service.spec();
+    if spec.type_() == "ExternalName" {
+        return Some(format!("is another name for {}", spec.external_name().text()));
+    }
+    if spec.selector().entries().next().is_none() {
+        return Some("has no selector, and its endpoints are there".to_owned());
+    }
+    let pods = selected(world, service)?;
+    let ready = pods.iter().filter(|pod| is_ready(**pod)).count();
+    (ready > 0).then(|| format!("has {ready} ready pods of {}", pods.len()))
+}
+
+/// Objects of other kinds: their conditions, where they have some.
+fn other(world: &World, object: &ObjectRef) -> Option<String> {
+    let resource = target::resource_of(world, object)?;
+    let Answer::Object(found) = world.object(&resource, &object.namespace, &object.name)? else {
+        return None;
+    };
+    let found = View::<Json>::from(found);
+    if metadata(found).deletion_timestamp().is_set() {
+        return None;
+    }
+    let fulfilled = conditions::fulfilled(found);
+    Some(match fulfilled.is_empty() {
+        true => "exists, and nothing in it is wrong".to_owned(),
+        false => format!("is {}", fulfilled.join(", ").to_lowercase()),
+    })
+}
