@@ -101,6 +101,69 @@ pub fn unwell(browser: &mut Browser) {
     browser.check();
 }
 
+/// The list of `coracle why -A`, not that of the tables.
+pub fn causes(browser: &mut Browser) {
+    let stub = Stub::explaining(300);
+    browser.open(&stub.page, "#/unwell");
+    browser.wait("problems", "document.getElementById('status').textContent === '3 problems'");
+    let rows = browser.text("[...document.querySelectorAll('.row')].map((row) => row.innerText).join('|')");
+    for part in ["error", "Service", "typo", "(and 1 more)", "warning", "ResourceQuota"] {
+        assert!(rows.contains(part), "{part}: {rows}");
+    }
+    let colour = |at: usize| {
+        format!("getComputedStyle(document.querySelectorAll('.row')[{at}].querySelector('.text span')).color")
+    };
+    let (error, warning) = (browser.text(&colour(0)), browser.text(&colour(2)));
+    assert!(browser.text(&colour(1)) == error && error != warning, "{error} {warning}");
+    browser.press("Enter");
+    browser.wait("the Service", "location.hash === '#/object/services/default/typo/timeline'");
+    // What once was ready is not green below its root cause.
+    let explanation = "document.querySelector('[aria-label=\"Root cause\"]')?.innerText ?? ''";
+    browser.wait("its cause", &format!("({explanation}).includes('matches no pod')"));
+    browser.wait("its state", "document.querySelector('.summary')?.innerText.includes('not well now')");
+    assert_eq!(browser.value("document.querySelectorAll('.summary .good').length"), json!(0));
+    browser.open(&stub.page, "#/object/pods/default/pod-00001");
+    browser.wait("one that is well", "document.querySelectorAll('.summary .good').length === 1");
+    assert_eq!(browser.text(explanation), "");
+    browser.check();
+}
+
+/// Nothing of a cause is cut where there is little room.
+pub fn narrow(browser: &mut Browser) {
+    let stub = Stub::explaining(10);
+    let size = json!({"width": 480, "height": 800, "deviceScaleFactor": 1, "mobile": false});
+    browser.call("Emulation.setDeviceMetricsOverride", size);
+    browser.open(&stub.page, "#/unwell");
+    browser.wait("problems", "document.querySelectorAll('.row').length === 3");
+    let cut = "[...document.querySelectorAll('.row .cell')].some((cell) => cell.scrollWidth > cell.clientWidth + 1)";
+    assert_eq!(browser.value(cut), json!(false));
+    let overlap = "[...document.querySelectorAll('.row')].some((row, at, all) => at > 0 && \
+        row.getBoundingClientRect().top < all[at - 1].getBoundingClientRect().bottom - 1)";
+    assert_eq!(browser.value(overlap), json!(false));
+    browser.screenshot("narrow");
+    browser.call("Emulation.clearDeviceMetricsOverride", json!({}));
+    browser.check();
+}
+
+pub fn nodes(browser: &mut Browser) {
+    let stub = Stub::start(10);
+    browser.open(&stub.page, "#/nodes");
+    browser.wait("usage", "document.querySelector('.row')?.innerText.includes('2.0 cores')");
+    assert!(browser.text("document.querySelector('.row').innerText").contains("734 MiB"));
+    let link = "document.querySelector('.row a').getAttribute('href')";
+    assert_eq!(browser.text(link), "#/object/nodes/-/node0/timeline");
+    browser.check();
+}
+
+pub fn changes(browser: &mut Browser) {
+    let stub = Stub::start(1);
+    browser.open(&stub.page, "#/traces");
+    browser.wait("them", "document.querySelectorAll('.row').length === 2");
+    let rows = browser.text("document.querySelector('[role=grid]').innerText");
+    assert!(rows.contains("kubectl (kubernetes-admin)") && !rows.contains("State"), "{rows}");
+    browser.check();
+}
+
 pub fn themes(browser: &mut Browser) {
     let stub = Stub::start(10);
     let mut backs = Vec::new();

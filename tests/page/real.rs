@@ -33,10 +33,11 @@ pub fn administrator(browser: &mut Browser) {
     browser.check();
     browser.open(&ui.page, "#/object/configmaps/default/second");
     browser.wait("its timeline", &row("create configmaps/second"));
-    browser.wait("stages", &row("store sync"));
+    browser.wait("stages", &row(" stages: "));
     browser.check();
     browser.open(&ui.page, "#/traces");
     browser.wait("the newest changes", &row("second"));
+    browser.wait("who made them", &row("admin"));
     browser.check();
 }
 

@@ -22,15 +22,26 @@ pub struct Stub {
 
 struct Objects {
     pods: usize,
+    /// Whether it answers like the proxy of `coracle ui`, which knows causes.
+    explains: bool,
 }
 
 impl Stub {
     /// One with so many pods: of each hundred one crashes and one is not ready.
     pub fn start(pods: usize) -> Self {
+        Self::with(Objects { pods, explains: false })
+    }
+
+    /// One that knows causes.
+    pub fn explaining(pods: usize) -> Self {
+        Self::with(Objects { pods, explains: true })
+    }
+
+    fn with(objects: Objects) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // As the proxy has it: below a path that nobody knows.
         let page = format!("http://{}/0123456789abcdef/ui/", listener.local_addr().unwrap());
-        let objects = Arc::new(Objects { pods });
+        let objects = Arc::new(objects);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let objects = objects.clone();
@@ -64,8 +75,9 @@ fn serve(stream: TcpStream, objects: &Objects) -> Option<()> {
         let (code, media, body) = answer(path, &query, objects);
         let head = format!(
             "HTTP/1.1 {code} x\r\ncontent-type: {media}\r\ncontent-length: {}\r\ncontent-security-policy: {POLICY}\r\n\
-             x-content-type-options: nosniff\r\ncache-control: no-cache\r\n\r\n",
-            body.len()
+             x-content-type-options: nosniff\r\ncache-control: no-cache\r\n{}\r\n",
+            body.len(),
+            if objects.explains { "coracle-proxy: why\r\n" } else { "" }
         );
         let mut stream = &stream;
         stream.write_all(head.as_bytes()).ok()?;
@@ -93,6 +105,11 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
             (Some("running"), false) => fixture("deployment-running.json"),
             _ => fixture("deployment-ready.json"),
         },
+        ("/coracle/v1/why", _) if objects.explains => json_answer(200, &causes(query)),
+        ("/apis/metrics.k8s.io/v1beta1/nodes", _) => {
+            let usage = json!({"cpu": "2000321456n", "memory": "751755Ki"});
+            json_answer(200, &json!({"items": [{"metadata": {"name": "node0"}, "usage": usage}]}))
+        }
         (_, "pods") => json_answer(200, &page(query, objects.pods, &POD, pod)),
         (_, "nodes") => {
             json_answer(200, &page(query, 3, &["Name", "Status", "Roles", "Age", "Version"], node))
@@ -102,6 +119,7 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
             json_answer(403, &json!({"kind": "Status", "code": 403, "message": text}))
         }
         (_, "events") => json_answer(200, &json!({"items": []})),
+        (_, "services") => json_answer(200, &page(query, 1, &["Name", "Type"], service)),
         _ if query.contains_key("limit") => json_answer(200, &page(query, 0, &["Name"], node)),
         _ => json_answer(404, &json!({"kind": "Status", "code": 404, "message": "not found"})),
     }
@@ -153,6 +171,30 @@ fn pod(number: usize) -> Value {
 fn node(number: usize) -> Value {
     let name = format!("node{number}");
     json!({"cells": [name, "Ready", "<none>", "1h", "v1.35.0"], "object": metadata(&name, "")})
+}
+
+fn service(_: usize) -> Value {
+    json!({"cells": ["typo", "ClusterIP"], "object": metadata("typo", "default")})
+}
+
+/// What is wrong in the cluster, or with the Service; everything else is well.
+fn causes(query: &HashMap<&str, &str>) -> Value {
+    let finding = |kind: &str, name: &str, severity: &str, cause: &str| {
+        let object = json!({"apiVersion": "v1", "kind": kind, "namespace": "default", "name": name});
+        json!({"object": object, "trouble": kind.to_lowercase(), "severity": severity, "cause": cause,
+            "since": "2026-11-16T10:00:00Z", "evidence": [{"what": "field", "text": "<b>"}], "remedy": "mend it"})
+    };
+    let service =
+        finding("Service", "typo", "error", "the selector app=wbe matches no pod in namespace default");
+    let mut pod = finding("Pod", "pod-00005", "error", "container c fails with exit code 3");
+    pod["others"] = json!([pod["object"]]);
+    let quota = finding("ResourceQuota", "q", "warning", "the quota is used up: pods (1 of 1)");
+    let findings = match query.get("name").copied() {
+        None => vec![service, pod, quota],
+        Some("typo") => vec![service],
+        Some(_) => Vec::new(),
+    };
+    json!({"findings": findings, "lookedAt": [], "notLookedAt": []})
 }
 
 /// A watch: pods get one more after a second.

@@ -9,6 +9,7 @@ const RANGE: &str = "document.getElementById('range').textContent";
 /// The widths of all bars that are seen.
 const BARS: &str =
     "[...document.querySelectorAll('.row svg rect')].map((bar) => bar.getAttribute('width')).join(' ')";
+const ROWS: &str = "[...document.querySelectorAll('.row')].map((row) => row.innerText).join('|')";
 const COUNT: &str = "document.querySelector('[role=treegrid]').ariaRowCount";
 
 fn open(browser: &mut Browser, fragment: &str) {
@@ -20,13 +21,38 @@ fn open(browser: &mut Browser, fragment: &str) {
 pub fn drawn(browser: &mut Browser) {
     open(browser, WEB);
     let text = browser.text("document.querySelector('main').innerText");
-    for part in
-        ["ready", "% explained", "Critical path: layer", "create deployments.apps/web", "POST /apis/apps/v1"]
-    {
+    // In the words of `coracle trace`, whose golden files have the same.
+    for part in [
+        "created by kubectl (kubernetes-admin)",
+        "6 pods ready after 756.4 ms",
+        "99.9 % explained",
+        "critical path: image 702.0 ms (93 %), container 22.6 ms, readiness 12.0 ms, store 8.5 ms, API server 7.0 ms, \
+         9 others 3.8 ms; 0.5 ms not recorded",
+        "create deployments.apps/web",
+        "POST /apis/apps/v1",
+    ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(browser.value("document.querySelectorAll('.critical-line').length").as_u64() > Some(0));
     browser.screenshot("timeline");
+    browser.check();
+}
+
+/// Many spans: the first screen has the pods, and stages of requests only together.
+pub fn folded(browser: &mut Browser) {
+    open(browser, WEB);
+    let rows = browser.text(ROWS);
+    let pods = rows.matches("create pods/web-").count();
+    assert_eq!(pods, 6, "{rows}");
+    assert!(rows.contains(" stages: ") && !rows.contains("authn"), "{rows}");
+    let (pod, stages) = (rows.find("create pods/").unwrap(), rows.find(" stages: ").unwrap());
+    assert!(pod < stages, "{rows}");
+    let count: usize = browser.text(COUNT).parse().unwrap();
+    assert!(count < 40, "{count} of 467 spans are rows");
+    // Nothing of a number is cut.
+    let cut =
+        "[...document.querySelectorAll('.row .number')].some((cell) => cell.scrollWidth > cell.clientWidth)";
+    assert_eq!(browser.value(cut), false);
     browser.check();
 }
 
@@ -40,7 +66,13 @@ pub fn keys(browser: &mut Browser) {
     browser.press("ArrowRight");
     assert_ne!(zoomed, browser.text(RANGE));
     browser.press("0");
-    assert_eq!((whole, bars), (browser.text(RANGE), browser.text(BARS)));
+    assert_eq!((&whole, &bars), (&browser.text(RANGE), &browser.text(BARS)));
+    // The first row ended long before the middle: it is zoomed to all the same.
+    for _ in 0..5 {
+        browser.press("+");
+    }
+    assert!(browser.text(RANGE).starts_with("0 ns to "), "{}", browser.text(RANGE));
+    browser.press("0");
     let rows = browser.text(COUNT);
     browser.press("Enter");
     browser.wait("all of it is folded", &format!("{COUNT} === '2'"));

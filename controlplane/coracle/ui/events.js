@@ -13,11 +13,12 @@ export function events(kind, namespace, name) {
   const message = html("p", { role: "status" });
   const list = new List({
     label: `Events of ${name}`,
+    wraps: true,
     columns: [
       { name: "Last seen", class: "number", value: (event) => age(last(event)) },
       { name: "Type", value: (event) => event.type },
       { name: "Reason", value: (event) => event.reason },
-      { name: "Message", class: "wide", value: (event) => html("span", { title: event.message }, event.message ?? "") },
+      { name: "Message", class: "grow text", value: (event) => event.message ?? "" },
     ],
   });
   const element = html("div", { class: "contents" }, message, list.element);

@@ -1,4 +1,6 @@
-// The kinds that the page lists.
+// The kinds that the page shows.
+
+import { html } from "./dom.js";
 
 const kind = (name, group, version, plural, workload = false, namespaced = true) => ({
   name,
@@ -26,8 +28,27 @@ export const KINDS = [
   kind("Namespace", "", "v1", "namespaces", false, false),
 ];
 
-const byResource = new Map(KINDS.map((kind) => [kind.resource, kind]));
-const byName = new Map(KINDS.map((kind) => [kind.name, kind]));
+/** Kinds that may be at fault, which are listed only while one of their objects is shown. */
+const OTHERS = [
+  kind("ResourceQuota", "", "v1", "resourcequotas"),
+  kind("ServiceAccount", "", "v1", "serviceaccounts"),
+  kind("PersistentVolume", "", "v1", "persistentvolumes", false, false),
+  kind("ReplicationController", "", "v1", "replicationcontrollers"),
+  kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
+  kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+  kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers"),
+  kind("StorageClass", "storage.k8s.io", "v1", "storageclasses", false, false),
+  kind("CertificateSigningRequest", "certificates.k8s.io", "v1", "certificatesigningrequests", false, false),
+  kind("APIService", "apiregistration.k8s.io", "v1", "apiservices", false, false),
+  kind("CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", false, false),
+  kind("MutatingWebhookConfiguration", "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", false, false),
+  kind("ValidatingWebhookConfiguration", "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", false, false),
+];
+/** All kinds whose objects have a page with more than a timeline. */
+export const SHOWN = [...KINDS, ...OTHERS];
+
+const byResource = new Map(SHOWN.map((kind) => [kind.resource, kind]));
+const byName = new Map(SHOWN.map((kind) => [kind.name, kind]));
 
 /** The kind of `deployments.apps`. */
 export function kindOf(resource) {
@@ -37,6 +58,12 @@ export function kindOf(resource) {
 /** The kind of an owner reference. */
 export function kindNamed(name) {
   return byName.get(name);
+}
+
+/** A link to an object by the name of its kind, or only its text if the page does not show the kind. */
+export function link(name, namespace, object, text = object) {
+  const kind = kindNamed(name);
+  return kind ? html("a", { href: address(kind.resource, kind.namespaced ? namespace : "", object), tabindex: -1 }, text) : text;
 }
 
 /** Where the page shows an object. */

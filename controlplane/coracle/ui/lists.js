@@ -22,11 +22,12 @@ function objectList(store, label) {
   return new List({
     label,
     open,
+    wraps: true,
     key: (item) => item.uid,
     columns: [
       { name: "Kind", value: (item) => item.kind.name },
       { name: "Namespace", value: (item) => item.namespace },
-      { name: "Name", class: "wide", value: (item) => html("a", { href: address(item.kind.resource, item.namespace, item.name), tabindex: -1 }, item.name) },
+      { name: "Name", most: 60, value: (item) => html("a", { href: address(item.kind.resource, item.namespace, item.name), tabindex: -1 }, item.name) },
       { name: "State", value: (item) => state(store, item) },
       { name: "Age", class: "number", value: (item) => age(item.created) },
     ],

@@ -2,8 +2,9 @@
 
 import { get, pause } from "./api.js";
 import { html, say, show } from "./dom.js";
-import { kindOf } from "./kinds.js";
+import { address, kindOf } from "./kinds.js";
 import { open, refusals } from "./lists.js";
+import { bytes, cores } from "./quantity.js";
 import { cell } from "./store.js";
 import { List } from "./table.js";
 import { age } from "./time.js";
@@ -21,10 +22,10 @@ export function nodes(store) {
     open,
     key: (item) => item.uid,
     columns: [
-      { name: "Name", class: "wide", value: (item) => item.name },
+      { name: "Name", most: 60, value: (item) => html("a", { href: address("nodes", "", item.name), tabindex: -1 }, item.name) },
       { name: "Status", value: (item) => html("span", { class: String(cell(store, item, "Status")).startsWith("Ready") ? "good" : "bad" }, String(cell(store, item, "Status") ?? "")) },
-      { name: "CPU", class: "number", value: (item) => usage.get(item.name)?.cpu ?? "" },
-      { name: "Memory", class: "number", value: (item) => usage.get(item.name)?.memory ?? "" },
+      { name: "CPU", class: "number", value: (item) => cores(usage.get(item.name)?.cpu) },
+      { name: "Memory", class: "number", value: (item) => bytes(usage.get(item.name)?.memory) },
       { name: "Pods", class: "number", value: (item) => String(counts.get(item.name) ?? 0) },
       { name: "Version", value: (item) => String(cell(store, item, "Version") ?? "") },
       { name: "Age", class: "number", value: (item) => age(item.created) },

@@ -1,5 +1,6 @@
 // One object: its state, why it is not well, timeline, owners, logs, events.
 
+import { explains } from "./api.js";
 import { html, show } from "./dom.js";
 import { events } from "./events.js";
 import { address, kindOf } from "./kinds.js";
@@ -7,13 +8,13 @@ import { logs } from "./logs.js";
 import { owners } from "./map.js";
 import { timeline } from "./timeline.js";
 import { verdicts } from "./verdicts.js";
-import { Causes, Explanation, problem } from "./why.js";
+import { Cause, Explanation, problem } from "./why.js";
 
 /** The view of an object with one of its tabs. */
 export function objectView(store, resource, namespace, name, tab) {
   const kind = kindOf(resource);
   const item = () => store.find(resource, namespace, name);
-  let trace;
+  let waterfall;
   const tabs = [["timeline", "Timeline"]];
   if (kind) tabs.push(["map", "Owners"], ["events", "Events"]);
   if (resource === "pods") tabs.push(["logs", "Logs"], ["verdicts", "Scheduling"]);
@@ -34,7 +35,10 @@ export function objectView(store, resource, namespace, name, tab) {
   }
 
   const views = {
-    timeline: () => timeline(resource, namespace, name, (answer) => { trace = answer; }),
+    timeline: () => timeline(resource, namespace, name, (_, drawn) => {
+      waterfall = drawn;
+      explain();
+    }),
     map: () => owners(store, item),
     events: () => events(kind, namespace, name),
     logs: () => logs(namespace, name),
@@ -45,8 +49,7 @@ export function objectView(store, resource, namespace, name, tab) {
   function withTrace() {
     const holder = html("div");
     let inner;
-    const asked = timeline(resource, namespace, name, (answer) => {
-      trace = answer;
+    const asked = timeline(resource, namespace, name, (trace) => {
       inner?.close();
       inner = verdicts(namespace, name, trace);
       show(holder, inner.element);
@@ -57,21 +60,23 @@ export function objectView(store, resource, namespace, name, tab) {
   }
 
   const explanation = new Explanation();
-  const causes = new Causes(() => explain());
+  const cause = new Cause(() => explain());
 
-  /** Objects that are well have no root cause. */
+  /** Says why it is not well, if it is not, here and where its timeline says that it once was ready. */
   function explain() {
     const known = item();
-    const unwell = known && problem(store, known) ? known : undefined;
-    explanation.show(unwell, causes);
-    causes.want(unwell ? [unwell] : []);
+    const isUnwell = Boolean(known && (cause.findings.length || problem(store, known)));
+    const answer = isUnwell && explains() ? cause.answer ?? { pending: true } : undefined;
+    explanation.show(known && `${known.kind.name} ${known.name}`, answer);
+    waterfall?.setUnwell(isUnwell);
+    cause.want(known);
   }
 
   const draw = () => {
     const known = item();
     const columns = store.columns.get(resource) ?? [];
-    const shown = known ? columns.map((column, at) => [column, known.cells[at]]).filter(([column, value]) => (column.priority ?? 0) === 0 && column.name !== "Name" && value !== undefined && value !== "") : [];
-    show(facts, shown.map(([column, value]) => html("div", {}, html("dt", {}, column.name), html("dd", {}, String(value)))),
+    const cells = known ? columns.map((column, at) => [column, known.cells[at]]).filter(([column, value]) => (column.priority ?? 0) === 0 && column.name !== "Name" && value !== undefined && value !== "") : [];
+    show(facts, cells.map(([column, value]) => html("div", {}, html("dt", {}, column.name), html("dd", {}, String(value)))),
       !known && html("div", {}, html("dd", { class: "quiet" }, "It is not there, or you may not see it.")));
     explain();
   };
@@ -81,5 +86,5 @@ export function objectView(store, resource, namespace, name, tab) {
   draw();
   show(panel, view.element);
   const element = html("div", { class: "contents" }, html("h2", {}, `${kind?.name ?? resource} ${namespace ? `${namespace}/` : ""}${name}`), facts, explanation.element, strip, panel);
-  return { element, title: name, close: () => { causes.close(); stop(); unfollow(); view.close(); } };
+  return { element, title: name, close: () => { cause.close(); stop(); unfollow(); view.close(); } };
 }

@@ -1,5 +1,7 @@
 // Spans of a timeline as a tree of rows.
 
+import { duration } from "./time.js";
+
 const PARTS = {
   request: "request accept tls authn filters flow-queue authz body decode handle respond aggregated",
   write: "write prepare mutating mutating-plugin mutating-webhook defaults validation validating validating-plugin validating-webhook validating-policy conversion-webhook encode store store-batch store-queue store-commit store-sync publish read-back delivered",
@@ -14,6 +16,16 @@ const PARTS = {
   service: "service-seen rules-programmed dns-visible dns-answered",
 };
 const PART_OF = new Map(Object.entries(PARTS).flatMap(([part, stages]) => stages.split(" ").map((stage) => [stage, part])));
+
+/** Stages within a request or a write. */
+const INNER = new Set([..."accept tls authn filters flow-queue authz body decode handle respond aggregated".split(" "),
+  ..."prepare mutating mutating-plugin mutating-webhook defaults validation validating validating-plugin validating-webhook".split(" "),
+  ..."validating-policy conversion-webhook encode store store-batch store-queue store-commit store-sync publish read-back".split(" ")]);
+/** Pods of which the parts are shown at once; of more, only the pods. */
+const FEW = 3;
+
+/** Whether a stage is a part of a request or a write. */
+export const isInner = (stage) => INNER.has(stage);
 
 /** The part of the cluster that a stage belongs to, for colours. */
 export function partOf(stage) {
@@ -37,6 +49,8 @@ export function title(trace, span) {
       return `start on ${span.node || "a node"}`;
     case "terminate":
       return `end on ${span.node || "a node"}`;
+    case "stages":
+      return span.name;
     case "verdict":
       return `verdict ${span.name}`;
     default:
@@ -44,23 +58,16 @@ export function title(trace, span) {
   }
 }
 
-/** A timeline whose rows can be folded; answers of `follow` are merged into it. */
+/**
+ * A timeline whose rows can be folded; answers of `follow` are merged into it. It begins with what people look for: the pods, without
+ * the stages of requests.
+ */
 export class Timeline {
   constructor(trace) {
     this.trace = trace;
-    this.folded = new Set();
-    this.byId = new Map();
+    /** What was folded and unfolded by hand. */
+    this.chosen = new Map();
     this.build();
-    // Long trees begin with what took its time.
-    if (trace.spans.length > 100) for (const root of this.roots) this.fold(root);
-  }
-
-  /** Folds what took less than a hundredth of all, with everything that followed from it; returns when that ended. */
-  fold(node) {
-    const ends = node.children.map((child) => this.fold(child));
-    const end = Math.max(node.span.end ?? this.end, ...ends);
-    if (node.depth > 0 && node.children.length && end - node.span.start < this.end / 100) this.folded.add(node.span.id);
-    return end;
   }
 
   /** Takes new and changed spans. */
@@ -73,23 +80,43 @@ export class Timeline {
   }
 
   build() {
-    this.critical = new Set(this.trace.critical.map((piece) => piece.span).filter(Boolean));
-    const nodes = new Map(this.trace.spans.map((span) => [span.id, { span, children: [], depth: 0 }]));
+    const { trace } = this;
+    const ends = trace.spans.map((span) => span.end ?? span.start);
+    this.end = Math.max(trace.summary.total, ends.reduce((a, b) => Math.max(a, b), 1));
+    this.critical = new Set(trace.critical.map((piece) => piece.span).filter(Boolean));
+    this.pods = readyPods(trace);
+    const nodes = new Map(trace.spans.map((span) => [span.id, { span, children: [], depth: 0 }]));
     this.roots = [];
     for (const node of nodes.values()) {
       const parent = node.span.parent === null ? undefined : nodes.get(node.span.parent);
       (parent ? parent.children : this.roots).push(node);
     }
-    const visit = (list, depth) => {
-      for (const node of list) {
-        node.depth = depth;
-        visit(node.children, depth + 1);
-      }
-    };
-    visit(this.roots, 0);
-    this.byId = nodes;
-    const ends = this.trace.spans.map((span) => span.end ?? span.start);
-    this.end = Math.max(this.trace.summary.total, ends.reduce((a, b) => Math.max(a, b), 1));
+    for (const root of this.roots) this.arrange(root, 0);
+  }
+
+  /** Puts stages together and what leads to pods and their starts first, and decides what is folded at first. */
+  arrange(node, depth) {
+    const { span } = node;
+    node.depth = depth;
+    if (["request", "write", "reconcile"].includes(span.stage)) node.children = withStages(node);
+    for (const child of node.children) this.arrange(child, depth + 1);
+    node.pod = span.stage === "write" && span.name === "create" ? this.pods.get(span.object) : undefined;
+    node.leads = node.children.some((child) => child.pod || child.leads);
+    node.starts = span.stage === "pod-start" || node.children.some((child) => child.starts);
+    // Sorting is stable: otherwise the order of time stays.
+    const last = (child) => (child.pod || child.leads || child.starts ? 0 : 1);
+    node.children.sort((a, b) => last(a) - last(b));
+    node.until = node.children.reduce((latest, child) => Math.max(latest, child.until), span.end ?? this.end);
+    node.folded = this.isFolded(node);
+  }
+
+  isFolded(node) {
+    const { stage, start } = node.span;
+    if (!node.children.length || node.depth === 0) return false;
+    if (stage === "stages") return true;
+    if (!this.pods.size) return this.trace.spans.length > 100 && node.until - start < this.end / 100;
+    // Whoever unfolds a pod wants to see its start.
+    return !(node.leads || (node.pod ? this.pods.size <= FEW : node.starts));
   }
 
   /** Rows that are not folded away, in the order in which they are drawn. */
@@ -98,18 +125,61 @@ export class Timeline {
     const visit = (list) => {
       for (const node of list) {
         rows.push(node);
-        if (!this.folded.has(node.span.id)) visit(node.children);
+        if (!this.folds(node)) visit(node.children);
       }
     };
     visit(this.roots);
     return rows;
   }
 
-  toggle(id) {
-    if (!this.folded.delete(id)) this.folded.add(id);
+  /** Whether the children of a row are hidden. */
+  folds(node) {
+    return this.chosen.get(node.span.id) ?? node.folded;
+  }
+
+  toggle(node) {
+    this.chosen.set(node.span.id, !this.folds(node));
   }
 
   isOnPath(node) {
-    return this.critical.has(node.span.id);
+    return this.critical.has(node.span.id) || Boolean(node.stages?.some((span) => this.critical.has(span.id)));
   }
+}
+
+/** Pods that were created, by their index: how long each took until it was ready, if it was. */
+export function readyPods({ spans, objects }) {
+  const [created, pods] = [new Map(), new Map()];
+  for (const { stage, name, object, start } of spans) {
+    if (object === null || objects[object]?.resource !== "pods") continue;
+    if (stage === "write" && name === "create" && !created.has(object)) {
+      created.set(object, start);
+      pods.set(object, {});
+    } else if (stage === "ready" && created.has(object)) {
+      pods.get(object).ready ??= Math.max(0, start - created.get(object));
+    }
+  }
+  return pods;
+}
+
+/** The children of a request or write, its stages being one of them. */
+function withStages({ span, children }) {
+  const stages = children.filter((child) => isInner(child.span.stage));
+  if (stages.length < 2) return children;
+  const lasts = (child) => (child.span.end ?? child.span.start) - child.span.start;
+  const longest = [...stages].sort((a, b) => lasts(b) - lasts(a)).slice(0, 3).map((child) => `${title({ objects: [] }, { ...child.span, object: null })} ${duration(lasts(child))}`);
+  const spans = stages.map((child) => child.span);
+  const group = {
+    id: `${span.id}-stages`,
+    stage: "stages",
+    name: `${stages.length} stages: ${longest.join(", ")}${stages.length > 3 ? " …" : ""}`,
+    text: "",
+    object: span.object,
+    node: span.node,
+    flags: [...new Set(spans.flatMap((one) => one.flags))],
+    start: Math.min(...spans.map((one) => one.start)),
+    end: spans.some((one) => one.end === null) ? null : Math.max(...spans.map((one) => one.end)),
+    taken: stages.reduce((sum, child) => sum + lasts(child), 0),
+    uncertainty: 0,
+  };
+  return [{ span: group, children: stages, depth: 0, stages: spans }, ...children.filter((child) => !isInner(child.span.stage))];
 }

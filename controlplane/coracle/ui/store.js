@@ -1,6 +1,6 @@
 // Objects that the page knows: metadata and the columns of the server's table.
 
-import { KINDS } from "./kinds.js";
+import { KINDS, SHOWN } from "./kinds.js";
 import { Refusal, list, pause, watch } from "./api.js";
 
 /** How long indexing may hold up the page at a time, in milliseconds. */
@@ -10,7 +10,7 @@ const RELIST = 60_000;
 export class Store {
   constructor() {
     this.items = new Map();
-    this.byKind = new Map(KINDS.map((kind) => [kind.resource, new Map()]));
+    this.byKind = new Map(SHOWN.map((kind) => [kind.resource, new Map()]));
     this.columns = new Map();
     this.refused = new Map();
     this.complete = new Set();

@@ -4,31 +4,44 @@ import { html, isTyping } from "./dom.js";
 
 const HEIGHT = 26;
 const MARGIN = 10;
+/** Characters of a column that says nothing else. */
+const MOST = 44;
+/** Headings are bold and have capitals. */
+const HEADING = 1.3;
 let count = 0;
 
 /**
- * A list with a heading. `columns` are {name, class, value(row)}, where a value is text or an element; `open(row)` is called by Enter
- * and by a click; `key(row)` keeps the selection on its row; `level(row)` and `expanded(row)` make it a tree.
+ * A list with a heading. `columns` are {name, class, most, value(row)}, where a value is text or an element: a column is as wide as its
+ * texts, at most `most` characters, and one of the class `grow` has the rest. `open(row)` is called by Enter and by a click; `key(row)`
+ * keeps the selection on its row; `level(row)` and `expanded(row)` make it a tree; with `wraps`, cells of the class `text` have as many
+ * lines as they need.
  */
 export class List {
-  constructor({ label, columns, open, key, level, expanded, onkey }) {
-    Object.assign(this, { columns, open, key, level, expanded, onkey });
+  constructor({ label, columns, open, key, level, expanded, onkey, wraps = false }) {
+    Object.assign(this, { columns, open, key, level, expanded, onkey, wraps });
     this.id = `list-${(count += 1)}`;
     this.rows = [];
     this.selected = 0;
     this.shown = new Map();
-    this.head = html("div", { class: "head", role: "row" }, columns.map((column) => html("span", { class: `cell ${column.class ?? ""}`, role: "columnheader" }, column.name)));
+    /** Characters per column, which only ever become more: columns must not jump while a list is scrolled. */
+    this.widths = columns.map(() => 0);
+    /** Where rows begin that wrap, and how high those are that were seen. */
+    this.tops = [];
+    this.heights = new Map();
+    this.width = 0;
+    this.head = html("div", { class: "head", role: "row" }, columns.map((column, at) => this.cell(column, at, "columnheader", html("b", {}, column.name))));
     this.space = html("div", { class: "space", role: "rowgroup" });
     this.element = html("div", {
-      class: "list",
+      class: wraps ? "list wraps" : "list",
       role: level ? "treegrid" : "grid",
       tabindex: 0,
       "aria-label": label,
       "aria-colcount": columns.length,
       onscroll: () => this.draw(),
       onkeydown: (event) => this.keydown(event),
-    }, html("div", { role: "rowgroup" }, this.head), this.space);
-    this.resized = new ResizeObserver(() => this.draw());
+    }, html("div", { role: "rowgroup", class: "heading" }, this.head), this.space);
+    this.fit();
+    this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(this.element);
   }
 
@@ -44,7 +57,7 @@ export class List {
     }
     this.selected = Math.max(0, Math.min(this.selected, rows.length - 1));
     this.element.setAttribute("aria-rowcount", rows.length + 1);
-    this.space.style.height = `${rows.length * HEIGHT}px`;
+    this.place();
     this.redraw();
   }
 
@@ -54,11 +67,32 @@ export class List {
     this.draw();
   }
 
+  resize() {
+    if (this.wraps && this.width !== this.element.clientWidth) {
+      this.width = this.element.clientWidth;
+      this.heights.clear();
+      this.place();
+    }
+    this.draw();
+  }
+
   /** Adds rows that came into view and removes those that left it. */
   draw() {
+    // Rows that wrap are measured when they are in the page, after which fewer or more of them may be in view.
+    for (let tries = 0; tries < 4; tries += 1) {
+      this.fill();
+      if (this.fit() || this.wraps) this.position();
+      if (!this.wraps || !this.measure()) break;
+      this.place();
+      this.position();
+    }
+    this.mark();
+  }
+
+  fill() {
     const top = this.element.scrollTop;
-    const first = Math.max(0, Math.floor(top / HEIGHT) - MARGIN);
-    const last = Math.min(this.rows.length, Math.ceil((top + this.element.clientHeight) / HEIGHT) + MARGIN);
+    const first = Math.max(0, this.rowAt(top) - MARGIN);
+    const last = Math.min(this.rows.length, this.rowAt(top + this.element.clientHeight) + 1 + MARGIN);
     for (const [at, element] of this.shown) {
       if (at < first || at >= last) {
         element.remove();
@@ -71,12 +105,80 @@ export class List {
       this.shown.set(at, element);
       this.space.append(element);
     }
-    this.mark();
+  }
+
+  /** Makes columns as wide as what is in them. */
+  fit() {
+    let changed = false;
+    this.columns.forEach((column, at) => {
+      const wanted = Math.max(this.widths[at], Math.ceil(column.name.length * HEADING));
+      if (column.class?.includes("grow") || this.element.style.getPropertyValue(`--width-${at}`) === `${wanted}ch`) return;
+      this.element.style.setProperty(`--width-${at}`, `${wanted}ch`);
+      changed = true;
+    });
+    return changed;
+  }
+
+  /** Takes the heights of rows that wrap; whether one is another. */
+  measure() {
+    let changed = false;
+    for (const [at, element] of this.shown) {
+      const key = this.key?.(this.rows[at]) ?? at;
+      const height = element.offsetHeight;
+      // Nothing has a height where it is not shown.
+      if (!height || (this.heights.get(key) ?? HEIGHT) === height) continue;
+      this.heights.set(key, height);
+      changed = true;
+    }
+    return changed;
+  }
+
+  /** Computes where rows begin. */
+  place() {
+    let top = this.rows.length * HEIGHT;
+    if (this.wraps) {
+      top = 0;
+      this.tops = this.rows.map((row, at) => {
+        const begin = top;
+        top += this.heights.get(this.key?.(row) ?? at) ?? HEIGHT;
+        return begin;
+      });
+    }
+    this.space.style.height = `${top}px`;
+  }
+
+  position() {
+    for (const [at, element] of this.shown) element.style.top = `${this.top(at)}px`;
+  }
+
+  top(at) {
+    return this.wraps ? this.tops[at] ?? 0 : at * HEIGHT;
+  }
+
+  /** The row at a distance from the first. */
+  rowAt(top) {
+    if (!this.wraps) return Math.floor(top / HEIGHT);
+    let [low, high] = [0, this.tops.length];
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (this.tops[middle] <= top) low = middle;
+      else high = middle;
+    }
+    return low;
+  }
+
+  cell(column, at, role, value) {
+    const element = html("span", { class: `cell ${column.class ?? ""}`, role }, value);
+    if (!column.class?.includes("grow")) {
+      element.style.setProperty("--width", `var(--width-${at})`);
+      this.widths[at] = Math.max(this.widths[at], Math.min(element.textContent.length, column.most ?? MOST));
+    }
+    return element;
   }
 
   row(at) {
     const row = this.rows[at];
-    const cells = this.columns.map((column) => html("span", { class: `cell ${column.class ?? ""}`, role: "gridcell" }, column.value(row)));
+    const cells = this.columns.map((column, index) => this.cell(column, index, "gridcell", column.value(row)));
     const element = html("div", {
       class: "row",
       role: "row",
@@ -89,7 +191,7 @@ export class List {
         this.open?.(row);
       },
     }, cells);
-    element.style.top = `${at * HEIGHT}px`;
+    element.style.top = `${this.top(at)}px`;
     if (this.level) cells[0].style.setProperty("--depth", Math.min(this.level(row), 20));
     return element;
   }
@@ -103,11 +205,19 @@ export class List {
   select(at) {
     if (!this.rows.length) return;
     this.selected = Math.max(0, Math.min(at, this.rows.length - 1));
-    const top = this.selected * HEIGHT;
-    const room = this.element.clientHeight - HEIGHT;
-    if (top < this.element.scrollTop) this.element.scrollTop = top;
-    else if (top + HEIGHT > this.element.scrollTop + room) this.element.scrollTop = top + HEIGHT - room;
+    this.reveal();
     this.draw();
+    // Rows that wrap have their heights only now.
+    if (this.wraps) this.reveal();
+  }
+
+  /** Scrolls to the selected row. */
+  reveal() {
+    const top = this.top(this.selected);
+    const height = (this.wraps && this.heights.get(this.key?.(this.rows[this.selected]) ?? this.selected)) || HEIGHT;
+    const room = this.element.clientHeight - this.head.offsetHeight;
+    if (top < this.element.scrollTop) this.element.scrollTop = top;
+    else if (top + height > this.element.scrollTop + room) this.element.scrollTop = top + height - room;
   }
 
   /** Does what a key means; true if it means something. */

@@ -4,7 +4,7 @@ import { Refusal, get, lines, pause } from "./api.js";
 import { html, show } from "./dom.js";
 import { Waterfall } from "./waterfall.js";
 
-/** A view of the timeline; `onTrace` gets each answer. */
+/** A view of the timeline; `onTrace` gets each answer and what draws it. */
 export function timeline(resource, namespace, name, onTrace = () => undefined) {
   const abort = new AbortController();
   const { signal } = abort;
@@ -18,7 +18,7 @@ export function timeline(resource, namespace, name, onTrace = () => undefined) {
     show(element, waterfall.element);
     before?.close();
     if (document.activeElement === document.getElementById("content")) waterfall.list.element.focus();
-    onTrace(trace);
+    onTrace(trace, waterfall);
   }
 
   function message(error) {

@@ -6,6 +6,11 @@ import { address } from "./kinds.js";
 import { List } from "./table.js";
 import { age, duration } from "./time.js";
 
+/** Who changed something, as far as it may be seen: a program, its user, or both. */
+function author(program, user) {
+  return program && user ? `${program} (${user})` : program || user || "";
+}
+
 const PAUSE = 5000;
 
 export function traces() {
@@ -14,15 +19,16 @@ export function traces() {
   const took = (item) => (item.end ? (Date.parse(item.end) - Date.parse(item.begin)) * 1e6 : undefined);
   const list = new List({
     label: "Changes",
+    wraps: true,
     open: (item) => { location.hash = address(item.resource, item.namespace, item.name); },
     key: (item) => item.trace + item.begin,
     columns: [
       { name: "When", class: "number", value: (item) => age(item.begin) },
-      { name: "What", value: (item) => item.verb },
+      { name: "What", value: (item) => (item.state === "failed" ? html("span", { class: "bad" }, `${item.verb} failed`) : item.verb) },
       { name: "Resource", value: (item) => item.resource },
       { name: "Namespace", value: (item) => item.namespace },
-      { name: "Name", class: "wide", value: (item) => html("a", { href: address(item.resource, item.namespace, item.name), tabindex: -1 }, item.name) },
-      { name: "State", value: (item) => html("span", { class: item.state === "failed" ? "bad" : undefined }, item.state) },
+      { name: "Name", most: 60, value: (item) => html("a", { href: address(item.resource, item.namespace, item.name), tabindex: -1 }, item.name) },
+      { name: "By", most: 50, value: (item) => author(item.program, item.user) },
       { name: "Request", class: "number", value: (item) => duration(took(item)) },
     ],
   });

@@ -1,14 +1,18 @@
 // Why an object is not well: what the server's table says, and the root cause, which only the proxy of `coracle ui` can tell.
 
-import { explains, get } from "./api.js";
+import { explains, get, pause } from "./api.js";
 import { html, show } from "./dom.js";
+import { kindNamed, link } from "./kinds.js";
 import { cell } from "./store.js";
+import { age } from "./time.js";
 
 const SETTLED = new Set(["Running", "Completed", "Succeeded"]);
 /** How long the proxy keeps an answer, in milliseconds: it is the same until then. */
 const KEPT = 5000;
-/** Events tell more about an object that does not change: then it is asked about again when the page is drawn. */
-const RENEWED = 60_000;
+/** What an object depends on changes although it does not. */
+const RENEWED = 15_000;
+/** An analysis of everything has this part of the time at most. */
+const SHARE = 1 / 10;
 
 /** A problem of an object by the server's table: how bad it is, and what. */
 export function problem(store, item) {
@@ -32,60 +36,80 @@ export function problem(store, item) {
   }
 }
 
-/** Root causes of the objects that are wanted, asked for one after the other; `changed` is called after each answer. */
-export class Causes {
+/** Everything that is not well, as `coracle why -A` says it; `changed` is called after each answer. */
+export class Survey {
   constructor(changed) {
     this.changed = changed;
     this.abort = new AbortController();
-    this.answers = new Map();
-    this.wanted = [];
+    this.report = undefined;
+    this.error = undefined;
+    this.begun = false;
+  }
+
+  /** Asks again and again, as soon as somebody is there to answer. */
+  async start() {
+    if (this.begun || !explains()) return;
+    this.begun = true;
+    const { signal } = this.abort;
+    while (!signal.aborted) {
+      const begun = performance.now();
+      if (!document.hidden || !this.report) await this.ask(signal);
+      await pause(Math.max(KEPT, (performance.now() - begun) / SHARE), signal);
+    }
+  }
+
+  async ask(signal) {
+    try {
+      this.report = await get("coracle/v1/why", { signal });
+      this.error = undefined;
+    } catch (error) {
+      this.error = error.message;
+    }
+    if (!signal.aborted) this.changed();
+  }
+
+  close() {
+    this.abort.abort();
+  }
+}
+
+/** The root cause of one object; `changed` is called after each answer. */
+export class Cause {
+  constructor(changed) {
+    this.changed = changed;
+    this.abort = new AbortController();
+    this.item = undefined;
+    /** The last answer, of which `report` is missing if it failed. */
+    this.answer = undefined;
     this.busy = false;
     this.timer = undefined;
   }
 
-  /** The last answer about an object, of which `report` is missing if it failed. */
-  of(item) {
-    return this.answers.get(item.uid);
+  /** Causes that were found. */
+  get findings() {
+    return this.answer?.report?.findings ?? [];
   }
 
-  /** The root cause of an object in a sentence. */
-  sentence(item) {
-    return this.of(item)?.report?.findings[0]?.cause.split("\n", 1)[0];
-  }
-
-  /** Asks about these objects, the first ones first, as far as the answers are not known yet or may be others now. */
-  async want(items) {
-    this.wanted = items;
-    if (this.busy || !explains()) return;
-    this.busy = true;
+  /** Asks about an object, unless the answer can be no other yet. */
+  async want(item) {
+    this.item = item;
+    if (this.busy || !item || !explains() || this.abort.signal.aborted) return;
     clearTimeout(this.timer);
-    while (!this.abort.signal.aborted) {
-      const [item, wait] = this.next();
-      if (!(wait > 0)) {
-        await this.ask(item);
-        continue;
-      }
-      if (wait <= KEPT) this.timer = setTimeout(() => this.want(this.wanted), wait);
-      break;
+    const { at = -Infinity, version } = this.answer ?? {};
+    const wait = at + (version === item.version ? RENEWED : KEPT) - performance.now();
+    if (wait > 0 || (document.hidden && this.answer)) {
+      this.timer = setTimeout(() => this.want(this.item), Math.max(wait, KEPT));
+      return;
     }
+    this.busy = true;
+    await this.ask(item);
     this.busy = false;
-  }
-
-  /** The object to ask about next, and in how many milliseconds. */
-  next() {
-    let [found, soonest] = [undefined, Infinity];
-    for (const item of this.wanted) {
-      const known = this.of(item);
-      const wait = known ? known.at + (known.version === item.version ? RENEWED : KEPT) - performance.now() : 0;
-      if (wait < soonest) [found, soonest] = [item, wait];
-      if (wait <= 0) break;
-    }
-    return [found, soonest];
+    if (!this.abort.signal.aborted) this.changed();
   }
 
   async ask(item) {
     const query = new URLSearchParams({ resource: item.kind.resource, namespace: item.namespace, name: item.name });
-    const answer = { version: item.version, report: this.of(item)?.report };
+    const answer = { version: item.version, report: this.answer?.report };
     try {
       answer.report = await get(`coracle/v1/why?${query}`, { signal: this.abort.signal });
     } catch (error) {
@@ -93,8 +117,7 @@ export class Causes {
       answer.error = error.message;
     }
     answer.at = performance.now();
-    this.answers.set(item.uid, answer);
-    if (!this.abort.signal.aborted) this.changed();
+    this.answer = answer;
   }
 
   close() {
@@ -110,39 +133,50 @@ export class Explanation {
     this.shown = undefined;
   }
 
-  /** Shows the answer about an object, or nothing without one. */
-  show(item, causes) {
-    const answer = item && explains() ? causes.of(item) ?? { pending: true } : undefined;
+  /** Shows an answer about what is named, or nothing without one. */
+  show(name, answer) {
     // What is shown already must not be read out again.
-    const text = JSON.stringify([item?.uid, answer?.pending, answer?.error, answer?.report?.findings, answer?.report?.notLookedAt]);
+    const text = JSON.stringify([name, answer?.pending, answer?.error, answer?.report?.findings, answer?.report?.notLookedAt]);
     if (text === this.shown) return;
     this.shown = text;
-    show(this.element, answer && html("section", { "aria-label": "Root cause" }, paragraphs(item, answer)));
+    show(this.element, answer && html("section", { "aria-label": "Root cause" }, paragraphs(name, answer)));
   }
 }
 
-function paragraphs(item, { pending, report, error }) {
-  const title = html("h3", {}, `Root cause: ${item.kind.name} ${item.name}`);
+function paragraphs(name, { pending, report, error }) {
+  const title = html("h3", {}, `Root cause: ${name}`);
   if (pending) return [title, html("p", { class: "quiet" }, "It is being looked for.")];
   if (!report) return [title, html("p", { class: "warn" }, `It could not be looked for: ${error}`)];
   const found = report.findings.map(finding);
   if (!found.length) found.push(html("p", {}, "No root cause was found."));
-  if (report.notLookedAt.length) found.push(html("p", { class: "quiet" }, `Not looked at: ${report.notLookedAt.join("; ")}`));
-  return [title, ...found];
+  return [title, ...found, notLookedAt(report)];
 }
 
-const reference = ({ kind, namespace, name }) => `${kind} ${namespace ? `${namespace}/` : ""}${name}`;
+/** What could not be read, in words. */
+export function notLookedAt({ notLookedAt: texts }) {
+  return texts.length > 0 && html("p", { class: "quiet" }, `Not looked at: ${texts.join("; ")}`);
+}
+
+const text = ({ kind, namespace, name }) => `${kind} ${namespace ? `${namespace}/` : ""}${name}`;
+
+/** A reference to an object, which is a link where there is a page of it. */
+function reference(object) {
+  const found = link(object.kind, object.namespace, object.name, text(object));
+  if (kindNamed(object.kind)) found.removeAttribute("tabindex");
+  return found;
+}
 
 /** One cause with its evidence and its remedy. */
-function finding({ object, cause, since, evidence, remedy, via = [], others = [] }) {
-  const row = (name, texts) => texts.length > 0 && html("div", {}, html("dt", {}, name), texts.map((text) => html("dd", {}, text)));
-  return html("div", {},
-    html("p", { class: "bad" }, cause),
+function finding({ object, severity, cause, since, evidence, remedy, via = [], others = [] }) {
+  const row = (name, values) => values.length > 0 && html("div", {}, html("dt", {}, name), values.map((value) => html("dd", {}, value)));
+  const steps = [...via, object].flatMap((step, at) => (at ? [" → ", reference(step)] : [reference(step)]));
+  return html("div", { class: `finding of-${severity}` },
+    html("p", { class: severity }, html("span", { class: "hidden" }, `${severity}: `), cause),
     html("dl", {},
       row("Object", [reference(object)]),
-      row("Since", since ? [since] : []),
-      row("Evidence", evidence.map(({ what, text }) => `${what}: ${text}`)),
+      row("Since", since ? [`${since} (${age(since)} ago)`] : []),
+      row("Evidence", evidence.map(({ what, text: said }) => `${what}: ${said}`)),
       row("Remedy", remedy ? [remedy] : []),
-      row("Via", via.length ? [[...via, object].map(reference).join(" → ")] : []),
+      row("Via", via.length ? [steps] : []),
       row("Also", others.map(reference))));
 }

@@ -83,6 +83,11 @@ impl Reader {
         hide(tree, &visible, &|user| self.shown(user));
     }
 
+    /// User and program of a change, as far as they are shown.
+    pub fn author(&self, user: String, program: String) -> (String, String) {
+        author(self.shown(&user), user, program)
+    }
+
     /// What is shown of the name of a user: all of it, or only that it is one of the system's.
     fn shown(&self, user: &str) -> Shown {
         match user.split_once(':') {
@@ -99,6 +104,16 @@ enum Shown {
     All,
     System,
     Nothing,
+}
+
+/// User and program, of which only as much is left as is shown. Control loops have no user.
+fn author(shown: Shown, user: String, program: String) -> (String, String) {
+    match shown {
+        Shown::All => (user, program),
+        _ if user.is_empty() => (user, program),
+        Shown::System => ("system".to_owned(), String::new()),
+        Shown::Nothing => (String::new(), String::new()),
+    }
 }
 
 /// Hides objects, and what spans say about them.
@@ -290,6 +305,16 @@ mod tests {
         );
         assert_eq!(secret.key.resource, "secrets");
         assert_eq!(tree.notes, ["cut off by a restart"]);
+    }
+
+    #[test]
+    fn authors_of_changes_are_shown_as_users_are() {
+        let of = |shown: Shown, user: &str, program: &str| author(shown, user.to_owned(), program.to_owned());
+        let pair = |user: &str, program: &str| (user.to_owned(), program.to_owned());
+        assert_eq!(of(Shown::All, "alice", "kubectl"), pair("alice", "kubectl"));
+        assert_eq!(of(Shown::System, "system:node:a", "coracle-agent"), pair("system", ""));
+        assert_eq!(of(Shown::Nothing, "alice", "kubectl"), pair("", ""));
+        assert_eq!(of(Shown::Nothing, "", "job-controller"), pair("", "job-controller"));
     }
 
     #[test]
