@@ -61,6 +61,13 @@ pub fn command(world: &World) {
     for part in ["created", "2 pods ready", "% explained"] {
         assert!(drawn.contains(part), "{part}\n{drawn}{told}");
     }
+    // Standard output is the answer alone.
+    let (code, json, told) = trace(world, &["-o", "json", "--", &kubectl, "get", "pods", "-n", "command"]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&json).is_ok() && told.contains("once-"),
+        "{json}{told}"
+    );
     // A command that fails, and one that does not exist.
     let (code, _, told) = trace(world, &["--", &kubectl, "get", "pods", "none", "-n", "command"]);
     assert_eq!(code, Some(1), "{told}");

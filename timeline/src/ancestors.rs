@@ -5,12 +5,17 @@ use std::collections::{HashMap, HashSet};
 use coracle_trace::{Flags, Record, SpanId, Stage, Uid};
 
 use crate::block::StoredRecord;
-use crate::filter::Key;
+use crate::filter::{Key, may_be_parent};
 use crate::keep_error::KeepError;
 use crate::parents::{ids, may_hang};
 use crate::pieces::Window;
 use crate::search::{Known, LEVELS, Search};
 use crate::single_stage::single_stage;
+
+/// Records that are remembered of pieces that were read on the way up.
+const READ: usize = 20_000;
+/// Users that are nodes.
+const NODE_USER: &str = "system:node:";
 
 /// The way from some writes of an object to their root.
 pub(crate) struct Chain {
@@ -21,11 +26,18 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Chains that begin with a request, or in which the object was made or deleted, come first; then the newest.
+    /// Chains that begin with a request for the object, or in which it was made or deleted, come first; then the newest. A report
+    /// of a node changes nothing: its cause may not have been delivered yet.
     fn rank(&self) -> (bool, u64) {
-        let verbs = self.seeds.values().filter_map(|seed| seed.stored.text.split(' ').next());
-        let changes = verbs.into_iter().any(|verb| verb == "create" || verb == "delete");
-        (changes || self.root.stored.record.stage == Stage::Request, self.root.stored.start)
+        let root = &self.root.stored;
+        let is_request = root.record.stage == Stage::Request;
+        let is_report = is_request && (has_parent(&root.record) || is_of_node(root));
+        let changes = |seed: &Known| {
+            let verb = seed.stored.text.split(' ').next().unwrap_or_default();
+            let is_asked_for = is_request && seed.stored.record.parent == root.record.span;
+            verb == "create" || !is_report && (is_asked_for || verb == "delete")
+        };
+        (self.seeds.values().any(changes), root.start)
     }
 }
 
@@ -38,6 +50,8 @@ impl Search {
         for seed in seeds.iter().rev() {
             ids(&seed.stored.record).for_each(|id| drop(by_id.insert(id, seed.clone())));
         }
+        // Pieces that were read have what comes next, too.
+        let mut read: HashMap<SpanId, Known> = HashMap::new();
         for _ in 0..LEVELS {
             uids.extend(tops.iter().flat_map(|top| uids_of(&top.stored)));
             let wanted: HashSet<SpanId> = tops
@@ -48,6 +62,16 @@ impl Search {
             if wanted.is_empty() {
                 break;
             }
+            let at_hand: Vec<Known> = wanted.iter().filter_map(|id| read.get(id)).cloned().collect();
+            if !at_hand.is_empty() {
+                for known in &at_hand {
+                    ids(&known.stored.record).for_each(|id| drop(by_id.insert(id, known.clone())));
+                }
+                // The parents of others may be in pieces that were not read yet.
+                tops.retain(|top| parents_of(&top.stored.record).any(|id| !by_id.contains_key(&id)));
+                tops.extend(at_hand);
+                continue;
+            }
             let keys: Vec<Key> =
                 wanted.iter().map(|id| Key::span(*id)).chain(uids.iter().map(|uid| Key::uid(*uid))).collect();
             let mut found: HashMap<SpanId, Known> = HashMap::new();
@@ -55,6 +79,11 @@ impl Search {
                 if ids(&record.record).any(|id| wanted.contains(&id)) {
                     let known = found.entry(record.record.span);
                     known.or_insert_with(|| Known { stored: record.to_stored(), open });
+                } else if read.len() < READ && is_above(record.record.stage) {
+                    for id in ids(&record.record) {
+                        let known = read.entry(id);
+                        known.or_insert_with(|| Known { stored: record.to_stored(), open });
+                    }
                 }
             })?;
             tops = found.into_values().collect();
@@ -103,9 +132,25 @@ fn parent_of<'a>(known: &Known, by_id: &'a HashMap<SpanId, Known>) -> Option<&'a
     parents.find(|parent| may_hang(record, node, &parent.stored))
 }
 
+/// Whether other records may hang below one of this stage.
+fn is_above(stage: Stage) -> bool {
+    stage.is_single() || may_be_parent(stage)
+}
+
+/// Whether a request was made by a node. Its first line is the user.
+fn is_of_node(request: &StoredRecord) -> bool {
+    let (_, who) = request.text.split_once('\n').unwrap_or_default();
+    who.starts_with(NODE_USER)
+}
+
+/// Whether a record hangs below one that the server or a node makes.
+fn has_parent(record: &Record) -> bool {
+    !record.parent.is_none() && !is_remote(record)
+}
+
 /// The parent, and where that may not have been recorded yet, its parent.
 fn parents_of(record: &Record) -> impl Iterator<Item = SpanId> + use<> {
-    let parent = (!record.parent.is_none() && !is_remote(record)).then_some(record.parent);
+    let parent = has_parent(record).then_some(record.parent);
     let write = single_stage(record).map(|_| SpanId::of_write(record.subject, record.revision));
     parent.into_iter().chain(write)
 }
@@ -161,5 +206,91 @@ mod tests {
         let mut spans: Vec<u64> = group.records.iter().map(|known| known.stored.record.span.0).collect();
         spans.sort_unstable();
         assert_eq!(spans, [1, 2, 11, 12, 13, 15]);
+    }
+
+    fn request(span: u64, parent: SpanId, start: u64, user: &str) -> StoredRecord {
+        record(Stage::Request, span, parent, start, 1).says(&format!("PATCH /x\n{user}\nagent"))
+    }
+
+    fn web() -> Question {
+        let object =
+            ObjectKey { resource: "deployments.apps".into(), namespace: "a".into(), name: "web".into() };
+        Question { object: Some(object), ..Question::default() }
+    }
+
+    fn below(mut stored: StoredRecord, parent: u64) -> StoredRecord {
+        stored.record.parent = SpanId(parent);
+        stored
+    }
+
+    fn root_of(records: &[StoredRecord]) -> u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = Keep::open(dir.path(), limits(1 << 24)).unwrap();
+        keep.append_records(records).unwrap();
+        find(&keep, &[], &web()).unwrap().groups[0].root.0
+    }
+
+    #[test]
+    fn the_change_is_a_request_for_the_object() {
+        let created = [
+            request(100, SpanId::NONE, 9, "admin"),
+            below(write_record(7, 11, "create deployments.apps a/web"), 100),
+        ];
+        // The span of the node that the report hangs below has not been delivered yet.
+        let report = [
+            request(200, SpanId(199), 30, "system:node:node-2"),
+            below(write_record(8, 31, "patch pods a/web-1"), 200),
+            record(Stage::Reconcile, 3, SpanId::of_write(Uid(8), 31), 32, 2).about(8, 31).says("rs a/web"),
+            below(write_record(7, 33, "update deployments.apps a/web"), 3),
+        ];
+        assert_eq!(root_of(&[&created[..], &report].concat()), 100);
+        // Nor is one that the node began by itself.
+        let mut unready = report.clone();
+        unready[0].record.parent = SpanId::NONE;
+        assert_eq!(root_of(&[&created[..], &unready].concat()), 100);
+        let mut pod_deleted = unready.clone();
+        pod_deleted[0] = request(200, SpanId::NONE, 30, "admin");
+        pod_deleted[1] = below(write_record(8, 31, "delete pods a/web-1"), 200);
+        assert_eq!(root_of(&[&created[..], &pod_deleted].concat()), 100, "its pod was deleted");
+        let scaled = [
+            request(300, SpanId::NONE, 40, "admin"),
+            below(write_record(7, 41, "patch deployments.apps a/web"), 300),
+        ];
+        assert_eq!(root_of(&[&created[..], &report, &scaled].concat()), 300);
+    }
+
+    #[test]
+    fn a_long_rollout_is_one_trace() {
+        let mut records = vec![
+            request(100, SpanId::NONE, 9, "admin"),
+            below(write_record(7, 1000, "patch deployments.apps a/web"), 100),
+        ];
+        let mut cause = SpanId::of_write(Uid(7), 1000);
+        for pod in 1..=60 {
+            let (turn, revision) = (100_000 + pod, 1000 + 10 * pod);
+            let uid = 100 + u128::from(pod);
+            let start = SpanId::of_stage(Uid(uid), Stage::PodStart);
+            let (made, reported) = (revision, revision + 5);
+            records.extend([
+                record(Stage::Reconcile, turn, cause, made, 1).says("rs a/web"),
+                below(write_record(uid, made, &format!("create pods a/web-{pod}")), turn),
+                record(Stage::PodStart, start.0, SpanId::of_write(Uid(uid), made), made + 1, 2)
+                    .about(uid, made),
+                record(Stage::StatusReport, turn + 1000, start, made + 3, 1).about(uid, made),
+                request(turn + 2000, SpanId(turn + 1000), made + 3, "system:node:node-1"),
+                below(write_record(uid, reported, &format!("patch pods a/web-{pod}")), turn + 2000),
+                record(Stage::Reconcile, turn + 3000, SpanId::of_write(Uid(uid), reported), reported, 1)
+                    .says("deployment a/web"),
+                below(write_record(7, reported + 1, "update deployments.apps a/web"), turn + 3000),
+            ]);
+            cause = SpanId::of_write(Uid(7), reported + 1);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let keep = Keep::open(dir.path(), limits(1 << 24)).unwrap();
+        keep.append_records(&records).unwrap();
+        let found = find(&keep, &[], &Question { last: 9, ..web() }).unwrap();
+        assert_eq!(found.groups.len(), 1);
+        assert_eq!((found.groups[0].root.0, found.groups[0].records.len()), (100, records.len()));
+        assert!(!found.truncated);
     }
 }

@@ -78,6 +78,7 @@ impl Search {
             self.room = room;
             self.truncated |= truncated;
         }
+        self.truncated |= !level.is_empty();
         Ok(Group { root, records: included.into_values().collect() })
     }
 }
@@ -97,9 +98,11 @@ fn window(level: &[(StoredRecord, bool)], keys: usize, since: u64) -> Window {
 fn child_parents(stored: &StoredRecord) -> impl Iterator<Item = SpanId> + use<> {
     let subject = stored.record.subject;
     let written = (stored.record.stage == Stage::Write).then(|| ObjectKey::of_write(&stored.text)).flatten();
-    let stage = written.filter(|(_, object)| object.resource == "pods").map(|(verb, _)| match verb {
-        "create" | "bind" => Stage::PodStart,
-        _ => Stage::Terminate,
+    // Other writes, such as reports of the status, neither start a pod nor end it.
+    let stage = written.filter(|(_, object)| object.resource == "pods").and_then(|(verb, _)| match verb {
+        "create" | "bind" => Some(Stage::PodStart),
+        "delete" => Some(Stage::Terminate),
+        _ => None,
     });
     ids(&stored.record).chain(stage.map(|stage| SpanId::of_stage(subject, stage)))
 }
@@ -115,5 +118,52 @@ fn is_part(found: &RecordRef<'_>, turns: &HashSet<String>) -> bool {
         Stage::Write | Stage::Delivered | Stage::Request => false,
         Stage::Queued => turns.contains(found.text),
         stage => matches!(stage.part(), Part::Request | Part::Write),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::keep::Keep;
+    use crate::search::{Question, find};
+    use crate::testing::{limits, record, write_record};
+    use coracle_trace::Uid;
+
+    #[test]
+    fn the_end_of_a_pod_is_no_part_of_its_creation() {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = Keep::open(dir.path(), limits(1 << 20)).unwrap();
+        let stage_of = |stage| SpanId::of_stage(Uid(8), stage);
+        let single = |stage, parent, start, duration, revision| {
+            record(stage, stage_of(stage).0, parent, start, duration).about(8, revision)
+        };
+        let mut status = write_record(8, 20, "patch pods default/a");
+        status.record.parent = SpanId(3);
+        let mut stored = vec![
+            write_record(8, 11, "create pods default/a"),
+            single(Stage::PodStart, SpanId::of_write(Uid(8), 11), 12, 7, 11),
+            record(Stage::StatusReport, 3, stage_of(Stage::PodStart), 18, 3).about(8, 11),
+            status,
+        ];
+        keep.append_records(&stored).unwrap();
+        let question = Question { uid: Some(Uid(8)), last: 5, ..Question::default() };
+        let before = find(&keep, &[], &question).unwrap();
+        stored = vec![
+            write_record(8, 50, "delete pods default/a"),
+            record(Stage::SandboxStop, 5, stage_of(Stage::Terminate), 52, 9).about(8, 50),
+            single(Stage::Terminate, SpanId::of_write(Uid(8), 50), 51, 30, 50),
+        ];
+        keep.append_records(&stored).unwrap();
+        let after = find(&keep, &[], &question).unwrap();
+        let spans = |group: &Group| {
+            let mut spans: Vec<u64> = group.records.iter().map(|known| known.stored.record.span.0).collect();
+            spans.sort_unstable();
+            spans
+        };
+        let [deletion, creation] = after.groups.as_slice() else { panic!("{after:?}") };
+        assert_eq!(spans(creation), spans(&before.groups[0]), "a finished change stays as it was");
+        assert_eq!(deletion.records.len(), 3);
     }
 }

@@ -3,9 +3,12 @@
 use coracle_trace::{Flags, Part, Stage};
 
 use crate::critical::is_envelope;
+use crate::state::{is_failed, last_step};
 use crate::tree::{Piece, SpanIx, SpanNode, Tree};
 
 const NOT_RECORDED: &str = "not recorded";
+/// Workers need less time between two steps.
+const SHORTEST_WAIT: u64 = 500_000_000;
 
 /// Names the pieces of a critical path that no span covers by what is before and after them, and removes empty pieces.
 pub fn name_gaps(path: &mut Vec<Piece>, tree: &Tree) {
@@ -89,12 +92,31 @@ fn own_time(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> String {
     let before = index.checked_sub(1).and_then(|before| neighbour(path.get(before)));
     let after = neighbour(path.get(index + 1));
     let is_first = path[index].start == tree.spans[span].start;
+    if let Some(why) = waits_to_try_again(tree, &path[index], &tree.spans[span]) {
+        return why;
+    }
     match (before, after) {
         (_, Some(Stage::Exit)) => "the container ran".into(),
         (Some(Stage::Exit), _) => "pod worker".into(),
         _ if is_first => "pod worker".into(),
         (Some(before), after) if is_step(before) && after.is_none_or(is_step) => "pod worker".into(),
         _ => NOT_RECORDED.to_owned(),
+    }
+}
+
+/// What a starting pod waits for whose last step failed. The node tells of the wait when it is over.
+fn waits_to_try_again(tree: &Tree, piece: &Piece, span: &SpanNode) -> Option<String> {
+    let is_long = piece.end.saturating_sub(piece.start) >= SHORTEST_WAIT;
+    let step = last_step(tree, span, piece.start).filter(|_| is_long)?;
+    match step.stage {
+        Stage::Exit if span.end.is_none() && piece.end == tree.now => {
+            Some(format!("crash back-off {}", step.name))
+        }
+        Stage::Image if is_failed(step) => Some(format!("image pull back-off {}", step.name)),
+        _ if is_failed(step) => {
+            Some(format!("waiting to try again: {} {}", step.stage.name(), step.name).trim_end().to_owned())
+        }
+        _ => None,
     }
 }
 
@@ -255,6 +277,24 @@ mod tests {
         ]);
         tree.now = BEGIN + 5001 * MS;
         let expected = expect(&[(" object", 1), ("waited 5.0 s for a node: 0/3 nodes are available", 5000)]);
+        assert_eq!(path(&tree), expected);
+    }
+
+    #[test]
+    fn a_failed_pull_is_tried_again() {
+        let mut tree = tree(vec![
+            node(Stage::Write, None, 0, 1),
+            SpanNode { end: None, ..node(Stage::PodStart, Some(0), 1, 1) },
+            SpanNode { flags: Flags::FAILED, ..named(Stage::Image, 1, 1, 301, "nginx:none") },
+            node(Stage::StatusReport, Some(1), 301, 302),
+        ]);
+        tree.now = BEGIN + 15_302 * MS;
+        let expected = expect(&[
+            (" object", 1),
+            ("image nginx:none", 300),
+            ("status report", 1),
+            ("image pull back-off nginx:none", 15_000),
+        ]);
         assert_eq!(path(&tree), expected);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use coracle_trace::{Flags, Record, SpanId, Stage, TraceId, Uid};
 
+use crate::assemble::name_and_text;
 use crate::block::StoredRecord;
 use crate::keep::Keep;
 use crate::keep_error::KeepError;
@@ -27,6 +28,10 @@ pub struct RootSummary {
     pub end: u64,
     /// The request or the write was refused, or failed.
     pub failed: bool,
+    /// The user of a request; nothing for turns of control loops.
+    pub user: String,
+    /// The program of a request as it names itself, or the control loop.
+    pub program: String,
 }
 
 /// Requests and turns of control loops that nothing else caused and that wrote something, newest first.
@@ -62,6 +67,7 @@ fn is_root(record: &Record) -> bool {
 fn summary(root: &StoredRecord, writes: &HashMap<SpanId, &StoredRecord>) -> Option<RootSummary> {
     let write = if root.record.stage == Stage::Write { root } else { writes.get(&root.record.span)? };
     let (verb, key) = ObjectKey::of_write(&write.text)?;
+    let (user, program) = author(root);
     Some(RootSummary {
         key,
         uid: write.record.subject,
@@ -70,5 +76,20 @@ fn summary(root: &StoredRecord, writes: &HashMap<SpanId, &StoredRecord>) -> Opti
         start: root.start,
         end: root.end(),
         failed: root.record.flags.contains(Flags::FAILED) || write.record.flags.contains(Flags::FAILED),
+        user: user.to_owned(),
+        program: program.to_owned(),
     })
+}
+
+/// User and program of a root.
+fn author(root: &StoredRecord) -> (&str, &str) {
+    let (name, text) = name_and_text(root.record.stage, &root.text);
+    match root.record.stage {
+        Stage::Request => {
+            let (user, rest) = text.split_once('\n').unwrap_or((text, ""));
+            (user, rest.split(['/', ' ', '\n']).next().unwrap_or_default())
+        }
+        Stage::Reconcile => ("", name),
+        _ => ("", ""),
+    }
 }

@@ -15,8 +15,9 @@ use crate::tree::ObjectKey;
 
 /// Spans of an answer.
 const MOST: usize = 10_000;
-/// From a pod's status up to the request that made its Deployment are about 15.
-pub(crate) const LEVELS: usize = 64;
+/// From a pod's status up to the request that made its Deployment are about 15. In a rolling update each pod follows from the one
+/// before it: so many for each of them.
+pub(crate) const LEVELS: usize = 2048;
 /// Writes of an object that are followed up; the first is always among them.
 const WRITES: usize = 256;
 /// Records of one object or trace that are looked at, the oldest and the newest ones.

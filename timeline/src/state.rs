@@ -1,9 +1,14 @@
 //! How far what a trace is about has come.
 
+use std::collections::HashMap;
+
 use coracle_trace::{Flags, Stage};
 use serde::{Deserialize, Serialize};
 
-use crate::tree::{SpanIx, SpanNode, Tree};
+use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree};
+
+/// HTTP status of what exists already.
+const CONFLICT: u16 = 409;
 
 /// The state of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,21 +51,25 @@ pub(crate) fn first_write(tree: &Tree) -> Option<&SpanNode> {
     tree.spans.iter().find(|span| span.stage == Stage::Write)
 }
 
-/// The state of a trace, as far as its spans say it.
-pub fn state_of(tree: &Tree) -> State {
+/// The state of a trace, as far as its spans say it. `about`: the object that was asked for, if not what was written first.
+pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
     let root = &tree.spans[tree.root];
     let first = first_write(tree);
     if is_failed(root) || first.is_some_and(|write| is_failed(write) && write.parent == Some(tree.root)) {
         return State::Failed;
     }
     let open = || tree.spans.iter().filter(|span| span.end.is_none());
-    if open().any(|span| is_stuck(span.stage)) {
+    if open().any(|span| is_stuck(span.stage) || is_start_in_vain(tree, span)) || is_refused(tree) {
         return State::Stuck;
     }
     if open().next().is_some() {
         return State::Running;
     }
-    if first.is_some_and(|write| write.name == "delete") {
+    let is_about = |write: &SpanNode| {
+        let written = write.object.and_then(|object| tree.objects.get(object));
+        about.zip(written).is_none_or(|(key, written)| written.key == *key)
+    };
+    if first.is_some_and(|write| write.name == "delete" && is_about(write)) {
         return State::Gone;
     }
     let failed = |span: &SpanNode| matches!(span.stage, Stage::PodStart | Stage::Admit) && is_failed(span);
@@ -73,8 +82,54 @@ pub fn state_of(tree: &Tree) -> State {
     }
 }
 
-fn is_failed(span: &SpanNode) -> bool {
+pub(crate) fn is_failed(span: &SpanNode) -> bool {
     span.flags.contains(Flags::FAILED)
+}
+
+/// Whether the last objects that a control loop tried to make were refused, such as by a quota.
+fn is_refused(tree: &Tree) -> bool {
+    let mut last: HashMap<(&str, &str), (SpanIx, bool)> = HashMap::new();
+    for span in tree.spans.iter().filter(|span| span.stage == Stage::Write && span.name == "create") {
+        let Some(turn) = span.parent.filter(|turn| tree.spans[*turn].stage == Stage::Reconcile) else {
+            continue;
+        };
+        // What exists already needs not be made.
+        let refused = is_failed(span) && span.code != CONFLICT;
+        let of_loop = (tree.spans[turn].name.as_str(), tree.spans[turn].text.as_str());
+        let known = last.entry(of_loop).or_insert((turn, false));
+        *known = (turn, refused || known.0 == turn && known.1);
+    }
+    last.values().any(|(_, refused)| *refused)
+}
+
+/// Whether a pod that starts has failed in its last step, or its containers ended again and again. What it waits for is known when it
+/// has waited.
+fn is_start_in_vain(tree: &Tree, start: &SpanNode) -> bool {
+    let mut steps = steps(tree, start);
+    let exits = steps.clone().filter(|step| step.stage == Stage::Exit && step.code != 0).count();
+    let is_over = start.stage == Stage::PodStart && steps.all(|step| step.end.is_some());
+    is_over
+        && last_step(tree, start, tree.now)
+            .is_some_and(|step| is_failed(step) || step.stage == Stage::Exit && exits > 1)
+}
+
+/// The step of a starting pod that ended last before a time.
+pub(crate) fn last_step<'a>(tree: &'a Tree, start: &'a SpanNode, time: u64) -> Option<&'a SpanNode> {
+    let ended = steps(tree, start).filter(|step| step.end.is_some_and(|end| end <= time));
+    ended.max_by_key(|step| (step.end, step.start))
+}
+
+fn steps<'a>(tree: &'a Tree, start: &'a SpanNode) -> impl Iterator<Item = &'a SpanNode> + Clone {
+    start.children.iter().map(|child| &tree.spans[*child]).filter(|step| is_step(step.stage))
+}
+
+/// What a pod needs to start.
+fn is_step(stage: Stage) -> bool {
+    use Stage::{Container, CrashBackoff, Exit, Image, ImageBackoff, InitRun, Probe, Sandbox, Volumes};
+    matches!(
+        stage,
+        Volumes | Image | ImageBackoff | Sandbox | Container | InitRun | Probe | Exit | CrashBackoff
+    )
 }
 
 fn last_attempt(tree: &Tree) -> Option<SpanIx> {
@@ -85,6 +140,7 @@ fn last_attempt(tree: &Tree) -> Option<SpanIx> {
 mod tests {
     use super::*;
     use crate::testing::{node, tree};
+    use crate::tree::TracedObject;
 
     #[test]
     fn states() {
@@ -106,8 +162,58 @@ mod tests {
             (vec![request(), write("delete"), open(Stage::Terminate)], State::Running),
         ];
         for (spans, state) in cases {
-            assert_eq!(state_of(&tree(spans.clone())), state, "{spans:?}");
+            assert_eq!(state_of(&tree(spans.clone()), None), state, "{spans:?}");
         }
         assert!(!State::Stuck.is_final() && State::Gone.is_final());
+    }
+
+    #[test]
+    fn a_deleted_pod_is_no_deleted_deployment() {
+        let delete = SpanNode { name: "delete".into(), object: Some(0), ..node(Stage::Write, Some(0), 0, 1) };
+        let mut tree = tree(vec![node(Stage::Request, None, 0, 2), delete]);
+        let key = |resource: &str| ObjectKey { resource: resource.into(), ..ObjectKey::default() };
+        tree.objects = vec![TracedObject { key: key("pods"), ..TracedObject::default() }];
+        assert_eq!(state_of(&tree, Some(&key("pods"))), State::Gone);
+        assert_eq!(state_of(&tree, Some(&key("deployments.apps"))), State::Ready);
+    }
+
+    #[test]
+    fn refused_pods_are_waited_for() {
+        let turn =
+            |start| SpanNode { name: "rs".into(), ..node(Stage::Reconcile, Some(0), start, start + 5) };
+        let create = |turn, start, flags, code| SpanNode {
+            name: "create".into(),
+            flags,
+            code,
+            ..node(Stage::Write, Some(turn), start, start + 1)
+        };
+        let first = vec![
+            node(Stage::Request, None, 0, 2),
+            turn(3),
+            create(1, 4, Flags::NONE, 201),
+            create(1, 5, Flags::FAILED, 403),
+        ];
+        assert_eq!(state_of(&tree(first.clone()), None), State::Stuck);
+        let more = |flags, code| [first.clone(), vec![turn(20), create(4, 21, flags, code)]].concat();
+        assert_eq!(state_of(&tree(more(Flags::FAILED, 403)), None), State::Stuck);
+        assert_eq!(state_of(&tree(more(Flags::NONE, 201)), None), State::Ready);
+        assert_eq!(state_of(&tree(more(Flags::FAILED, 409)), None), State::Ready);
+    }
+
+    #[test]
+    fn pods_that_start_in_vain() {
+        let start = |steps: Vec<SpanNode>| {
+            let start = SpanNode { end: None, ..node(Stage::PodStart, Some(0), 1, 1) };
+            tree([vec![node(Stage::Write, None, 0, 1), start], steps].concat())
+        };
+        let step = |stage, at, flags, code| SpanNode { flags, code, ..node(stage, Some(1), at, at + 1) };
+        let pull = step(Stage::Image, 2, Flags::FAILED, 0);
+        let report = step(Stage::StatusReport, 4, Flags::NONE, 0);
+        assert_eq!(state_of(&start(vec![pull.clone(), report]), None), State::Stuck);
+        let container = step(Stage::Container, 6, Flags::NONE, 0);
+        assert_eq!(state_of(&start(vec![pull, container.clone()]), None), State::Running);
+        let exit = |at| step(Stage::Exit, at, Flags::NONE, 1);
+        assert_eq!(state_of(&start(vec![container.clone(), exit(8)]), None), State::Running);
+        assert_eq!(state_of(&start(vec![container, exit(8), exit(12)]), None), State::Stuck);
     }
 }

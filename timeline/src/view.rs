@@ -58,6 +58,9 @@ pub struct RootView {
     pub uid: String,
     /// Whether the API server has it.
     pub exists: bool,
+    /// How many pods it wants now, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
 }
 
 /// What is kept of all traces.
@@ -150,7 +153,7 @@ pub fn view(tree: &Tree, usual: Option<&Usual>) -> TraceView {
     name_gaps(&mut path, tree);
     let covered = (coverage(&path) * 1e6).round() / 1e6;
     let total = tree.end(until).saturating_sub(begin);
-    let state = state_of(tree);
+    let state = state_of(tree, None);
     TraceView {
         kind: "Trace".into(),
         api_version: "coracle/v1".into(),
@@ -171,7 +174,7 @@ pub fn view(tree: &Tree, usual: Option<&Usual>) -> TraceView {
 
 fn root_view(object: &TracedObject) -> RootView {
     let ObjectView { resource, namespace, name, uid, .. } = object_view(object);
-    RootView { resource, namespace, name, uid, exists: true }
+    RootView { resource, namespace, name, uid, exists: true, replicas: None }
 }
 
 fn object_view(object: &TracedObject) -> ObjectView {

@@ -55,7 +55,7 @@ fn a_pod_that_became_ready() {
     assert_eq!(tree.root, 0);
     assert_eq!(tree.spans[1].parent, Some(0));
     assert!(tree.spans.iter().all(|span| span.uncertainty == 1_000_000_000));
-    assert_eq!(state_of(&tree), State::Ready);
+    assert_eq!(state_of(&tree, None), State::Ready);
     let answer = view(&tree, None);
     assert_eq!(answer.summary.total, 11_000_000_000);
     assert_eq!(answer.objects[0].resource, "pods");
@@ -79,7 +79,7 @@ fn pods_that_do_not_start() {
     ] {
         let tree = evidence::of_objects(&[pod(status)], &[], now());
         assert!(tree.spans.iter().any(|span| span.stage == stage && span.end.is_none()), "{stage:?}");
-        assert_eq!(state_of(&tree), State::Stuck, "{stage:?}");
+        assert_eq!(state_of(&tree, None), State::Stuck, "{stage:?}");
     }
 }
 

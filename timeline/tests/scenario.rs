@@ -224,7 +224,7 @@ fn a_deployment_is_one_tree_from_the_request_to_the_status_of_its_pods() {
     assert_eq!(names(tree), ["web", "web-1", "web-1-0", "web-1-1"]);
     assert_eq!(tree.objects[0].key.resource, "deployments.apps");
     assert!(!tree.trace.is_none());
-    assert_eq!(state_of(tree), State::Ready);
+    assert_eq!(state_of(tree, None), State::Ready);
     use Stage::{Attempt, Image, ImageLayer, PodStart, Reconcile, Request, StatusReport, Write};
     let pod = [Attempt, Write, Reconcile, Write, Reconcile, Write, Request];
     assert_eq!(stages_above(tree, Attempt), pod);
@@ -281,6 +281,7 @@ fn a_trace_of_a_client_is_found_by_its_id() {
         ("create", "web", TraceId(77))
     );
     assert!(!summary.failed);
+    assert_eq!((summary.user.as_str(), summary.program.as_str()), ("alice", "kubectl"));
 }
 
 #[test]

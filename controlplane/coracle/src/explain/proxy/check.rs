@@ -194,6 +194,7 @@ mod tests {
             "/debug/pprof",
             "/debug",
             "/coracle/tunnel/node1",
+            "/coracle/relay/node1",
             "/coracle",
             "/api/v1/namespaces/default/pods/web/exec?command=sh",
             "/api/v1/namespaces/default/pods/web/attach",

@@ -13,7 +13,7 @@ use coracle_timeline::{
     TraceView, Tree, Usual, assemble, find, format_timestamp, roots, state_of, view,
 };
 use coracle_trace::{Recorder, Stage, Uid};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -39,6 +39,17 @@ struct Kept {
     usual: Option<Usual>,
 }
 
+/// What is read of an object that wants pods.
+#[derive(Deserialize)]
+struct Scaled {
+    spec: Replicas,
+}
+
+#[derive(Deserialize)]
+struct Replicas {
+    replicas: Option<u32>,
+}
+
 /// What a trace begins with. The state is known only of those that failed at once: it takes a search for each other one.
 #[derive(Debug, Serialize)]
 pub(super) struct RootItem {
@@ -51,10 +62,14 @@ pub(super) struct RootItem {
     end: String,
     state: Option<State>,
     verb: String,
+    user: String,
+    program: String,
 }
 
-impl From<RootSummary> for RootItem {
-    fn from(root: RootSummary) -> Self {
+impl RootItem {
+    /// A root as this user may see it.
+    fn new(root: RootSummary, reader: &Reader) -> Self {
+        let (user, program) = reader.author(root.user, root.program);
         Self {
             resource: root.key.resource,
             namespace: root.key.namespace,
@@ -65,6 +80,8 @@ impl From<RootSummary> for RootItem {
             end: format_timestamp(root.end),
             state: root.failed.then_some(State::Failed),
             verb: root.verb,
+            user,
+            program,
         }
     }
 }
@@ -136,7 +153,7 @@ impl Asker {
                 None => reader.sees_everything(),
             };
             if readable {
-                let state = state_of(&tree);
+                let state = state_of(&tree, subject.as_ref().map(|(key, _)| key));
                 reader.censor(&mut tree).await;
                 views.push(TraceView { state, ..self.view(&tree, subject, &kept) });
             }
@@ -166,6 +183,7 @@ impl Asker {
                 None => uid.to_string(),
             },
             exists: now.is_some(),
+            replicas: now.and_then(|object| object.typed::<Scaled>().ok()?.spec.replicas),
             resource: key.resource,
             namespace: key.namespace,
             name: key.name,
@@ -196,7 +214,7 @@ impl Asker {
         for root in self.blocking(search).await? {
             let elsewhere = !query.namespace.is_empty() && root.key.namespace != query.namespace;
             if !elsewhere && reader.may_get(&root.key).await {
-                shown.push(RootItem::from(root));
+                shown.push(RootItem::new(root, reader));
                 if shown.len() == query.limit {
                     break;
                 }

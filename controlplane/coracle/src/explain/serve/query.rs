@@ -9,7 +9,7 @@ use coracle_trace::{TraceId, Uid};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Trees of one answer.
-const MOST_TREES: usize = 20;
+const MOST_TREES: usize = 100;
 /// Roots of a list, and how many there are if nothing is said.
 const MOST_ROOTS: usize = 500;
 const ROOTS: usize = 50;

@@ -21,6 +21,9 @@ pub(super) struct Trace {
     pub(super) spans: Vec<Span>,
     pub(super) critical: Vec<Piece>,
     pub(super) summary: Summary,
+    /// Why the object is not well now, by its state in the API.
+    #[serde(skip)]
+    pub(super) trouble: Option<String>,
 }
 
 /// The object that was asked for.
@@ -29,6 +32,8 @@ pub(super) struct Trace {
 pub(super) struct Subject {
     pub(super) resource: String,
     pub(super) name: String,
+    /// How many pods it wants now.
+    pub(super) replicas: Option<usize>,
 }
 
 /// What the server still has.

@@ -90,6 +90,9 @@ impl TraceArgs {
     /// What is asked for, if the flags fit together.
     pub(super) fn task(&self) -> Result<Task<'_>, AskError> {
         let wrong = |text: &str| Err(AskError::Input(text.to_owned()));
+        if self.last == 0 {
+            return wrong("--last 0 draws nothing: want at least 1");
+        }
         for text in self.since.iter().chain([&self.timeout]) {
             duration(text)?;
         }

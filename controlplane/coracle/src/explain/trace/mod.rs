@@ -20,7 +20,9 @@ mod requests;
 mod scheduling;
 // The short form.
 mod shorten;
-// Lines above and below the waterfall.
+// Lines above the waterfall.
+mod headline;
+// Lines below the waterfall.
 mod summary;
 // What the terminal can show.
 mod width;
@@ -34,6 +36,10 @@ mod show;
 mod finish;
 // Whether all that was written is ready.
 mod watch;
+// Whether nodes have told everything.
+mod delivered;
+// Requests that changed nothing.
+mod reads;
 // `-- COMMAND`.
 mod run;
 
@@ -41,15 +47,22 @@ pub use args::{TraceArgs, plugin_arguments};
 
 use super::connect::{Connected, connect, failure};
 use super::resources::{self, Resource};
+use answer::Trace;
 use args::Task;
 use ask::{AskError, Question};
 use follow::Display;
 use show::{INTERRUPTED, exit_code, now, show};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use watch::Now;
 use width::Screen;
 
 /// How often a question that was interrupted is asked again.
 const TRIES: u32 = 5;
+/// Spans of nodes are waited for so long, and asked for so often.
+const DELIVERY: Duration = Duration::from_secs(5);
+const BETWEEN: Duration = Duration::from_millis(250);
+/// Nanoseconds after which nothing more is on its way.
+const NEW: i128 = 15_000_000_000;
 /// Between tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -79,7 +92,7 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
         Task::Command(command) => return run::run(args, &connected, command).await,
         Task::Trace(id) => {
             question.trace = Some(id.to_owned());
-            return answered(args, &connected, &question).await;
+            return answered(args, &connected, &question, &[]).await;
         }
         Task::Object { kind, name } => (kind, name),
     };
@@ -93,7 +106,17 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
     if resource.namespaced {
         question.namespace.clone_from(&connected.namespace);
     }
-    match answered(args, &connected, &question).await {
+    match answered(args, &connected, &question, &resources).await {
+        Err(AskError::Missing(_) | AskError::Expired(_)) if args.since.is_some() => {
+            Err(before(&connected, question).await)
+        }
+        Err(AskError::Missing(text)) => {
+            let path = format!("{}/{name}", resource.path(&connected.namespace));
+            Err(match connected.get(&path).await.map_err(AskError::from) {
+                Err(refused @ AskError::Refused(_)) => refused,
+                _ => AskError::Missing(text),
+            })
+        }
         Err(error @ (AskError::Unsupported | AskError::Expired(_))) => {
             eprintln!("coracle trace: {error}; what follows is from the object and its Events");
             by_evidence(args, &connected, &resources, resource, name).await
@@ -103,15 +126,60 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
 }
 
 /// Asks the server that records spans, and shows its answer.
-async fn answered(args: &TraceArgs, connected: &Connected, question: &Question) -> Result<i32, AskError> {
+async fn answered(
+    args: &TraceArgs,
+    connected: &Connected,
+    question: &Question,
+    resources: &[Resource],
+) -> Result<i32, AskError> {
     if !connected.is_coracle {
         return Err(AskError::Unsupported);
     }
     if args.follow {
         return followed(args, connected, question).await;
     }
-    let (answer, trees) = question.ask(connected).await?;
-    show(args, &answer, &trees)
+    let asked = Instant::now();
+    loop {
+        let (answer, mut trees) = question.ask(connected).await?;
+        let is_last_change = question.since.is_none() && question.last == 0;
+        if let [tree] = &mut trees[..]
+            && is_last_change
+            && matches!(tree.state.as_str(), "ready" | "running")
+        {
+            let state = watch::trouble(connected, resources, tree).await;
+            let missing = delivered::missing(std::slice::from_ref(tree));
+            if state == Now::Done && missing > 0 && is_new(tree) {
+                if asked.elapsed() < DELIVERY {
+                    tokio::time::sleep(BETWEEN).await;
+                    continue;
+                }
+                tree.notes.push(delivered::note(missing));
+            }
+            if let Now::Trouble(text) = state {
+                tree.trouble = Some(text);
+            }
+        }
+        return show(args, &answer, &trees);
+    }
+}
+
+/// Whether something of it was recorded so lately that more may be on its way.
+fn is_new(trace: &Trace) -> bool {
+    let last = trace.spans.iter().filter_map(|span| span.end).max().unwrap_or_default();
+    now() - trace.began() - i128::from(last) < NEW
+}
+
+/// Says that nothing was changed in the time that was asked for, and when something was.
+async fn before(connected: &Connected, question: Question) -> AskError {
+    let since = question.since.clone().unwrap_or_default();
+    let question = Question { since: None, last: 0, ..question };
+    let trees = match question.ask(connected).await {
+        Ok((_, trees)) => trees,
+        Err(error) => return error,
+    };
+    let ago = trees.first().map(|tree| u64::try_from(now() - tree.began()).unwrap_or_default());
+    let last = ago.map(|ago| format!("; the last was {} ago", names::age(ago))).unwrap_or_default();
+    AskError::Missing(format!("no change in the last {since}{last}"))
 }
 
 async fn by_evidence(

@@ -50,7 +50,7 @@ impl Builder<'_> {
 }
 
 /// The resource of a path, with its subresource: `deployments`, `pods/eviction`.
-fn resource_of(path: &str) -> String {
+pub(super) fn resource_of(path: &str) -> String {
     let path = path.split('?').next().unwrap_or_default();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let rest = match segments[..] {

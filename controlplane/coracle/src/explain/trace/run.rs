@@ -3,10 +3,14 @@
 use super::super::connect::{Connected, encode};
 use super::super::proxy::{Mode, Proxy};
 use super::super::resources;
+use super::DELIVERY;
+use super::answer::Trace;
 use super::args::{Output, TraceArgs, duration};
 use super::ask::{AskError, Question};
+use super::delivered;
 use super::follow::Display;
 use super::kind::kind;
+use super::reads;
 use super::show::{INTERRUPTED, now, print, show};
 use super::watch::{Verdict, Watch};
 use super::width::Screen;
@@ -14,6 +18,7 @@ use anyhow::Context as _;
 use http::HeaderValue;
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -21,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Between looks at what was written.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Requests of a command that are asked for.
+const MOST_TREES: usize = 100;
 /// Exit code of a command that cannot be started, as of shells.
 const NOT_STARTED: i32 = 127;
 
@@ -45,6 +52,12 @@ pub(super) async fn run(
     let _interrupts = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt());
     let mut child = tokio::process::Command::new(program);
     child.args(arguments).env("KUBECONFIG", &kubeconfig).env_remove("KUBERNETES_MASTER");
+    // Standard output is for the answer.
+    if matches!(args.output, Some(Output::Json | Output::Otlp)) {
+        let stderr = std::io::stderr().as_fd().try_clone_to_owned();
+        let stderr = stderr.map_err(|error| AskError::Away(format!("cannot use standard error: {error}")))?;
+        child.stdout(stderr);
+    }
     let status = match child.status().await {
         Ok(status) => status,
         Err(error) => {
@@ -115,12 +128,15 @@ impl Drop for PrivateDirectory {
 
 /// Waits until all objects of the trace are ready, one of them has failed, or the time is over; then draws it.
 async fn wait(args: &TraceArgs, connected: &Connected, trace: String) -> Result<i32, AskError> {
-    let question = Question { trace: Some(trace), last: 20, compare: args.compare, ..Question::default() };
+    let question =
+        Question { trace: Some(trace), last: MOST_TREES, compare: args.compare, ..Question::default() };
     let deadline = Instant::now() + duration(&args.timeout)?;
     let resources = resources::discover(connected).await?;
     let is_drawing = args.output.is_none_or(|output| output == Output::Wide);
     let mut display = Display::new(Screen::of_stdout(), args.form(), std::io::stdout());
     let mut watch = Watch::default();
+    // When everything was ready first.
+    let mut ready = None;
     loop {
         let (answer, trees) = match question.ask(connected).await {
             Ok(answered) => answered,
@@ -128,7 +144,18 @@ async fn wait(args: &TraceArgs, connected: &Connected, trace: String) -> Result<
             Err(AskError::Missing(_)) => (json!({"kind": "TraceList", "items": []}), Vec::new()),
             Err(error) => return Err(error),
         };
-        let verdict = watch.look(connected, &resources, &trees).await;
+        let mut verdict = watch.look(connected, &resources, &trees).await;
+        let missing = delivered::missing(&trees);
+        if verdict == Verdict::Ready {
+            let since = *ready.get_or_insert_with(Instant::now);
+            if missing > 0 && since.elapsed() < DELIVERY && Instant::now() < deadline {
+                verdict = Verdict::Waiting;
+            } else {
+                // While spans were waited for, a container may have ended again.
+                watch.forget();
+                verdict = watch.look(connected, &resources, &trees).await;
+            }
+        }
         let is_over = match &verdict {
             Verdict::Ready | Verdict::Failed(_) => true,
             Verdict::Stuck(_) => !args.keep_going,
@@ -136,16 +163,35 @@ async fn wait(args: &TraceArgs, connected: &Connected, trace: String) -> Result<
         };
         if is_over || Instant::now() >= deadline {
             let _ = display.erase();
-            show(args, &answer, &trees)?;
+            // What does not run has not told everything.
+            let missing = if verdict == Verdict::Ready { missing } else { 0 };
+            show_command(args, &answer, trees, missing)?;
             return Ok(watch.conclude(&verdict));
         }
         if is_drawing && Screen::of_stdout().terminal {
-            let _ = display.show(&trees, now());
+            let _ = display.show(&reads::split(trees).0, now());
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
             _ = tokio::signal::ctrl_c() => return Ok(INTERRUPTED),
         }
+    }
+}
+
+/// Prints what a command caused: its writes in order of time, then a line about its reads.
+fn show_command(args: &TraceArgs, answer: &Value, trees: Vec<Trace>, missing: usize) -> Result<(), AskError> {
+    let is_drawing = args.output.is_none_or(|output| output == Output::Wide);
+    if missing > 0 {
+        eprintln!("coracle trace: {}", delivered::note(missing));
+    }
+    if !is_drawing {
+        return show(args, answer, &trees).map(drop);
+    }
+    let (writes, reads) = reads::split(trees);
+    show(args, answer, &writes)?;
+    match reads::line(&reads) {
+        Some(line) => print(&format!("{line}\n")),
+        None => Ok(()),
     }
 }
 

@@ -36,5 +36,5 @@ pub(super) fn print(text: &str) -> Result<(), AskError> {
 }
 
 pub(super) fn exit_code(trace: &Trace) -> i32 {
-    i32::from(matches!(trace.state.as_str(), "failed" | "stuck"))
+    i32::from(trace.trouble.is_some() || matches!(trace.state.as_str(), "failed" | "stuck"))
 }

@@ -1,9 +1,10 @@
-//! The lines above and below the waterfall: what happened, what took most of the time, what it waits for.
+//! The lines below the waterfall: what took most of the time, what it waits for.
 
 use super::answer::{Piece, Span};
-use super::names::{self, age, is_inner, is_scheduling, is_webhook, time_with_unit};
+use super::headline::Pods;
+use super::names::{self, is_inner, is_scheduling, is_webhook, time_with_unit};
 use super::nodes::Builder;
-use super::width::{length, printable, wrap};
+use super::width::{printable, wrap};
 use std::collections::{BTreeMap, HashMap};
 
 /// As many parts of the critical path are named.
@@ -11,98 +12,6 @@ const NAMED: usize = 5;
 
 /// What a piece is called that no span covers.
 const NOT_RECORDED: &str = "not recorded";
-
-/// Pods by index: when they were created and when they were ready first.
-struct Pods {
-    created: BTreeMap<usize, u64>,
-    ready: BTreeMap<usize, u64>,
-}
-
-impl Pods {
-    fn of(builder: &Builder<'_>) -> Self {
-        let mut pods = Self { created: BTreeMap::new(), ready: BTreeMap::new() };
-        for span in &builder.trace.spans {
-            let Some(index) = span.object else { continue };
-            if builder.trace.objects.get(index).is_none_or(|object| object.resource != "pods") {
-                continue;
-            }
-            match span.stage.as_str() {
-                "write" if span.name == "create" => pods.created.entry(index).or_insert(span.start),
-                "ready" => pods.ready.entry(index).or_insert(span.start),
-                _ => continue,
-            };
-        }
-        pods
-    }
-
-    /// How long each pod took that is ready, the fastest first.
-    fn times(&self) -> Vec<(u64, usize)> {
-        let times = self.created.iter().filter_map(|(index, created)| {
-            let ready = self.ready.get(index)?;
-            Some((ready.saturating_sub(*created), *index))
-        });
-        let mut times: Vec<(u64, usize)> = times.collect();
-        times.sort_unstable();
-        times
-    }
-}
-
-/// What it is, who did it, how it ended; in as few lines as possible.
-pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String> {
-    let trace = builder.trace;
-    let mut parts = vec![trace.title()];
-    if let Some(root) = builder.root() {
-        let write = trace.spans.iter().find(|span| span.stage == "write");
-        let verb = write.map_or("seen", |write| past(&write.name));
-        let who = match root.stage.as_str() {
-            "request" => names::program(root),
-            "reconcile" => root.name.as_str(),
-            _ => "",
-        };
-        let by = if who.is_empty() { String::new() } else { format!(" by {who}") };
-        let passed = u64::try_from(now - trace.began()).unwrap_or_default();
-        parts.push(format!("{verb}{by} {} ago", age(passed)));
-    }
-    parts.push(outcome(builder));
-    let covered = (trace.summary.covered * 1000.0 + 0.5) as u64;
-    parts.push(format!("{}.{} % explained", covered / 10, covered % 10));
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for part in parts {
-        if line.is_empty() {
-            line = part;
-        } else if length(&line) + 3 + length(&part) > width {
-            lines.push(std::mem::replace(&mut line, format!("  {part}")));
-        } else {
-            line.push_str("   ");
-            line.push_str(&part);
-        }
-    }
-    lines.push(line);
-    lines.iter().map(|line| printable(line)).collect()
-}
-
-fn past(verb: &str) -> &str {
-    match verb {
-        "create" => "created",
-        "delete" => "deleted",
-        "update" => "updated",
-        "patch" => "patched",
-        "apply" => "applied",
-        "bind" => "bound",
-        other => other,
-    }
-}
-
-fn outcome(builder: &Builder<'_>) -> String {
-    let pods = Pods::of(builder);
-    let (count, total) = (pods.created.len(), time_with_unit(builder.trace.summary.total));
-    match builder.trace.state.as_str() {
-        "ready" if count > 1 => format!("{count} pods ready after {total}"),
-        "running" if count > 1 => format!("{} of {count} pods ready after {total}", pods.ready.len()),
-        "stuck" => format!("stuck for {total}"),
-        state => format!("{state} after {total}"),
-    }
-}
 
 /// What the critical path consists of, how pods differ, why it does not go on, and what the server notes.
 pub(super) fn foot(builder: &Builder<'_>, width: usize) -> Vec<String> {
@@ -115,6 +24,7 @@ pub(super) fn foot(builder: &Builder<'_>, width: usize) -> Vec<String> {
             trace.spans.iter().filter(|span| is_reason(span, &trace.spans)).map(|span| reason(builder, span)),
         );
     }
+    lines.extend(trace.trouble.clone());
     lines.extend(trace.notes.iter().map(|note| format!("note: {note}")));
     if trace.kept.lost > 0 {
         lines.push(format!("note: {} spans were lost", trace.kept.lost));
@@ -268,7 +178,11 @@ fn is_reason(span: &Span, all: &[Span]) -> bool {
     // A pod that waits for a node says what the last attempt says.
     let is_repeated =
         span.stage == "attempt" && all.iter().any(|other| other.object == span.object && waits(other));
-    waits(span) || (span.has("failed") && !is_repeated)
+    // What is refused is tried again under other names.
+    let is_same = |other: &Span| other.stage == "write" && other.name == span.name && other.has("failed");
+    let is_refused_again =
+        span.stage == "write" && all.iter().any(|other| other.start > span.start && is_same(other));
+    waits(span) || (span.has("failed") && !is_repeated && !is_refused_again)
 }
 
 fn reason(builder: &Builder<'_>, span: &Span) -> String {

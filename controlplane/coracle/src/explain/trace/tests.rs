@@ -25,6 +25,8 @@ struct Answers {
     body: &'static str,
     /// With `follow=true`.
     lines: &'static str,
+    /// For the Deployment itself.
+    object: (u16, &'static str),
 }
 
 const READY: Answers = Answers {
@@ -32,6 +34,7 @@ const READY: Answers = Answers {
     code: 200,
     body: fixture!("deployment-ready.json"),
     lines: "",
+    object: (404, r#"{"kind": "Status", "code": 404, "message": "not found", "reason": "NotFound"}"#),
 };
 
 fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Body> {
@@ -46,6 +49,10 @@ fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Body> {
         "/api" => (200, group("", "pods", "Pod").to_string()),
         "/apis" => (200, group("apps", "deployments", "Deployment").to_string()),
         "/coracle/v1/trace" if query.contains("follow=true") => (200, answers.lines.to_owned()),
+        "/coracle/v1/trace" if query.contains("since=1s") => {
+            (404, fixture!("not-found-expired.json").to_owned())
+        }
+        "/apis/apps/v1/namespaces/default/deployments/web" => (answers.object.0, answers.object.1.to_owned()),
         "/coracle/v1/trace" => (answers.code, answers.body.to_owned()),
         "/coracle/v1/traces" => (200, fixture!("traces.json").to_owned()),
         _ => (
@@ -109,9 +116,25 @@ async fn states_are_exit_codes() {
 }
 
 #[tokio::test]
+async fn what_was_ready_may_not_be_any_more() {
+    let stuck =
+        r#"{"status": {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "quota"}]}}"#;
+    for body in [READY.body, fixture!("deployment-running.json")] {
+        let answers = Answers { body, object: (200, stuck), ..READY };
+        assert_eq!(code(answers, &["deployment/web"]).await, 1);
+        assert_eq!(code(answers, &["deployment/web", "--since", "1h"]).await, 0, "history stays");
+    }
+}
+
+#[tokio::test]
 async fn failures_are_exit_codes() {
     let missing = Answers { code: 404, body: fixture!("not-found-never.json"), ..READY };
     assert_eq!(code(missing, &["deployment/web"]).await, 2);
+    let forbidden = r#"{"kind": "Status", "code": 403, "message": "nobody cannot get it"}"#;
+    let hidden = Answers { object: (403, forbidden), ..missing };
+    assert_eq!(code(hidden, &["deployment/web"]).await, 3, "not to this user");
+    assert_eq!(code(READY, &["deployment/web", "--since", "1s"]).await, 2, "no change since");
+    assert_eq!(code(READY, &["deployment/web", "--last", "0"]).await, 2);
     assert_eq!(code(READY, &["boat/web"]).await, 2, "no such kind");
     assert_eq!(code(READY, &["web"]).await, 2);
     let refused = Answers { code: 403, body: r#"{"kind": "Status", "code": 403, "message": "no"}"#, ..READY };

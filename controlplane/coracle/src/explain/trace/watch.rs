@@ -38,6 +38,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// What was ready is looked at again: it may not have stayed so.
+    pub(super) fn forget(&mut self) {
+        self.done.clear();
+    }
+
     /// Looks at what is not ready yet.
     pub(super) async fn look(
         &mut self,
@@ -94,6 +99,36 @@ impl Watch {
         eprintln!("coracle trace: {text}");
         1
     }
+}
+
+/// Why the object of a trace is not well now: itself, or one of its pods. What is ready or only waits is well.
+pub(super) async fn trouble(connected: &Connected, resources: &[Resource], tree: &Trace) -> Now {
+    let subject = tree.object.as_ref().and_then(|subject| {
+        tree.objects.iter().find(|object| {
+            !object.hidden && object.resource == subject.resource && object.name == subject.name
+        })
+    });
+    let Some(subject) = subject else { return Now::Waiting };
+    let pods = tree.objects.iter().filter(|object| object.resource == "pods" && !object.hidden);
+    for object in std::iter::once(subject).chain(pods.filter(|pod| *pod != subject)).take(MOST) {
+        let Some(resource) = resources::by_key(resources, &object.resource) else { continue };
+        match look_at(connected, resource, object, tree).await {
+            Progress::Done if object == subject => return Now::Done,
+            Progress::Done | Progress::Waiting => {}
+            Progress::Stuck(reason) | Progress::Failed(reason) => {
+                return Now::Trouble(sentence(object, &reason));
+            }
+        }
+    }
+    Now::Waiting
+}
+
+/// How an object is now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Now {
+    Done,
+    Waiting,
+    Trouble(String),
 }
 
 /// What is wrong with an object, and what says more.

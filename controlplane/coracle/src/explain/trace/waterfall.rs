@@ -1,6 +1,7 @@
 //! The waterfall: a tree of spans beside bars on a time axis.
 
 use super::answer::Trace;
+use super::headline;
 use super::names::{self, time};
 use super::nodes::{Builder, Node, SHORTEST};
 use super::summary;
@@ -10,6 +11,8 @@ use super::width::{Screen, Style, cut, join, length, printable, wrap};
 const NARROWEST: usize = 10;
 /// The least width of the bars when labels are not cut.
 const WIDE: usize = 20;
+/// Rows that are deeper in the tree than this begin below each other.
+const DEEPEST: usize = 16;
 /// As much of a detail must fit for it to be shown.
 const DETAIL: usize = 12;
 
@@ -56,7 +59,7 @@ pub(super) fn draw(trace: &Trace, form: Form, screen: Screen, now: i128) -> Vec<
     let times: Vec<String> = rows.iter().map(|row| duration(row.node, extent, style)).collect();
     let usual: Vec<String> = rows.iter().map(|row| usually(row.node, extent)).collect();
     let columns = columns(&rows, &times, &usual, form, screen.width);
-    let mut lines = summary::head(&builder, screen.width, now);
+    let mut lines = headline::head(&builder, screen.width, now);
     lines.push(axis(extent, &columns));
     for ((row, time), usual) in rows.iter().zip(&times).zip(&usual) {
         let mut line = format!(
@@ -97,7 +100,8 @@ fn place<'a>(row: Row<'a>, style: Style, rows: &mut Vec<Row<'a>>) {
     for (index, node) in children.iter().enumerate() {
         let is_last = index + 1 == children.len();
         let branch = format!("{below}{}", if is_last { style.last_branch } else { style.branch });
-        let below = format!("{below}{}", if is_last { "  " } else { style.line });
+        let deeper = format!("{below}{}", if is_last { "  " } else { style.line });
+        let below = if length(&deeper) > DEEPEST { below.clone() } else { deeper };
         place(Row { branch, below, node }, style, rows);
     }
 }
@@ -307,6 +311,23 @@ mod tests {
         check("pod-ready.100.compare", answer, Form { compare: true, ..PLAIN }, 100, UNICODE);
         check("pod-ready.80.wide", answer, Form { wide: true, ..PLAIN }, 80, UNICODE);
         check("pod-ready.80.all", answer, Form { all: true, ..PLAIN }, 80, UNICODE);
+    }
+
+    #[test]
+    fn deep_rows_keep_their_labels() {
+        let span = |level: u64| super::super::answer::Span {
+            id: level.to_string(),
+            parent: level.checked_sub(1).map(|above| above.to_string()),
+            stage: "restart".to_owned(),
+            name: format!("n{level}"),
+            start: level,
+            end: Some(60),
+            ..super::super::answer::Span::default()
+        };
+        let trace = Trace { spans: (0..40).map(span).collect(), ..Trace::default() };
+        let screen = Screen { width: 80, height: 24, style: UNICODE, color: false, terminal: false };
+        let drawn = draw(&trace, PLAIN, screen, 0).join("\n");
+        assert!(drawn.contains("└ restart n39"), "{drawn}");
     }
 
     #[test]
