@@ -16,6 +16,8 @@ mod process;
 mod two_servers;
 // Where the Service of the API servers leads.
 mod servers;
+// Nodes with tunnels to another server.
+mod relay;
 // Every command of the recorded traces.
 mod traces;
 // What clients must not be able to do.

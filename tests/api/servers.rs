@@ -57,7 +57,7 @@ fn all_running_servers_are_endpoints_and_no_others() {
 
     second.kill();
     assert_eq!(endpoints(&kubectl), "192.0.2.1 192.0.2.2", "its lease still holds");
-    lead_to(&kubectl, "who dies leaves", Duration::from_secs(22), "192.0.2.1");
+    lead_to(&kubectl, "who dies leaves", Duration::from_secs(15), "192.0.2.1");
     second.restart();
     lead_to(&kubectl, "who comes back is published", SOON, "192.0.2.1 192.0.2.2");
     assert_eq!(leases(&kubectl), 2, "under the same lease");

@@ -8,6 +8,7 @@ use super::metrics::ApiMetrics;
 use super::objects::Objects;
 use async_trait::async_trait;
 use coracle_client::diagnostics::MetricsSource;
+use coracle_client::options::WriteOptions;
 use coracle_client::pipeline::{Change, Target};
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::exposition::Page;
@@ -44,8 +45,9 @@ impl Api {
     }
 
     /// What hooks are called with.
-    pub(super) fn hook_context(&self) -> HookContext<'_> {
-        HookContext { registry: &self.objects.registry, store: self.store.as_ref() }
+    pub(super) fn hook_context<'a>(&'a self, options: &'a WriteOptions) -> HookContext<'a> {
+        let (registry, store) = (&self.objects.registry, self.store.as_ref());
+        HookContext { registry, store, fence: options.fence.as_ref() }
     }
 }
 

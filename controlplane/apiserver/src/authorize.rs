@@ -2,7 +2,7 @@
 
 use super::authz::{Authorizer, Decision, refusal};
 use super::explain;
-use super::nodes::tunnel;
+use super::nodes::{relay, tunnel};
 use super::request_info::RequestInfo;
 use super::wellknown::is_public;
 use coracle_client::user::User;
@@ -13,7 +13,8 @@ use coracle_proto::status::ApiError;
 pub async fn authorize(authz: &dyn Authorizer, user: &User, info: &RequestInfo) -> Result<(), ApiError> {
     let own_tunnel = tunnel::node_of(&info.path).is_some_and(|node| tunnel::may(user, node));
     let own_spans = explain::node_of(&info.path).is_some_and(|node| explain::may_deliver(user, node));
-    if is_public(&info.path) || own_tunnel || own_spans {
+    let peer = relay::node_of(&info.path).is_some() && relay::may(user);
+    if is_public(&info.path) || own_tunnel || own_spans || peer {
         return Ok(());
     }
     if user.in_group(API_CLIENTS) {

@@ -22,7 +22,7 @@ use super::slow::SlowLog;
 use super::tls::{Handler, Peer};
 use super::wellknown::{WellKnown, is_public};
 use crate::aggregation::Extensions;
-use crate::nodes::tunnel;
+use crate::nodes::{relay, tunnel};
 use crate::request_body::RequestBody;
 use crate::verb::Verb;
 use coracle_cli::supervise::catch_panic_async;
@@ -300,6 +300,9 @@ impl Server {
         }
         if let Some(node) = tunnel::node_of(path) {
             return self.tunnels.accept(node, request);
+        }
+        if let Some(node) = relay::node_of(path) {
+            return relay::serve(&self.tunnels, node, request).await;
         }
         if path.starts_with("/openapi/") {
             return self.openapi.serve(path, &context);

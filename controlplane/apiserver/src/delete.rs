@@ -3,8 +3,8 @@
 use super::admission::{Admitted, Operation};
 use super::api::Api;
 use super::conversion::object_of;
+use super::fenced::write_failed;
 use super::metadata;
-use super::objects::store_failed;
 use super::scoped::scoped;
 use super::write::{Raced, durability};
 use super::write_trace::WriteTrace;
@@ -135,13 +135,15 @@ impl Api {
                 expect: broken.revision,
                 value: None,
                 durability: durability(kind),
+                fence: None,
             };
-            revision = match self.store_write(kind, StoreOperation::Delete, gone).await {
+            let fence = target.options.fence.as_ref();
+            revision = match self.store_write(kind, StoreOperation::Delete, gone, fence).await {
                 Ok(revision) => revision,
                 Err(StoreError::Conflict(_)) => {
                     return Err(ApiError::modified(&kind.group, &kind.plural, target.name));
                 }
-                Err(error) => return Err(store_failed(error)),
+                Err(error) => return Err(write_failed(error, fence)),
             };
             write.stored(revision);
             self.objects.reflector.wait_for(revision).await;
@@ -188,20 +190,22 @@ impl Api {
         let mut revision = current.revision;
         if !target.options.dry_run {
             let key = kind.key(target.namespace, &current.meta.name);
-            let gone = Write { key, expect: current.revision, value: None, durability: durability(kind) };
-            revision = match self.store_write(kind, StoreOperation::Delete, gone).await {
+            let (expect, durability) = (current.revision, durability(kind));
+            let gone = Write { key, expect, value: None, durability, fence: None };
+            let fence = target.options.fence.as_ref();
+            revision = match self.store_write(kind, StoreOperation::Delete, gone, fence).await {
                 Ok(revision) => revision,
                 Err(StoreError::Conflict(Some(_))) => return Err(Raced::Retry),
                 Err(StoreError::Conflict(None)) => {
                     return Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into());
                 }
-                Err(error) => return Err(store_failed(error).into()),
+                Err(error) => return Err(write_failed(error, fence).into()),
             };
             write.stored(revision);
             self.objects.reflector.wait_for(revision).await;
             write.mark(WriteMark::Visible);
             if let Some(hook) = self.hook(kind) {
-                hook.after_delete(self.hook_context(), last).await;
+                hook.after_delete(self.hook_context(target.options), last).await;
             }
         }
         // Those who may have converted it need not do so again.

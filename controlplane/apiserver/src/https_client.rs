@@ -279,7 +279,7 @@ fn cause(error: &reqwest::Error) -> String {
     }
 }
 
-fn client_config(tls: &ClientTls) -> Result<ClientConfig, KeyError> {
+pub(crate) fn client_config(tls: &ClientTls) -> Result<ClientConfig, KeyError> {
     let roots = root_store(tls.authority.as_deref().map(str::as_bytes))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)

@@ -92,6 +92,10 @@ impl Pipeline for InProcess {
         bind_all(&self.actions, &self.api, user, options, placements).await
     }
 
+    async fn take_fence(&self, lease: &Object) -> Result<u64, ApiError> {
+        self.api.take_fence(lease).await
+    }
+
     async fn call(&self, target: &Target<'_>, verb: &str, body: Value) -> Result<Reply, ApiError> {
         let call = Call {
             api: &self.api,

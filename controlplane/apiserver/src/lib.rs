@@ -63,6 +63,8 @@ pub mod patch_request;
 mod field_writer;
 // The write pipeline: mutate, default, validate, admit, store.
 pub mod write;
+// Writes under the fence of an election.
+mod fenced;
 // The span of a write.
 mod write_trace;
 // The form of a change that is passed to admission.

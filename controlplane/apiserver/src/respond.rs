@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use coracle_proto::status::ApiError;
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE, VARY,
+};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use serde_json::Value;
@@ -48,6 +50,15 @@ pub fn json(code: u16, value: &Value) -> Response<Body> {
 /// A reply of plain text.
 pub fn text(code: u16, text: impl Into<String>) -> Response<Body> {
     bytes(code, "text/plain; charset=utf-8", text.into())
+}
+
+/// The answer that changes the protocol of the connection.
+pub fn switched(protocol: &'static str) -> Response<Body> {
+    let mut response = Response::new(full(Bytes::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(UPGRADE, HeaderValue::from_static(protocol));
+    response
 }
 
 /// The wire form of every failure: here and nowhere else.

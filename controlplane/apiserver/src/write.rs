@@ -6,10 +6,10 @@ use super::admission_input::{AdmissionInput, AdmissionProgress};
 use super::api::Api;
 use super::conversion::object_of;
 use super::decode;
+use super::fenced::write_failed;
 use super::field_writer::writer;
 use super::hook::Projection;
 use super::metadata;
-use super::objects::store_failed;
 use super::patch::{apply, types};
 use super::scoped::scoped;
 use super::write_trace::WriteTrace;
@@ -112,7 +112,8 @@ impl Api {
     ) -> Result<Arc<Object>, ApiError> {
         let hook = self.hook(target.kind);
         if let Some(hook) = &hook {
-            hook.before_create(self.hook_context(), &mut object, target.options.dry_run).await?;
+            hook.before_create(self.hook_context(target.options), &mut object, target.options.dry_run)
+                .await?;
         }
         if self.trace_annotations {
             write.annotate(&mut object);
@@ -128,7 +129,7 @@ impl Api {
                 Err(error) => {
                     // A dry run has taken nothing: what the object names may be somebody's.
                     if let (Some(hook), false) = (&hook, target.options.dry_run) {
-                        hook.create_failed(self.hook_context(), &object).await;
+                        hook.create_failed(self.hook_context(target.options), &object).await;
                     }
                     return Err(error);
                 }
@@ -155,14 +156,16 @@ impl Api {
         let bytes = self.converter.stored_form(kind, object, None).await?;
         write.mark_if_detailed(WriteMark::Encoded);
         let key = kind.key(target.namespace, name);
-        let new = Write { key, expect: 0, value: Some(bytes.clone()), durability: durability(kind) };
-        match self.store_write(kind, StoreOperation::Create, new).await {
+        let (value, durability) = (Some(bytes.clone()), durability(kind));
+        let new = Write { key, expect: 0, value, durability, fence: None };
+        let fence = target.options.fence.as_ref();
+        match self.store_write(kind, StoreOperation::Create, new, fence).await {
             Ok(revision) => {
                 write.stored(revision);
                 self.read_back(target, name, bytes, revision, write).await
             }
             Err(StoreError::Conflict(_)) => Err(ApiError::already_exists(&kind.group, &kind.plural, name)),
-            Err(error) => Err(store_failed(error)),
+            Err(error) => Err(write_failed(error, fence)),
         }
     }
 
@@ -325,7 +328,8 @@ impl Api {
         }
         let hook = self.hook(kind);
         if let Some(hook) = &hook {
-            hook.before_update(self.hook_context(), &mut new, old, target.options.dry_run).await?;
+            hook.before_update(self.hook_context(target.options), &mut new, old, target.options.dry_run)
+                .await?;
         }
         if self.trace_annotations && generation(&new) != generation(old) {
             write.annotate(&mut new);
@@ -334,7 +338,7 @@ impl Api {
         if let Some(hook) = &hook
             && !target.options.dry_run
         {
-            hook.update_done(self.hook_context(), &new, old, stored.is_ok()).await;
+            hook.update_done(self.hook_context(target.options), &new, old, stored.is_ok()).await;
         }
         stored.map_err(|error| error.or_insist(insists, kind, target.name))
     }
@@ -359,8 +363,10 @@ impl Api {
             expect: current.revision,
             value: Some(bytes.clone()),
             durability: durability(kind),
+            fence: None,
         };
-        match self.store_write(kind, StoreOperation::Update, changed).await {
+        let fence = target.options.fence.as_ref();
+        match self.store_write(kind, StoreOperation::Update, changed, fence).await {
             Ok(revision) => {
                 write.stored(revision);
                 Ok(self.read_back(target, &current.meta.name, bytes, revision, write).await?)
@@ -369,7 +375,7 @@ impl Api {
                 Err(ApiError::not_found(&kind.group, &kind.plural, &current.meta.name).into())
             }
             Err(StoreError::Conflict(Some(_))) => Err(Raced::Retry),
-            Err(error) => Err(store_failed(error).into()),
+            Err(error) => Err(write_failed(error, fence).into()),
         }
     }
 

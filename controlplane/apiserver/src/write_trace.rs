@@ -1,7 +1,9 @@
 //! The span of a write, and what led to it.
 
 use super::api::Api;
+use super::fenced;
 use crate::metrics::store::Operation;
+use coracle_client::fence::Fence;
 use coracle_client::pipeline::Target;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -35,15 +37,16 @@ impl Api {
         WriteTrace { span, is_on, stored: false }
     }
 
-    /// Writes to the store, and counts how long that takes.
+    /// Writes to the store if the fence holds, and counts how long that takes.
     pub(super) async fn store_write(
         &self,
         kind: &Kind,
         operation: Operation,
         write: Write,
+        fence: Option<&Fence>,
     ) -> Result<Revision, StoreError> {
         let begun = Instant::now();
-        let result = self.store.write(write).await;
+        let result = fenced::write(self.store.as_ref(), write, fence).await;
         let took = begun.elapsed();
         add(Sum::Store, took);
         self.metrics.store.observe(operation, kind, took);

@@ -1,4 +1,4 @@
-//! Labels and namespace of the identity Leases of API servers.
+//! Labels, annotations and namespace of the identity Leases of API servers.
 
 /// Label that marks identity Leases.
 pub const IDENTITY: &str = "apiserver.kubernetes.io/identity";
@@ -8,3 +8,6 @@ pub const NAMESPACE: &str = "kube-system";
 
 /// Value of the label for API servers.
 pub const SERVER: &str = "kube-apiserver";
+
+/// Annotation with host and port that the other API servers reach the server at.
+pub const PEER_ADDRESS: &str = "coracle.dev/peer-address";

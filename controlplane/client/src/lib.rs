@@ -24,6 +24,8 @@ pub mod quota_charges;
 pub mod diagnostics;
 // Labels and namespace of the identity Leases of API servers.
 pub mod identity_lease;
+// The fence of a leader: who may write for an election.
+pub mod fence;
 // The user of a request.
 pub mod user;
 // What the client of a write says about its trace.
@@ -31,6 +33,7 @@ pub mod trace_options;
 // Options of reads, writes and deletes: the query parameters.
 pub mod options;
 
+use crate::fence::{Fence, FenceError};
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::user::User;
 use coracle_fields::Schema as _;
@@ -62,9 +65,32 @@ impl Client {
         Self { api, user: Arc::new(user), options: Arc::new(options) }
     }
 
-    /// The same server, as another user.
+    /// The same server, as another user; with the same fence.
     pub fn acting_as(&self, user: User) -> Self {
-        Self::new(self.api.clone(), user)
+        let other = Self::new(self.api.clone(), user);
+        match &self.options.fence {
+            Some(fence) => other.fenced(fence.clone()),
+            None => other,
+        }
+    }
+
+    /// The same client, whose writes are stored only while the fence holds.
+    #[must_use]
+    pub fn fenced(&self, fence: Fence) -> Self {
+        let options = WriteOptions { fence: Some(fence), ..WriteOptions::clone(&self.options) };
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
+    /// Whether the fence of this client holds, as far as is known here; to be asked before acting outside of the store, which
+    /// checks fences itself.
+    pub fn check_fence(&self) -> Result<(), FenceError> {
+        self.options.fence.as_ref().map_or(Ok(()), Fence::check)
+    }
+
+    /// Begins a term of the election by `lease`, for its holder: from now on writes with fences of earlier terms are refused.
+    /// Returns the revision of the new fence. A conflict when the Lease has changed since it was read.
+    pub async fn take_fence(&self, lease: &Object) -> Result<u64, ApiError> {
+        self.api.take_fence(lease).await
     }
 
     /// The same server, as a controller's service account in `kube-system`.

@@ -1,6 +1,7 @@
 //! Query parameters of the API verbs, as upstream reads and refuses them.
 
 use crate::audit_annotations::AuditAnnotations;
+use crate::fence::Fence;
 use crate::trace_options::TraceOptions;
 use coracle_fields::{fields, meta};
 use coracle_proto::status::{ApiError, FieldError};
@@ -32,6 +33,8 @@ pub struct WriteOptions {
     pub audit_annotations: AuditAnnotations,
     /// What the client says about the trace of its request.
     pub trace: TraceOptions,
+    /// The fence of an elected control loop; requests have none.
+    pub fence: Option<Fence>,
 }
 
 impl WriteOptions {

@@ -115,6 +115,9 @@ pub trait Pipeline: Send + Sync {
         placements: &[Placement<'_>],
     ) -> Vec<Result<(), ApiError>>;
 
+    /// Begins a term of the election by `lease`; returns the revision of its fence. A conflict when the Lease has changed.
+    async fn take_fence(&self, lease: &Object) -> Result<u64, ApiError>;
+
     /// Calls an action: a subresource such as `pods/binding`, or a resource that is not stored.
     async fn call(&self, target: &Target<'_>, verb: &str, body: Value) -> Result<Reply, ApiError>;
 }

@@ -218,6 +218,11 @@ impl Namespaces {
     /// What others keep goes, too.
     async fn delete_elsewhere(&self, namespace: &str, remains: &mut Remains) {
         let Some(extensions) = &self.extensions else { return };
+        // A leader that was suspended may know a namespace of that name that is gone.
+        if let Err(why) = self.client.check_fence() {
+            remains.errors.push(why.to_string());
+            return;
+        }
         let left =
             extensions.delete_in_namespace(namespace, &User::service_account("kube-system", NAME)).await;
         remains.elsewhere = !left.resources.is_empty();

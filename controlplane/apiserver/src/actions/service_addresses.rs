@@ -3,6 +3,7 @@
 //! a plain key per node port.
 
 use super::service_families;
+use crate::fenced::write_failed;
 use crate::hook::{Hook, HookContext};
 use crate::metadata;
 use crate::objects::store_failed;
@@ -315,11 +316,11 @@ impl Allocator<'_> {
         if self.dry_run {
             return self.context.store.get(&key).await.map(|there| there.is_none()).map_err(store_failed);
         }
-        let write = Write { key, expect: 0, value: Some(value), durability: Durability::Sync };
-        match self.context.store.write(write).await {
+        let (value, durability) = (Some(value), Durability::Sync);
+        match self.context.allocate(Write { key, expect: 0, value, durability, fence: None }).await {
             Ok(_) => Ok(true),
             Err(StoreError::Conflict(_)) => Ok(false),
-            Err(error) => Err(store_failed(error)),
+            Err(error) => Err(write_failed(error, self.context.fence)),
         }
     }
 
@@ -367,7 +368,9 @@ async fn free(context: HookContext<'_>, addresses: &[String], ports: &[u16]) {
     }
     for key in keys {
         let Ok(Some(there)) = context.store.get(&key).await else { continue };
-        let write = Write { key, expect: there.modified, value: None, durability: Durability::Sync };
+        let (expect, durability) = (there.modified, Durability::Sync);
+        // Without a fence: what was allocated is given back whoever leads by now.
+        let write = Write { key, expect, value: None, durability, fence: None };
         if let Err(error) = context.store.write(write).await {
             tracing::warn!(error = %causes::chain(&error), "releasing a Service address failed; the repair loop will release it");
         }

@@ -7,7 +7,7 @@ use super::requestheader::set_requestheaders;
 use super::routes::DiscoveredApi;
 use super::target::{Target, Unavailable};
 use super::transport::{TransportError, address};
-use crate::nodes::agent::exchange;
+use crate::nodes::connection::exchange;
 use crate::nodes::dial::Endpoint;
 use bytes::Bytes;
 use coracle_cli::causes;

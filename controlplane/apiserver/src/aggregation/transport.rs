@@ -4,7 +4,7 @@
 use super::target::{Target, Unavailable};
 use crate::https_client::{KeyError, root_store};
 use crate::nodes::address::os_error_text;
-use crate::nodes::agent::Io;
+use crate::nodes::connection::Io;
 use crate::nodes::dial::{ClusterDialer, Endpoint};
 use crate::objects::Objects;
 use crate::respond::Body;

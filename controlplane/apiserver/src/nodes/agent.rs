@@ -1,41 +1,44 @@
 //! A connection to a node's agent: its address from the Node object, TLS with the server's own client certificate.
 
 use super::address::{AddressError, Addresses};
+use super::agent_address::{AgentAddressError, agent_address, joined_recently};
+use super::connection::{Io, exchange};
 use super::node_tls::{self, NodeTls, NodeTlsError};
+use super::relay::{Peers, RelayError};
 use super::tunnel::Tunnels;
 use crate::objects::Objects;
 use bytes::Bytes;
+use coracle_cli::causes;
 use coracle_fields::View;
 use coracle_fields::core::v1::Node;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
+use futures::stream::{FuturesUnordered, StreamExt};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use std::net::Ipv4Addr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 /// How long a node may take to answer.
 const DIAL: Duration = Duration::from_secs(10);
-/// A node that has just joined gets its certificate within moments; requests wait for it.
-const JOINED_RECENTLY: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Tunnels that may turn out to be dead.
 const TUNNEL_TRIES: usize = 8;
+/// How long the usual way to a node may take before other servers are asked as well. An agent that has moved to another server
+/// leaves tunnels behind that nobody answers.
+const HEAD_START: Duration = Duration::from_millis(300);
 /// The protocol of a raw connection through an agent.
 const REACH: &str = "coracle-dial";
 /// The longest answer of an agent that the server keeps in memory. Usage of a node with hundreds of pods is far shorter.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
-/// The agent's port when the Node does not say.
-const PORT: u16 = 10250;
 
 /// Connects to node agents.
 pub struct Nodes {
@@ -44,23 +47,23 @@ pub struct Nodes {
     objects: Arc<Objects>,
     /// Connections that agents opened.
     pub tunnels: Arc<Tunnels>,
+    /// Other servers that agents may have opened connections to.
+    peers: Peers,
 }
-
-/// What carries a connection.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Why there is no connection to a node.
 #[derive(Debug, thiserror::Error)]
 enum DialError {
-    #[error("no preferred addresses found for node {0}")]
-    NoAddress(String),
-    #[error("node {node} has no port {port}")]
-    Port { node: String, port: String },
+    #[error(transparent)]
+    Node(#[from] AgentAddressError),
     #[error(transparent)]
     Address(#[from] AddressError),
     #[error(transparent)]
     NodeTls(#[from] NodeTlsError),
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+    #[error("no other API server is known")]
+    NoPeers,
     #[error("tls to {place}: {why}")]
     Tls { place: String, why: std::io::Error },
     #[error("{place}: i/o timeout")]
@@ -72,7 +75,7 @@ impl From<DialError> for ApiError {
         match error {
             // Upstream's words and code for addresses that it does not proxy to.
             DialError::Address(AddressError::NotAllowed { .. }) => Self::bad_request(error.to_string()),
-            DialError::NoAddress(_) => Self::internal(error),
+            DialError::Node(AgentAddressError::NoAddress(_)) => Self::internal(error),
             error => Self::internal(format!("error dialing backend: {error}")),
         }
     }
@@ -80,8 +83,8 @@ impl From<DialError> for ApiError {
 
 impl Nodes {
     /// Dials agents that prove who they are, where nodes can be.
-    pub fn new(objects: Arc<Objects>, tls: NodeTls, addresses: Addresses) -> Self {
-        Self { tls, addresses, objects, tunnels: Arc::default() }
+    pub fn new(objects: Arc<Objects>, tls: NodeTls, addresses: Addresses, peers: Peers) -> Self {
+        Self { tls, addresses, objects, tunnels: Arc::default(), peers }
     }
 
     /// The objects that nodes are looked up in.
@@ -94,7 +97,8 @@ impl Nodes {
         self.objects.cached(&kind, "", name)
     }
 
-    /// Opens a connection to a node's agent: through a tunnel when the node keeps some, by its address otherwise.
+    /// Opens a connection to a node's agent: through a tunnel when the node keeps some to this server, by its address
+    /// otherwise, and through another server that it keeps tunnels to when that fails or takes its time.
     pub async fn dial(&self, node: &str) -> Result<TlsStream<Box<dyn Io>>, ApiError> {
         // A node that is not there cannot be dialled either way, and the answer says so.
         let object = self.node(node)?;
@@ -102,12 +106,13 @@ impl Nodes {
         let object = doc.view::<Node>();
         let until = Instant::now() + DIAL;
         loop {
-            let dialled = async {
+            let usual = async {
                 match self.tunnels.has(node) {
                     true => self.through_tunnel(node).await,
                     false => self.by_address(node, object).await,
                 }
             };
+            let dialled = first_of(usual, self.through_peers(node));
             match tokio::time::timeout_at(until, dialled).await {
                 Ok(Err(DialError::NodeTls(NodeTlsError::Unknown { .. })))
                     if joined_recently(object) && Instant::now() + PAUSE < until =>
@@ -132,6 +137,36 @@ impl Nodes {
             // An idle connection may have died unseen: the next one is younger.
             let stream = Box::new(self.tunnels.take(node).await);
             match self.tls_handshake(node, stream, format!("tunnel of {node}")).await {
+                Err(DialError::Tls { .. }) if tries < TUNNEL_TRIES => tries += 1,
+                done => return done,
+            }
+        }
+    }
+
+    /// Through the first server that gives a connection on which the agent answers.
+    async fn through_peers(&self, node: &str) -> Result<TlsStream<Box<dyn Io>>, DialError> {
+        let servers = self.peers.servers();
+        let mut asked: FuturesUnordered<_> =
+            servers.iter().map(|server| self.through_peer(server, node)).collect();
+        let mut last = DialError::NoPeers;
+        while let Some(dialled) = asked.next().await {
+            match dialled {
+                Ok(stream) => return Ok(stream),
+                Err(why) => {
+                    tracing::debug!(node, why = %causes::chain(&why), "node not reached through another API server");
+                    last = why;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn through_peer(&self, server: &str, node: &str) -> Result<TlsStream<Box<dyn Io>>, DialError> {
+        let mut tries = 0;
+        loop {
+            let stream = self.peers.dial(server, node).await?;
+            let place = format!("tunnel of {node} to API server {server}");
+            match self.tls_handshake(node, stream, place).await {
                 Err(DialError::Tls { .. }) if tries < TUNNEL_TRIES => tries += 1,
                 done => return done,
             }
@@ -217,6 +252,31 @@ impl Nodes {
     }
 }
 
+/// The result of the first way that works; the second is tried when the first has failed or goes on for long. When both fail
+/// the first says why.
+async fn first_of<T>(
+    first: impl Future<Output = Result<T, DialError>>,
+    second: impl Future<Output = Result<T, DialError>>,
+) -> Result<T, DialError> {
+    let mut first = pin!(first);
+    let mut second = pin!(second);
+    match tokio::time::timeout(HEAD_START, &mut first).await {
+        Ok(Err(why)) => return second.await.or(Err(why)),
+        Ok(done) => return done,
+        Err(_) => {}
+    }
+    tokio::select! {
+        done = &mut first => match done {
+            Err(why) => second.await.or(Err(why)),
+            done => done,
+        },
+        done = &mut second => match done {
+            Err(_) => first.await,
+            done => done,
+        },
+    }
+}
+
 /// An answer of an agent as a whole; an error when it is longer than any that an agent has a reason for.
 async fn read_body<B>(body: B) -> Result<Bytes, ApiError>
 where
@@ -227,55 +287,10 @@ where
     Ok(body.to_bytes())
 }
 
-/// Host and port of a node's agent, as the Node says.
-fn agent_address(node: &str, object: View<'_, Node>) -> Result<(String, u16), DialError> {
-    let status = object.status();
-    let find =
-        |kind: &str| status.addresses().items().find(|a| a.type_() == kind).and_then(|a| a.address().get());
-    let host = find("InternalIP").or_else(|| find("ExternalIP")).or_else(|| find("Hostname"));
-    let host = host.ok_or_else(|| DialError::NoAddress(node.into()))?;
-    let port = status.daemon_endpoints().kubelet_endpoint().port();
-    let port = match port.int() {
-        None if !port.is_set() => PORT,
-        Some(number) if number <= 0 => PORT,
-        number => number
-            .and_then(|number| u16::try_from(number).ok())
-            .ok_or_else(|| DialError::Port { node: node.into(), port: port.to_value().to_string() })?,
-    };
-    Ok((host.to_owned(), port))
-}
-
-/// Whether a node joined so recently that its certificate may not be issued yet.
-fn joined_recently(object: View<'_, Node>) -> bool {
-    let created = object.metadata().creation_timestamp().text();
-    let created = created.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-    jiff::Timestamp::now().as_second() - created < JOINED_RECENTLY.as_secs() as i64
-}
-
-/// One HTTP/1.1 exchange over a connection of its own.
-pub async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<Response<Incoming>, ApiError>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    B: hyper::body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let failed = |e: hyper::Error| {
-        ApiError::new(502, "ServiceUnavailable", format!("error trying to reach service: {e}"))
-    };
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    tokio::spawn(async move {
-        let _ = connection.with_upgrades().await;
-    });
-    sender.send_request(request).await.map_err(failed)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use coracle_fields::Schema as _;
-    use serde_json::{Value, json};
 
     #[tokio::test]
     async fn a_node_cannot_make_the_server_keep_an_endless_answer() {
@@ -284,29 +299,30 @@ mod tests {
         assert!(read_body(answer(MAX_RESPONSE_BYTES + 1)).await.is_err());
     }
 
-    #[test]
-    fn a_node_says_where_its_agent_is() {
-        let at = |port: Value| {
-            let address =
-                json!([{"type": "Hostname", "address": "h"}, {"type": "InternalIP", "address": "192.0.2.1"}]);
-            let ports = json!({"kubeletEndpoint": {"Port": port}});
-            let object = json!({"status": {"addresses": address, "daemonEndpoints": ports}});
-            agent_address("n", Node::of(&object))
-        };
-        for (port, expected) in
-            [(json!(1234), 1234), (json!(0), PORT), (json!(-1), PORT), (Value::Null, PORT)]
-        {
-            assert_eq!(at(port).unwrap(), ("192.0.2.1".to_owned(), expected));
+    #[tokio::test(start_paused = true)]
+    async fn another_way_is_tried_when_the_first_fails_or_hangs() {
+        async fn after(millis: u64, result: Result<&'static str, &str>) -> Result<&'static str, DialError> {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            result.map_err(|place| DialError::Slow { place: place.to_owned() })
         }
-        for port in [json!(65_536), json!(75_786), json!("10250")] {
-            assert!(matches!(at(port), Err(DialError::Port { .. })));
-        }
-        assert!(matches!(agent_address("n", Node::of(&json!({}))), Err(DialError::NoAddress(_))));
-        let now = jiff::Timestamp::now().to_string();
-        let joined = |at: &str| {
-            let object = json!({"metadata": {"creationTimestamp": at}});
-            joined_recently(Node::of(&object))
+        let hangs = || std::future::pending::<Result<&str, DialError>>();
+        let said = |result: Result<&str, DialError>| match result {
+            Ok(way) => way.to_owned(),
+            Err(error) => error.to_string(),
         };
-        assert!(joined(&now) && !joined("2020-01-01T00:00:00Z"));
+        assert_eq!(said(first_of(after(250, Ok("usual")), after(0, Ok("peer"))).await), "usual");
+        assert_eq!(said(first_of(after(10, Err("usual")), after(5000, Ok("peer"))).await), "peer");
+        assert_eq!(said(first_of(hangs(), after(10, Ok("peer"))).await), "peer");
+        assert_eq!(said(first_of(after(2000, Ok("usual")), after(10, Err("peer"))).await), "usual");
+        assert_eq!(said(first_of(after(2000, Ok("usual")), hangs()).await), "usual");
+        assert_eq!(
+            said(first_of(after(10, Err("usual")), after(10, Err("peer"))).await),
+            "usual: i/o timeout",
+            "who is asked first says why"
+        );
+        assert_eq!(
+            said(first_of(after(2000, Err("usual")), after(10, Err("peer"))).await),
+            "usual: i/o timeout"
+        );
     }
 }

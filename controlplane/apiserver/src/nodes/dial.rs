@@ -1,7 +1,8 @@
 //! Dials endpoints in the cluster, such as webhooks. The server need not be on the pod network; the connection goes
 //! through the agent of the endpoint's node.
 
-use super::agent::{Io, Nodes};
+use super::agent::Nodes;
+use super::connection::Io;
 use coracle_cli::causes;
 use std::sync::Arc;
 use tokio::net::TcpStream;

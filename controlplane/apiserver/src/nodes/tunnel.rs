@@ -6,8 +6,8 @@ use crate::request_body::RequestBody;
 use crate::respond::{self, Body};
 use coracle_client::user::{MASTERS, User};
 use coracle_proto::status::ApiError;
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
-use http::{Request, Response, StatusCode};
+use http::header::UPGRADE;
+use http::{Request, Response};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -108,12 +108,7 @@ impl Tunnels {
                 tunnels.add(node, TokioIo::new(connection));
             }
         });
-        let mut response = respond::text(200, "");
-        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        response.headers_mut().clear();
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        response.headers_mut().insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
-        Ok(response)
+        Ok(respond::switched(PROTOCOL))
     }
 
     fn add(&self, node: String, connection: Idle) {

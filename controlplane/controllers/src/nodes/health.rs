@@ -5,9 +5,10 @@ use coracle_fields::fields;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::time;
 use jiff::Timestamp;
+use std::time::Duration;
 
-/// How long a node may be silent, in seconds.
-pub const GRACE_SECONDS: i64 = 50;
+/// How long a node may be silent.
+pub const GRACE: Duration = Duration::from_secs(50);
 /// A node that says it is not ready.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// A node that says nothing.

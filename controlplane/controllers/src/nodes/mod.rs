@@ -4,9 +4,10 @@
 pub mod ranges;
 // Conditions, taints, tolerations.
 pub mod health;
+// When nodes were last heard of.
+mod heartbeats;
 
 use async_trait::async_trait;
-use coracle_fields::coordination::v1::Lease;
 use coracle_fields::core::v1;
 use coracle_fields::{Made, fields, make};
 use coracle_informer::conditions::{self, Condition};
@@ -18,12 +19,14 @@ use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use coracle_kinds::object::Object;
-use health::{GRACE_SECONDS, Node, Toleration};
+use health::{GRACE, Node, Toleration};
+use heartbeats::Heartbeats;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use ranges::{Pieces, Range};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 const LIFECYCLE: &str = "node-controller";
 const EVICTION: &str = "taint-eviction-controller";
@@ -41,14 +44,24 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
     let leases = setup.resource(LIFECYCLE, "coordination.k8s.io", "leases");
     let pods = setup.resource(LIFECYCLE, "", "pods");
     let index = setup.pods();
-    // Leases are not listened to: they are looked at when a node's time is up.
+    let heartbeats = Arc::new(Heartbeats::default());
+    let seen = heartbeats.clone();
+    // A renewal is noted and adds nothing to the queue: it is looked at when a node's time is up.
+    let on_change = move |change: Change<'_>| match (change.new, change.object()) {
+        (Some(lease), _) if lease.meta.namespace == LEASES => {
+            seen.renewed(&lease.meta.name, Instant::now());
+        }
+        (None, Some(lease)) if lease.meta.namespace == LEASES => seen.lease_deleted(&lease.meta.name),
+        _ => {}
+    };
+    // Renewals that were missed are followed by others, well within the grace period.
+    setup.informers().on(&leases.kind, &leases.cache, on_change, || {});
     let queue = setup.enqueue_on_change(&nodes).queue.clone();
     let lifecycle = Lifecycle {
         nodes,
-        leases,
         pods,
         index: index.clone(),
-        heartbeats: Mutex::default(),
+        heartbeats,
         well: Mutex::default(),
         queue: queue.clone(),
     };
@@ -171,18 +184,11 @@ impl Controller for Ranges {
     }
 }
 
-/// The last heartbeat of a node, and when it was observed.
-struct Heartbeat {
-    what: (Option<String>, Option<String>),
-    at: Timestamp,
-}
-
 struct Lifecycle {
     nodes: Resource,
-    leases: Resource,
     pods: Resource,
     index: Arc<Pods>,
-    heartbeats: Mutex<HashMap<String, Heartbeat>>,
+    heartbeats: Arc<Heartbeats>,
     /// Nodes that are ready, once all have been looked at.
     well: Mutex<Option<HashSet<String>>>,
     queue: Arc<coracle_informer::queue::Queue<Name>>,
@@ -200,18 +206,20 @@ impl Controller for Lifecycle {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(mut object) = self.nodes.get(name) else {
-            self.heartbeats.lock().remove(&name.name);
+            self.heartbeats.forget(&name.name);
             self.set_ready(&name.name, false);
             return Ok(Requeue::No);
         };
         let mut node: Node = object.typed()?;
-        if !self.heartbeats.lock().contains_key(&name.name) {
+        if !self.heartbeats.knows(&name.name) {
             let message = format!("Node {name} event: Registered Node {name} in Controller");
             self.nodes.normal(&object, "RegisteredNode", message);
         }
-        let seen = self.heartbeat(&name.name, &node, now);
-        let due = time::after(seen, GRACE_SECONDS);
-        if due <= now
+        let clock = Instant::now();
+        let silence =
+            clock.saturating_duration_since(self.heartbeats.last(&name.name, node.heartbeat(), clock));
+        let left = GRACE.saturating_sub(silence);
+        if left.is_zero()
             && let Some(conditions) = health::silenced(&node, now)
         {
             let mut body = object.copy::<v1::Node>();
@@ -233,30 +241,11 @@ impl Controller for Lifecycle {
         if matches!(node.readiness(), "False" | "Unknown") {
             self.unready_pods(&name.name, now).await?;
         }
-        let silent = due <= now;
-        Ok(if silent { Requeue::No } else { Requeue::At(due) })
+        Ok(if left.is_zero() { Requeue::No } else { Requeue::At(now + left) })
     }
 }
 
 impl Lifecycle {
-    /// Time of the last heartbeat: a change of the Lease or of the status.
-    fn heartbeat(&self, name: &str, node: &Node, now: Timestamp) -> Timestamp {
-        let lease = self.leases.get(&Name::new(LEASES, name));
-        let renewed =
-            lease.and_then(|l| l.doc().view::<Lease>().spec().renew_time().get().map(str::to_owned));
-        let what = (renewed.clone(), node.heartbeat().map(str::to_owned));
-        let mut heartbeats = self.heartbeats.lock();
-        let heartbeat =
-            heartbeats.entry(name.to_owned()).or_insert_with(|| Heartbeat { what: what.clone(), at: now });
-        if heartbeat.what != what {
-            // It changed since the last check; the time of the node is used within these limits.
-            let told = time::parse(renewed.as_deref()).or(time::parse(what.1.as_deref())).unwrap_or(now);
-            heartbeat.at = told.clamp(heartbeat.at.min(now), now);
-            heartbeat.what = what;
-        }
-        heartbeat.at
-    }
-
     /// Records whether a node is ready; returns whether none is. When that changes, every node is queued again, because it
     /// decides about evictions everywhere.
     fn set_ready(&self, name: &str, is_well: bool) -> bool {

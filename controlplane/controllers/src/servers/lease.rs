@@ -2,7 +2,7 @@
 //! renewals that the server runs.
 
 use coracle_client::Client;
-use coracle_client::identity_lease::{IDENTITY, NAMESPACE, SERVER};
+use coracle_client::identity_lease::{IDENTITY, NAMESPACE, PEER_ADDRESS, SERVER};
 use coracle_fields::coordination::v1::{Lease, LeaseSpec};
 use coracle_fields::make;
 use coracle_kinds::object::Object;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a server counts as running without renewing its Lease.
-pub const HOLDS: Duration = Duration::from_secs(15);
+pub const HOLDS: Duration = Duration::from_secs(8);
 
 /// Address and port that clients reach the server at; missing when that is nowhere to other machines.
 const ADDRESS: &str = "coracle.dev/advertise-address";
@@ -34,6 +34,8 @@ pub struct Identity {
     pub holder: String,
     /// Where it is reached.
     pub address: Option<SocketAddr>,
+    /// Host and port that the other API servers reach it at; empty when they do not.
+    pub peer_address: String,
     /// What it serves under: names that no node may be certified for.
     pub names: Vec<String>,
 }
@@ -46,7 +48,14 @@ impl Identity {
             // Writing to a String cannot fail.
             let _ = write!(name, "{byte:02x}");
         }
-        Self { holder: format!("{name}_{}", uuid::Uuid::new_v4()), name, address, names }
+        let holder = format!("{name}_{}", uuid::Uuid::new_v4());
+        Self { holder, name, address, peer_address: String::new(), names }
+    }
+
+    /// The same server, which the other servers reach at this host and port.
+    #[must_use]
+    pub fn reached_by_peers_at(self, peer_address: String) -> Self {
+        Self { peer_address, ..self }
     }
 
     /// What a Lease says; `None` when it is not the identity of an API server.
@@ -62,6 +71,7 @@ impl Identity {
             name: lease.meta.name.clone(),
             holder: read.spec().holder_identity().text().to_owned(),
             address: note(ADDRESS).parse().ok(),
+            peer_address: note(PEER_ADDRESS).to_owned(),
             names: names.map(str::to_owned).collect(),
         })
     }
@@ -87,6 +97,9 @@ impl Identity {
         lease.edit().metadata().annotations().set([(NAMES, self.names.join(","))]);
         if let Some(address) = self.address {
             lease.edit().metadata().annotations().insert(ADDRESS, address.to_string());
+        }
+        if !self.peer_address.is_empty() {
+            lease.edit().metadata().annotations().insert(PEER_ADDRESS, self.peer_address.clone());
         }
         lease.into_value()
     }
@@ -127,7 +140,8 @@ mod tests {
 
     fn server() -> Identity {
         let names = vec!["api-1.example".to_owned(), "10.96.0.1".to_owned()];
-        Identity::new(&["host", "192.0.2.1:6443"], "192.0.2.1:6443".parse().ok(), names)
+        let own = Identity::new(&["host", "192.0.2.1:6443"], "192.0.2.1:6443".parse().ok(), names);
+        own.reached_by_peers_at("192.0.2.1:6443".to_owned())
     }
 
     #[test]
@@ -135,9 +149,10 @@ mod tests {
         let (own, now) = (server(), Timestamp::UNIX_EPOCH);
         let lease = object(own.lease(None, true, now));
         assert_eq!(Identity::read(&lease), Some(own.clone()));
-        assert_eq!(lease.value()["spec"]["leaseDurationSeconds"], 15);
+        assert_eq!(lease.value()["spec"]["leaseDurationSeconds"], 8);
         assert_eq!(object(own.lease(None, false, now)).value()["spec"]["leaseDurationSeconds"], Value::Null);
-        let nowhere = Identity { address: None, names: Vec::new(), ..own.clone() };
+        let nowhere =
+            Identity { address: None, peer_address: String::new(), names: Vec::new(), ..own.clone() };
         assert_eq!(Identity::read(&object(nowhere.lease(None, true, now))), Some(nowhere));
         assert_eq!(reserved_by(own), ["api-1.example", "10.96.0.1", "192.0.2.1"]);
     }

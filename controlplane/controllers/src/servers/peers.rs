@@ -96,18 +96,18 @@ mod tests {
         let (mut peers, start) = (Peers::default(), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         peers.look(&[lease("a", 1)], at(0));
-        assert_eq!(peers.state("a", at(14)), PeerState::Unknown, "nobody saw when it was written");
-        assert_eq!(peers.next(at(14)), Some(at(15)));
-        assert_eq!(peers.next(at(15)), Some(at(3600)));
-        assert_eq!(peers.state("a", at(15)), PeerState::Dead);
-        peers.look(&[lease("a", 2)], at(16));
-        assert_eq!(peers.state("a", at(30)), PeerState::Running, "it came back");
-        peers.look(&[lease("a", 2), lease("b", 3)], at(31));
-        assert_eq!(peers.state("a", at(31)), PeerState::Dead);
-        assert_eq!(peers.state("b", at(31)), PeerState::Running, "a new one");
-        assert_eq!(peers.state("a", at(16 + 3600)), PeerState::Garbage);
-        peers.look(&[], at(32));
-        assert_eq!(peers.state("b", at(32)), PeerState::Dead, "its lease is gone");
+        assert_eq!(peers.state("a", at(7)), PeerState::Unknown, "nobody saw when it was written");
+        assert_eq!(peers.next(at(7)), Some(at(8)));
+        assert_eq!(peers.next(at(8)), Some(at(3600)));
+        assert_eq!(peers.state("a", at(8)), PeerState::Dead);
+        peers.look(&[lease("a", 2)], at(9));
+        assert_eq!(peers.state("a", at(16)), PeerState::Running, "it came back");
+        peers.look(&[lease("a", 2), lease("b", 3)], at(17));
+        assert_eq!(peers.state("a", at(17)), PeerState::Dead);
+        assert_eq!(peers.state("b", at(17)), PeerState::Running, "a new one");
+        assert_eq!(peers.state("a", at(9 + 3600)), PeerState::Garbage);
+        peers.look(&[], at(18));
+        assert_eq!(peers.state("b", at(18)), PeerState::Dead, "its lease is gone");
     }
 
     #[test]
@@ -116,11 +116,11 @@ mod tests {
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         peers.look(&[], at(0));
         peers.look(&[lease("a", 1)], at(1));
-        peers.look(&[lease("a", 1), lease("b", 2)], at(10));
-        peers.extend(at(14));
-        assert_eq!(peers.state("a", at(28)), PeerState::Running);
-        peers.extend(at(29));
-        assert_eq!(peers.state("a", at(30)), PeerState::Dead, "what had expired stays so");
-        assert_eq!(peers.state("b", at(30)), PeerState::Dead);
+        peers.look(&[lease("a", 1), lease("b", 2)], at(5));
+        peers.extend(at(7));
+        assert_eq!(peers.state("a", at(14)), PeerState::Running);
+        peers.extend(at(15));
+        assert_eq!(peers.state("a", at(16)), PeerState::Dead, "what had expired stays so");
+        assert_eq!(peers.state("b", at(16)), PeerState::Dead);
     }
 }

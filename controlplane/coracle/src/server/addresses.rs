@@ -77,7 +77,8 @@ pub(super) fn reserved_names(pki: &Pki) -> Vec<String> {
 pub(super) fn own_identity(config: &Config, bound: SocketAddr, pki: &Pki) -> Identity {
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     let (reached, listens) = (reachable(config, bound), bound.to_string());
-    Identity::new(&[&host, &reached, &listens], advertised(config, bound), reserved_names(pki))
+    let own = Identity::new(&[&host, &reached, &listens], advertised(config, bound), reserved_names(pki));
+    own.reached_by_peers_at(reached)
 }
 
 /// Where other machines reach this server. Loopback is nowhere to them.

@@ -1,7 +1,7 @@
 //! Builds the API server, each part from those that it uses: authentication and authorization read objects, connections to
 //! nodes are dialled for webhooks and aggregated servers, and the write pipeline comes before the handler chain.
 
-use super::addresses::{node_addresses, reachable};
+use super::addresses::{node_addresses, own_identity, reachable};
 use super::explain;
 use super::open::Opened;
 use crate::access_control;
@@ -28,6 +28,7 @@ use coracle_apiserver::metrics::{ApiMetrics, Metrics};
 use coracle_apiserver::nodes::agent::Nodes;
 use coracle_apiserver::nodes::dial::ClusterDialer;
 use coracle_apiserver::nodes::node_tls::NodeTls;
+use coracle_apiserver::nodes::relay::Peers;
 use coracle_apiserver::openapi::OpenApi;
 use coracle_apiserver::resource::Resources;
 use coracle_apiserver::slow::SlowLog;
@@ -79,7 +80,9 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
 
     let node_tls = NodeTls::new(objects.clone(), pki, &config.security.insecure_kubelets)?;
     let addresses = node_addresses(config, &[Some(opened.bound), opened.front])?;
-    let nodes = Arc::new(Nodes::new(objects.clone(), node_tls, addresses));
+    let own = own_identity(config, opened.bound, pki);
+    let peers = Peers::new(objects.clone(), pki.clone(), own.name);
+    let nodes = Arc::new(Nodes::new(objects.clone(), node_tls, addresses, peers));
     let dialer = Arc::new(ClusterDialer::new(nodes.clone()));
     let routes = Arc::new(RouteTable::default());
     let extensions = Arc::new(Extensions::new(objects.clone(), dialer.clone(), pki.clone(), routes.clone()));
@@ -106,10 +109,10 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         authn: authn.clone(),
         authz: authz.clone(),
         usage: Arc::new(ResourceMetrics::new(nodes.clone())),
-        loops: match (config.api_only, config.datastore.as_str()) {
-            (true, "embedded") => LoopPlacement::Unknown,
-            (false, "embedded") => LoopPlacement::Here,
-            _ => LoopPlacement::Elected,
+        loops: match (config.api_only, config.datastore.is_shared()) {
+            (true, false) => LoopPlacement::Unknown,
+            (false, false) => LoopPlacement::Here,
+            (_, true) => LoopPlacement::Elected,
         },
         checks: opened.checks.clone(),
     };

@@ -59,7 +59,7 @@ pub(super) fn build(
         objects: objects.clone(),
         authz: authz.clone(),
         recorder: opened.recorder,
-        peers: Arc::new(NoPeers { shared: config.datastore != "embedded" }),
+        peers: Arc::new(NoPeers { shared: config.datastore.is_shared() }),
         ingest,
         stop: stop.clone(),
     });

@@ -6,6 +6,7 @@ use super::open::Opened;
 use crate::config::Config;
 use anyhow::Context as _;
 use coracle_apiserver::actions::components::{CONTROLLERS, SCHEDULER};
+use coracle_client::Client;
 use coracle_controllers as controllers;
 use coracle_informer::election::lead;
 use coracle_pki::authority::Authority;
@@ -24,7 +25,7 @@ pub(super) fn start(
 ) -> anyhow::Result<Vec<JoinSet<()>>> {
     let (pki, client, diagnostics) = (&opened.pki, &built.client, &built.diagnostics);
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
-    let shared = config.datastore != "embedded";
+    let shared = config.datastore.is_shared();
     let options = controllers::Options {
         ca: pki.authority.certificate.clone(),
         keys: Some(opened.keys.clone()),
@@ -43,18 +44,17 @@ pub(super) fn start(
         ..controllers::Options::default()
     };
     let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
-    let (for_controllers, for_scheduler) = (client.clone(), client.clone());
-    let controllers = move || {
-        let client = for_controllers.clone();
+    let controllers = move |client: &Client| {
+        let client = client.clone();
         controllers::start(&move |name: &str| client.controller(name), &options)
     };
     let (metrics, pending) = (diagnostics.scheduler_metrics.clone(), diagnostics.pending.clone());
     let supervisor = diagnostics.supervisor.clone();
     let kept = supervisor.of_part(SCHEDULER);
     let scheduler =
-        move || scheduler::start(&for_scheduler, profiles.clone(), metrics.clone(), &pending, &kept);
+        move |client: &Client| scheduler::start(client, profiles.clone(), metrics.clone(), &pending, &kept);
     if !shared {
-        return Ok(vec![controllers(), scheduler()]);
+        return Ok(vec![controllers(client), scheduler(client)]);
     }
     let host = nix::unistd::gethostname().unwrap_or_default();
     let me = format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4());
@@ -62,12 +62,12 @@ pub(super) fn start(
     let parts = (client.clone(), me.clone(), stop.clone(), Arc::new(controllers));
     leading.spawn(supervisor.clone().finish("election kube-controller-manager", move || {
         let (client, me, stop, run) = parts.clone();
-        lead(client, "kube-controller-manager", me, stop, move || run())
+        lead(client, "kube-controller-manager", me, stop, move |client| run(client))
     }));
     let parts = (client.clone(), me, stop.clone(), Arc::new(scheduler));
     leading.spawn(supervisor.finish("election kube-scheduler", move || {
         let (client, me, stop, run) = parts.clone();
-        lead(client, "kube-scheduler", me, stop, move || run())
+        lead(client, "kube-scheduler", me, stop, move |client| run(client))
     }));
     Ok(vec![leading])
 }

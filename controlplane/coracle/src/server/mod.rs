@@ -91,7 +91,7 @@ async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::
     if client.cache(&client.kind("", "namespaces")).get("", "default").is_some() {
         opening.cancel();
     }
-    let shared = config.datastore != "embedded";
+    let shared = config.datastore.is_shared();
     let settled = async {
         publish::publish(&config, &opened, client).await?;
         tasks.follow_servers(&opened, &built).await;

@@ -4,9 +4,10 @@
 
 use super::edit;
 use crate::api::Api;
+use crate::fenced::write_failed;
 use crate::metadata::now;
 use crate::metrics::store::Operation;
-use crate::objects::{Objects, store_failed};
+use crate::objects::Objects;
 use crate::run_action::{Actions, Call};
 use crate::scoped::scoped;
 use crate::verb::Verb;
@@ -41,11 +42,11 @@ pub async fn bind_all(
     // What the cache has may be old; then the store refuses it.
     if !options.dry_run && no_dynamic_admission(&api.objects) {
         let now = now();
-        let mut written = Vec::new();
+        let (mut written, fence) = (Vec::new(), options.fence.as_ref());
         for (at, one) in placements.iter().enumerate() {
             if let Some((write, pod)) = stage(&api.objects, pods, one, &now) {
                 let span = span(api, one, &pod);
-                let write = api.store_write(pods, Operation::Update, write);
+                let write = api.store_write(pods, Operation::Update, write, fence);
                 written.push(async move { (at, span, write.await) });
             }
         }
@@ -62,7 +63,7 @@ pub async fn bind_all(
                 // Somebody else was faster: what is to be said about it the single binding knows.
                 Err(StoreError::Conflict(_)) => span.discard(),
                 Err(error) => {
-                    let error = store_failed(error);
+                    let error = write_failed(error, fence);
                     span.refused(error.code);
                     answers[at] = Some(Err(error));
                 }
@@ -126,6 +127,7 @@ fn stage(objects: &Objects, pods: &Kind, one: &Placement<'_>, now: &str) -> Opti
         expect: current.revision,
         value: Some(value.into()),
         durability: Durability::Sync,
+        fence: None,
     };
     Some((write, current))
 }
