@@ -4,6 +4,9 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+// A server is lost.
+mod failover;
+
 use coracle_pki::authority::{Authority, Profile};
 use coracle_tests::kubectl::newest;
 use coracle_tests::lab::{Lab, in_lab, run};
@@ -132,20 +135,30 @@ fn ask(path: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A new token for a node.
+fn token(server: &Server) -> String {
+    let output = Command::new(program("coracle"))
+        .args(["token", "create", "--data-dir"])
+        .arg(server.data_dir())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// The link between the servers' network and the machine's.
+fn link() {
+    run("ip", &["link", "add", "left", "type", "veth", "peer", "name", "right"]);
+    run("ip", &["addr", "add", &format!("{SERVER}/24"), "dev", "left"]);
+    run("ip", &["link", "set", "left", "up"]);
+}
+
 #[test]
 fn a_second_machine_joins_with_a_token_and_nothing_else() {
     in_lab(|lab| {
-        run("ip", &["link", "add", "left", "type", "veth", "peer", "name", "right"]);
-        run("ip", &["addr", "add", &format!("{SERVER}/24"), "dev", "left"]);
-        run("ip", &["link", "set", "left", "up"]);
+        link();
         let server = Server::with(&["--bind", &format!("{SERVER}:0")]);
         let mut machine = Machine::new(lab, &server);
-        let output = Command::new(program("coracle"))
-            .args(["token", "create", "--data-dir"])
-            .arg(server.data_dir())
-            .output()
-            .unwrap();
-        let token = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        let token = token(&server);
 
         // Not with another token, nor when somebody else answers for the server.
         let wrong = format!("{}::abcdef.0123456789abcdef", token.split("::").next().unwrap());

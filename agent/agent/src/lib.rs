@@ -15,6 +15,8 @@
 pub mod config;
 // What the node records of its own work, and its delivery.
 pub mod trace;
+// The API servers: which there are, and which one the agent talks to.
+pub mod servers;
 // Certificates of the node: joining and rotation.
 pub mod identity;
 // Watches of the API that recover from errors.

@@ -9,9 +9,9 @@ use std::time::Duration;
 /// `coracle-agent join`.
 #[derive(Debug, clap::Args)]
 pub struct JoinArgs {
-    /// URL of the API server: https://host:port.
-    #[arg(long)]
-    pub server: String,
+    /// URL of an API server: https://host:port. Repeat it, or separate several by commas; the first that can be reached is used.
+    #[arg(long, required = true, value_delimiter = ',')]
+    pub server: Vec<String>,
     /// Token printed by `coracle token create`.
     #[arg(long, env = "CORACLE_TOKEN", hide_env_values = true)]
     pub token: String,
@@ -34,7 +34,7 @@ impl JoinArgs {
     pub fn run(self) -> anyhow::Result<()> {
         super::log::log_to_stderr();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let invitation = JoinParams::read(&self.server, &self.token, self.ca_hash.as_deref())?;
+        let invitation = JoinParams::read(&self.server.join(","), &self.token, self.ca_hash.as_deref())?;
         let node = match self.node_name {
             Some(name) => name,
             None => machine::read_machine(&self.root_dir).hostname.to_lowercase(),
@@ -59,7 +59,7 @@ impl JoinArgs {
             }
         }
         runtime.block_on(join(&invitation, &node, &place, Duration::from_secs(self.timeout)))?;
-        println!("{node} joined {}", self.server);
+        println!("{node} joined {}", self.server.join(", "));
         println!("coracle-agent run --node-name {node} --kubeconfig {}", place.kubeconfig.display());
         Ok(())
     }

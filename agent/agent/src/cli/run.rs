@@ -24,6 +24,7 @@ use crate::dns::serve::Dns;
 use crate::dns::upstream::Upstream;
 use crate::dns::zone::Zone;
 use crate::identity::client::Identity;
+use crate::identity::join::SERVERS;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
 use crate::lifecycle::worker::Workers;
@@ -34,6 +35,7 @@ use crate::node::reconcile::NodeReconciler;
 use crate::node::shutdown::{self, Periods};
 use crate::proxy::Proxy;
 use crate::proxy::trace::RulesTrace;
+use crate::servers::Servers;
 use crate::source;
 use crate::source::mirror::Mirrors;
 use crate::trace::NodeTrace;
@@ -70,8 +72,10 @@ impl RunArgs {
             Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
             None => self.open_engine(&supervisor).await?,
         };
-        let identity = Identity::read(&self.kubeconfig).await.context("kubeconfig")?;
+        let list = self.root_dir.join(SERVERS);
+        let identity = Identity::open(&self.kubeconfig, Some(&list)).await.context("kubeconfig")?;
         let (client, clock) = (identity.client(), identity.clock().clone());
+        let servers = identity.servers().clone();
         let identity = Arc::new(identity);
         tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::run(identity.clone())));
         self.restrict_directories()?;
@@ -96,6 +100,9 @@ impl RunArgs {
         for (task, make) in background {
             supervisor.spawn(task, make);
         }
+        let (of, cluster) = (servers.clone(), node.cluster.clone());
+        supervisor
+            .spawn("API servers", move || of.clone().follow(cluster.slices.clone(), cluster.nodes.clone()));
         let (config, runtime, pods) = (node.config, node.runtime, node.workers.pods().clone());
         let api = self.node_api(&config, &client, node.containers, node.metrics)?;
         if self.tunnel {
@@ -115,7 +122,7 @@ impl RunArgs {
         }
         if config.service_proxy {
             let trace = RulesTrace::new(trace, awaited);
-            serve_services(&config, &node.cluster, trace, &supervisor)?;
+            serve_services(&config, (&node.cluster, &servers), trace, &supervisor)?;
         }
         let status = node.status;
         supervisor.spawn("node status", move || {
@@ -236,14 +243,16 @@ fn deliver_spans(spool: &Spool, client: &kube::Client, node: &str, supervisor: &
 /// Starts the service proxy. An error of the kernel at the start ends the agent; later errors are retried.
 fn serve_services(
     config: &Arc<NodeConfig>,
-    cluster: &Cluster,
+    (cluster, servers): (&Cluster, &Servers),
     trace: RulesTrace,
     supervisor: &Supervisor,
 ) -> anyhow::Result<()> {
     let (config, cluster, proxy_supervisor) = (config.clone(), cluster.clone(), supervisor.clone());
+    let unfit = servers.unfit();
     let open = move || {
         let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
-        Proxy::new(cluster.clone(), config.name.clone(), dns, proxy_supervisor.clone(), trace.clone())
+        let (cluster, supervisor) = (cluster.clone(), proxy_supervisor.clone());
+        Proxy::new(cluster, config.name.clone(), dns, unfit.clone(), supervisor, trace.clone())
     };
     let mut first = Some(open()?);
     supervisor.spawn("service proxy", move || {

@@ -156,3 +156,39 @@ impl NodeConfig {
         uids
     }
 }
+
+#[cfg(test)]
+impl NodeConfig {
+    /// Settings of a node without network, in a directory of its own.
+    pub(crate) fn in_directory(dir: &std::path::Path) -> Self {
+        NodeConfig {
+            name: "n".into(),
+            ips: vec!["192.0.2.1".into()],
+            root_dir: dir.join("root"),
+            memory_dir: dir.join("memory"),
+            log_dir: dir.join("logs"),
+            storage_dirs: vec![],
+            manifests: None,
+            cni_conf_dir: None,
+            cni_data_dir: dir.join("cni"),
+            cluster: ClusterDns { domain: "cluster.local".into(), servers: vec![] },
+            resolv_conf: "/dev/null".into(),
+            labels: Default::default(),
+            taints: vec![],
+            max_pods: 10,
+            max_pids: 0,
+            reserved: Default::default(),
+            allowed_unsafe_sysctls: vec![],
+            api_port: 0,
+            cgroup_root: dir.join("cgroup"),
+            cgroup_parent: String::new(),
+            eviction: Default::default(),
+            policies: false,
+            static_cpus: false,
+            network: NetworkMode::None,
+            service_proxy: false,
+            serves_dns: false,
+            verification: Default::default(),
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Joins a cluster: requests a client certificate with a bootstrap token.
 
-use super::client::Identity;
+use super::client::{Identity, with_user_agent};
 use super::files::{validity, write_private};
 use super::{IdentityError, pin, request};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -11,11 +11,16 @@ use kube::api::{Api, PostParams};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::servers::{Address, MAX_SERVERS, ServerList};
+
+/// The file of the list of servers, in the agent's directory.
+pub const SERVERS: &str = "servers";
+
 /// Parameters of joining.
 #[derive(Debug, Clone)]
 pub struct JoinParams {
-    /// The server's URL.
-    pub server: http::Uri,
+    /// URLs of servers; the first that can be reached is used.
+    pub servers: Vec<http::Uri>,
     /// `id.secret`.
     pub token: String,
     /// SHA-256 of the authority's public key, in hex.
@@ -23,12 +28,21 @@ pub struct JoinParams {
 }
 
 impl JoinParams {
-    /// From a server's URL, a token that may begin with `K10<hash>::`, and a hash that may begin with `sha256:`.
-    pub fn read(server: &str, token: &str, hash: Option<&str>) -> Result<Self, IdentityError> {
-        let bad = |why: &str| IdentityError::Server { server: server.into(), why: why.into() };
-        let uri: http::Uri = server.parse().map_err(|_| bad("this is no URL"))?;
-        if uri.scheme_str() != Some("https") || uri.host().is_none() {
-            return Err(bad("want https://host:port"));
+    /// From URLs of servers, separated by commas, a token that may begin with `K10<hash>::`, and a hash that may begin with
+    /// `sha256:`.
+    pub fn read(servers: &str, token: &str, hash: Option<&str>) -> Result<Self, IdentityError> {
+        let bad = |why: &str| IdentityError::Server { server: servers.into(), why: why.into() };
+        let parse = |server: &str| {
+            let bad = |why: &str| IdentityError::Server { server: server.into(), why: why.into() };
+            let uri: http::Uri = server.trim().parse().map_err(|_| bad("this is no URL"))?;
+            match uri.scheme_str() == Some("https") && uri.host().is_some() {
+                true => Ok(uri),
+                false => Err(bad("want https://host:port")),
+            }
+        };
+        let uris = servers.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+        if uris.len() > MAX_SERVERS {
+            return Err(bad(&format!("these are more than {MAX_SERVERS} servers")));
         }
         let (inside, token) = match token.strip_prefix("K10").and_then(|rest| rest.split_once("::")) {
             Some((hash, token)) => (Some(hash), token),
@@ -46,7 +60,7 @@ impl JoinParams {
         if hash.len() != 64 || !hash.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(bad("the hash of the authority must be 64 hex digits"));
         }
-        Ok(Self { server: uri, token: token.to_owned(), hash })
+        Ok(Self { servers: uris, token: token.to_owned(), hash })
     }
 }
 
@@ -68,12 +82,14 @@ pub struct IdentityFiles {
     pub kubeconfig: PathBuf,
     /// Certificates and keys.
     pub pki: PathBuf,
+    /// The list of servers.
+    pub servers: PathBuf,
 }
 
 impl IdentityFiles {
     /// Below the agent's directory.
     pub fn below(root: &Path) -> Self {
-        Self { kubeconfig: root.join("kubeconfig"), pki: root.join("pki") }
+        Self { kubeconfig: root.join("kubeconfig"), pki: root.join("pki"), servers: root.join(SERVERS) }
     }
 
     /// Whether there is a certificate of the node that has not expired; the server may have revoked it.
@@ -84,10 +100,14 @@ impl IdentityFiles {
             && known.is_some_and(|(_, until, name)| until > now && name == format!("system:node:{node}"))
     }
 
+    async fn identity(&self) -> Result<Identity, IdentityError> {
+        Identity::open(&self.kubeconfig, Some(&self.servers)).await
+    }
+
     /// Whether the server accepts the stored certificate.
     pub async fn is_accepted(&self) -> Result<bool, IdentityError> {
         let ask = async {
-            let api: Api<SelfSubjectReview> = Api::all(Identity::read(&self.kubeconfig).await?.client());
+            let api: Api<SelfSubjectReview> = Api::all(self.identity().await?.client());
             match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
                 Ok(_) => Ok(true),
                 Err(kube::Error::Api(status)) if status.code == 401 => Ok(false),
@@ -109,12 +129,12 @@ pub async fn join(
     patience: Duration,
 ) -> Result<(), IdentityError> {
     check_name(node)?;
-    let authority = pin::authority(&invitation.server, &invitation.hash).await?;
-    let server = invitation.server.to_string().trim_end_matches('/').to_owned();
-    let mut config = kube::Config::new(invitation.server.clone());
+    let (uri, authority) = first_authority(invitation).await?;
+    let server = uri.to_string().trim_end_matches('/').to_owned();
+    let mut config = kube::Config::new(uri.clone());
     config.root_cert = Some(vec![authority.clone()]);
     config.auth_info.token = Some(invitation.token.clone().into());
-    let client = kube::Client::try_from(config)?;
+    let client = with_user_agent(config)?;
     let obtained = request::obtain(&client, request::CLIENT, node, &[], patience).await;
     let pem = obtained.map_err(|error| match error {
         IdentityError::Api(kube::Error::Api(status)) if status.code == 401 => {
@@ -127,9 +147,27 @@ pub async fn join(
     write_private(&place.pki.join("ca.crt"), to_pem(&authority).as_bytes())?;
     write_private(&place.pki.join("client.pem"), pem.as_bytes())?;
     write_private(&place.kubeconfig, of_node(&server, &place.pki, node).as_bytes())?;
+    // What was learned before may be of another cluster.
+    let others = invitation.servers.iter().filter(|other| **other != uri);
+    let given = others.map(Address::of_url).collect::<Result<_, _>>()?;
+    ServerList { given, learned: Vec::new() }.write(&place.servers)?;
     match place.is_accepted().await? {
         true => Ok(()),
         false => Err(IdentityError::NotAccepted { server, node: node.into() }),
+    }
+}
+
+/// The first server that can be reached, and its verified authority. One that can be reached and is not the cluster's is an error.
+async fn first_authority(invitation: &JoinParams) -> Result<(http::Uri, Vec<u8>), IdentityError> {
+    let mut servers = invitation.servers.iter().peekable();
+    loop {
+        let Some(server) = servers.next() else { return Err(IdentityError::NoServer) };
+        match pin::authority(server, &invitation.hash).await {
+            Err(error @ IdentityError::Unreachable { .. }) if servers.peek().is_some() => {
+                tracing::warn!(error = %coracle_cli::causes::chain(&error), "server skipped");
+            }
+            found => return Ok((server.clone(), found?)),
+        }
     }
 }
 
@@ -159,6 +197,10 @@ mod tests {
         assert_eq!(read(url, &whole, Some(&other)).unwrap().1, other, "what is said aloud wins");
         assert!(read(url, bare, None).unwrap_err().contains("--ca-hash"));
         assert!(read(url, bare, Some("abc")).unwrap_err().contains("64 hex digits"));
+        let several = JoinParams::read(&format!("{url}, https://b:1"), &whole, None).unwrap();
+        assert_eq!(several.servers, [url.parse::<http::Uri>().unwrap(), "https://b:1".parse().unwrap()]);
+        assert!(read(&format!("{url},"), &whole, None).is_err());
+        assert!(read(&vec![url; 33].join(","), &whole, None).unwrap_err().contains("more than 32"));
         assert!(read("http://x", &whole, None).unwrap_err().contains("https"));
         assert!(read(url, "ABCDEF.0123456789abcdef", Some(&hash)).unwrap_err().contains("form"));
     }

@@ -70,6 +70,20 @@ pub enum IdentityError {
         /// The reason.
         why: String,
     },
+    /// No server given.
+    #[error("no server given")]
+    NoServer,
+    /// No connection to the server.
+    #[error("{server}: {why}")]
+    Unreachable {
+        /// Its URL.
+        server: String,
+        /// The reason.
+        why: String,
+    },
+    /// The servers or their list.
+    #[error("API servers")]
+    Servers(#[from] crate::servers::ServersError),
     /// The server does not know the token.
     #[error("{server} does not accept the token: it is wrong, expired or revoked")]
     Unauthorized {

@@ -70,13 +70,14 @@ pub async fn authority(server: &http::Uri, hash: &str) -> Result<Vec<u8>, Identi
     let config = server_cert::client_config(pinned.clone()).map_err(|error| failed(error.to_string()))?;
     let config = config.with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
+    let unreachable = |why: String| IdentityError::Unreachable { server: server.to_string(), why };
     let shake = async {
-        let stream = TcpStream::connect((host, port)).await?;
-        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
+        let connected = TcpStream::connect((host, port)).await;
+        let stream = connected.map_err(|error| unreachable(error.to_string()))?;
+        let shaken = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        shaken.map_err(|error| failed(refusal(&error)))
     };
-    let shaken =
-        tokio::time::timeout(HANDSHAKE_TIMEOUT, shake).await.map_err(|_| failed("no answer".into()))?;
-    shaken.map_err(|error| failed(refusal(&error)))?;
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, shake).await.map_err(|_| unreachable("no answer".into()))??;
     let found = pinned.found.lock().take();
     found.map(|der| der.to_vec()).ok_or_else(|| failed("it showed no certificate".into()))
 }

@@ -7,6 +7,8 @@
 
 // Which endpoints take connections here.
 pub mod pick;
+// Leaves out API servers that this node found dead. Pure.
+mod live_servers;
 // Desired state of a Service. Pure.
 pub mod plan;
 // The table: maps and chains.

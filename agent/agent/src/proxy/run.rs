@@ -5,22 +5,29 @@ use coracle_cli::supervise::Supervisor;
 use coracle_cni::conntrack::Conntrack;
 use coracle_cni::netlink;
 use coracle_cni::nft::{Element, Nft};
-use std::collections::HashSet;
-use std::net::IpAddr;
+use std::collections::{BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 use super::health::Health;
+use super::live_servers;
 use super::pick::NodeTopology;
 use super::plan::{self, Plan};
 use super::rules::{self, TABLE, TableConfig};
 use super::state::{Change, State};
 use super::sysctl;
 use super::trace::{Kind, Pending, RulesTrace};
-use crate::cluster::{Cluster, Name};
+use crate::cluster::{Changed, Cluster, Name};
+use crate::servers;
 use coracle_engine::nft_monitor::{NftMonitor, NftMonitorError, TableEvent};
 
 /// Pause after the kernel refused a change.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// API servers that this node found dead, see [`crate::servers`].
+type UnfitServers = watch::Receiver<Arc<BTreeSet<SocketAddr>>>;
 
 /// The proxy cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +45,7 @@ pub struct Proxy {
     cluster: Cluster,
     node: String,
     answers_itself: Vec<IpAddr>,
+    unfit: UnfitServers,
     nft: Nft,
     monitor: NftMonitor,
     ground: TableConfig,
@@ -53,6 +61,7 @@ impl Proxy {
         cluster: Cluster,
         node: String,
         answers_itself: Vec<IpAddr>,
+        unfit: UnfitServers,
         supervisor: Supervisor,
         trace: RulesTrace,
     ) -> Result<Self, ProxyError> {
@@ -60,6 +69,7 @@ impl Proxy {
             cluster,
             node,
             answers_itself,
+            unfit,
             nft: Nft::open()?,
             monitor: NftMonitor::open(TABLE)?,
             ground: TableConfig::default(),
@@ -78,6 +88,7 @@ impl Proxy {
         let mut services = self.cluster.services.changes();
         let mut slices = self.cluster.slices.changes();
         let mut nodes = self.cluster.nodes.changes();
+        let mut unfit = self.unfit.clone();
         self.update_from_node();
         let mut whole = true;
         let mut pending = Pending::default();
@@ -86,6 +97,9 @@ impl Proxy {
                 tokio::select! {
                     changed = services.next_caused() => pending.add(changed, Kind::Service),
                     changed = slices.next_caused() => pending.add(changed, Kind::Slice),
+                    Ok(()) = unfit.changed() => {
+                        pending.add(Changed::from([(servers::service(), None)]), Kind::Slice);
+                    }
                     changed = nodes.next() => {
                         let own = Name::new("", &self.node);
                         whole = changed.contains(&own) && self.update_from_node();
@@ -196,7 +210,10 @@ impl Proxy {
 
     fn plan_one(&self, name: &Name) -> Plan {
         let Some(service) = self.cluster.services.get(name) else { return Plan::default() };
-        let slices = self.cluster.slices.group(name);
+        let mut slices = self.cluster.slices.group(name);
+        if *name == servers::service() {
+            slices = live_servers::without(slices, &self.unfit.borrow());
+        }
         let slices: Vec<_> = slices.iter().map(|slice| &**slice).collect();
         let place = NodeTopology { node: &self.node, zone: &self.zone, answers_itself: &self.answers_itself };
         plan::plan_service(name, &service, &slices, &place)
