@@ -62,6 +62,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Waits until a request can be sent; false when the server has closed the connection, and nothing was sent.
+    pub async fn is_ready(&mut self) -> bool {
+        self.sender.ready().await.is_ok()
+    }
+
     /// Sends a request and gives the head of the answer.
     pub async fn open(
         &mut self,

@@ -15,7 +15,10 @@ pub struct Etcd {
 }
 
 /// A port that nobody listens on, and below those that the kernel gives to servers of other tests meanwhile.
-fn free_port() -> u16 {
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id().wrapping_mul(31);
     let ports = std::iter::repeat_with(|| first.wrapping_add(u32::from(NEXT.fetch_add(1, Relaxed))) % 22_000);

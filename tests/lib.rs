@@ -32,6 +32,8 @@ pub mod token_registry;
 pub mod lab;
 // A suite in namespaces of its own.
 pub mod namespaces;
+// Histories of failing clusters, and checkers of them.
+pub mod ha;
 
 use std::io::Write;
 use std::path::PathBuf;

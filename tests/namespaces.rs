@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 const INSIDE: &str = "CORACLE_NETNS";
 /// What the names of all cgroups of a run begin with.
 const CGROUP: &str = "CORACLE_TEST_CGROUP";
+/// Plugins of CNI keep addresses here, and containerd its results, whatever they are told. Suites that run at the same time
+/// must not see each other's, and the machine none of them.
+const OWN_MOUNTS: &str = "mkdir -p /var/lib/cni && mount -t tmpfs tmpfs /var/lib/cni";
 /// What is killed is gone by then.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -36,7 +39,7 @@ pub fn run_again<S: AsRef<OsStr>>(args: &[S], environment: &[(&str, &OsStr)]) ->
     let status = Command::new("unshare")
         .args(["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
         // The shell is the namespace's first process and reaps what is left when somebody is killed.
-        .args(["sh", "-c", r#""$0" "$@"; exit $?"#])
+        .args(["sh", "-c", &format!(r#"{OWN_MOUNTS} || exit 1; "$0" "$@"; exit $?"#)])
         .arg(std::env::current_exe().expect("a test knows its own path"))
         .args(args)
         .env(INSIDE, "1")

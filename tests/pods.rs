@@ -42,7 +42,7 @@ fn prepare() {
 }
 
 /// A docker archive with a static busybox whose every applet is there.
-fn archive(dir: &Path) -> PathBuf {
+pub fn archive(dir: &Path) -> PathBuf {
     let d = dir.display();
     run(&format!(
         "set -e; mkdir -p {d}/root/bin {d}/root/etc {d}/root/tmp {d}/image; cp $(command -v busybox) {d}/root/bin/busybox
@@ -64,7 +64,8 @@ fn archive(dir: &Path) -> PathBuf {
     dir.join("busybox.tar")
 }
 
-fn import(images: &Path, archive: &Path) {
+/// Loads an archive into the images of a node.
+pub fn import(images: &Path, archive: &Path) {
     let import = Command::new(program("coracle-agent"))
         .args(["image", "--image-dir"])
         .arg(images)

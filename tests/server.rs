@@ -29,7 +29,28 @@ impl Server {
 
     /// Starts one with more flags and an environment.
     pub fn with_environment(flags: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::in_directory(tempfile::tempdir().expect("a temporary directory"), flags, environment)
+    }
+
+    /// Starts one with the keys of another server: what one of them signed, the other trusts.
+    ///
+    /// # Panics
+    /// When the keys cannot be copied, or it does not start.
+    pub fn beside(&self, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
+        let (from, to) = (self.data_dir().join("pki"), dir.path().join("pki"));
+        std::fs::create_dir(&to).expect("a directory for keys");
+        for file in ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"] {
+            std::fs::copy(from.join(file), to.join(file)).expect("a key that every server has");
+        }
+        let secret = self.data_dir().join("join-secret");
+        if secret.exists() {
+            std::fs::copy(secret, dir.path().join("join-secret")).expect("a secret that every server has");
+        }
+        Self::in_directory(dir, flags, &[])
+    }
+
+    fn in_directory(dir: tempfile::TempDir, flags: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut args: Vec<String> =
             vec!["server".into(), "--data-dir".into(), dir.path().display().to_string()];
         if !flags.contains(&"--bind") {

@@ -92,10 +92,18 @@ pub async fn send_all(
     target: &Target,
     request: impl Fn(usize) -> (&'static str, String, Bytes) + Copy + Send + 'static,
 ) -> anyhow::Result<(Duration, Vec<f64>)> {
+    send_all_to(std::slice::from_ref(target), request).await
+}
+
+/// The same with clients on several servers.
+pub async fn send_all_to(
+    targets: &[Target],
+    request: impl Fn(usize) -> (&'static str, String, Bytes) + Copy + Send + 'static,
+) -> anyhow::Result<(Duration, Vec<f64>)> {
     let next = Arc::new(AtomicUsize::new(0));
     let begun = Instant::now();
     let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
+    for target in targets.iter().cycle().take(CLIENTS) {
         let (next, mut connection) = (next.clone(), target.connect().await?);
         clients.push(tokio::spawn(async move {
             let mut times = Vec::new();

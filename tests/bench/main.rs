@@ -26,6 +26,12 @@ mod service;
 mod streams;
 // What recording spans costs.
 mod explain;
+// Several servers on etcd.
+mod ha;
+// A stock kube-apiserver.
+#[allow(dead_code, missing_docs)]
+#[path = "../why/stock.rs"]
+mod stock;
 // How figures are shown.
 mod report;
 
@@ -49,8 +55,9 @@ fn main() -> anyhow::Result<()> {
         "service" => runtime.block_on(service::run())?,
         "streams" => runtime.block_on(streams::run())?,
         "explain" => runtime.block_on(explain::run())?,
+        "ha" => runtime.block_on(ha::run())?,
         other => anyhow::bail!(
-            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams, explain"
+            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams, explain, ha"
         ),
     };
     report.print(json);
