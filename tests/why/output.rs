@@ -44,7 +44,7 @@ pub fn bad_input(run: &Run) {
     for (what, answer, code, said) in [
         (
             "an object that does not exist",
-            run.why.run(&["pod/q", "-n", "w-exit-code"]),
+            run.why.run(&["pod/pp", "-n", "w-exit-code"]),
             3,
             "the closest that exists is p",
         ),
