@@ -60,16 +60,23 @@ impl<W: Write> Display<W> {
     }
 
     fn print_ended(&mut self, trace: &Trace) -> std::io::Result<()> {
-        for span in &trace.spans {
-            let Some(end) = span.end else { continue };
+        let mut ended: Vec<_> = trace.spans.iter().filter_map(|span| Some((span.end?, span))).collect();
+        ended.sort_by_key(|(end, _)| *end);
+        for (end, span) in ended {
             let is_shown = self.form.all || !names::is_inner(&span.stage);
             if !is_shown || !self.ended.insert(span.id.clone()) {
                 continue;
             }
             let (label, _) = names::label(span, &trace.objects);
+            // Lines of several objects are mixed: each says which one it is about.
+            let object = span.object.and_then(|index| trace.objects.get(index));
+            let about = match object {
+                Some(object) if !label.contains(&object.name) => format!("{}: ", names::object(object)),
+                _ => String::new(),
+            };
             let (at, taken) = (names::time(end), names::time_with_unit(end.saturating_sub(span.start)));
             let failed = if span.has("failed") { " failed" } else { "" };
-            let line = printable(&format!("{at:>10}  {label} {taken}{failed}"));
+            let line = printable(&format!("{at:>10}  {about}{label} {taken}{failed}"));
             writeln!(self.out, "{}", cut(&line, self.screen.width, self.screen.style))?;
         }
         self.out.flush()
@@ -121,6 +128,11 @@ mod tests {
         let text = shown(false, 24);
         assert_eq!(text.matches("  create pod/web-7d9f8c6b5-2xk4p").count(), 1, "{text}");
         assert!(!text.contains('\x1b'));
+        let before_the_picture = text.lines().take_while(|line| !line.starts_with("deployment/web"));
+        let ends: Vec<f64> =
+            before_the_picture.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
+        assert!(ends.len() > 3 && ends.is_sorted(), "{text}");
+        assert!(text.contains("  pod/web-7d9f8c6b5-2xk4p: sandbox"), "{text}");
         assert!(!text.contains("  mutating "));
     }
 }

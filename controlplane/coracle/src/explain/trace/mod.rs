@@ -52,8 +52,10 @@ use args::Task;
 use ask::{AskError, Question};
 use follow::Display;
 use show::{INTERRUPTED, exit_code, now, show};
+use std::cell::RefCell;
+use std::io::Stdout;
 use std::time::{Duration, Instant};
-use watch::Now;
+use watch::{Now, Verdict, Watch};
 use width::Screen;
 
 /// How often a question that was interrupted is asked again.
@@ -136,7 +138,7 @@ async fn answered(
         return Err(AskError::Unsupported);
     }
     if args.follow {
-        return followed(args, connected, question).await;
+        return followed(args, connected, question, resources).await;
     }
     let asked = Instant::now();
     loop {
@@ -194,18 +196,32 @@ async fn by_evidence(
     show(args, &answer, &trees)
 }
 
-/// Shows how a trace goes on until it ends. A server that was away is asked again.
-async fn followed(args: &TraceArgs, connected: &Connected, question: &Question) -> Result<i32, AskError> {
+/// Shows how a trace goes on until it ends, or until what it has written is stuck. A server that was away is asked again.
+async fn followed(
+    args: &TraceArgs,
+    connected: &Connected,
+    question: &Question,
+    resources: &[Resource],
+) -> Result<i32, AskError> {
     let mut display = Display::new(Screen::of_stdout(), args.form(), std::io::stdout());
+    let latest = RefCell::new(None);
+    let mut watch = Watch::default();
     let mut tries = 0;
     loop {
         let mut is_open = true;
         let changes = question.follow(connected, |trace| {
             is_open = display.show(std::slice::from_ref(trace), now()).is_ok();
+            latest.replace(Some(trace.clone()));
             is_open
         });
         let ended = tokio::select! {
             ended = changes => ended,
+            verdict = stuck(&mut watch, connected, resources, &latest) => {
+                if let Some(trace) = latest.take() {
+                    end(&mut display, &trace)?;
+                }
+                return Ok(watch.conclude(&verdict));
+            }
             _ = tokio::signal::ctrl_c() => return Ok(INTERRUPTED),
         };
         // Nobody reads any more.
@@ -214,9 +230,7 @@ async fn followed(args: &TraceArgs, connected: &Connected, question: &Question) 
         }
         match ended {
             Ok(trace) if trace.is_final() => {
-                display
-                    .end(std::slice::from_ref(&trace), now())
-                    .map_err(|error| AskError::Away(format!("cannot write: {error}")))?;
+                end(&mut display, &trace)?;
                 return Ok(exit_code(&trace));
             }
             // The server ends answers when it stops.
@@ -225,6 +239,29 @@ async fn followed(args: &TraceArgs, connected: &Connected, question: &Question) 
             Err(error) => return Err(error),
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn end(display: &mut Display<Stdout>, trace: &Trace) -> Result<(), AskError> {
+    display
+        .end(std::slice::from_ref(trace), now())
+        .map_err(|error| AskError::Away(format!("cannot write: {error}")))
+}
+
+/// Returns when something that the trace has written is stuck or has failed.
+async fn stuck(
+    watch: &mut Watch,
+    connected: &Connected,
+    resources: &[Resource],
+    latest: &RefCell<Option<Trace>>,
+) -> Verdict {
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        let Some(trace) = latest.borrow().clone() else { continue };
+        match watch.look(connected, resources, &[trace]).await {
+            Verdict::Ready | Verdict::Waiting => {}
+            verdict => return verdict,
+        }
     }
 }
 
