@@ -30,6 +30,8 @@ mod width;
 mod waterfall;
 // A trace that goes on.
 mod follow;
+// What is shown of it.
+mod display;
 // Answers on standard output.
 mod show;
 // Whether an object is ready.
@@ -50,23 +52,16 @@ use super::resources::{self, Resource};
 use answer::Trace;
 use args::Task;
 use ask::{AskError, Question};
-use follow::Display;
-use show::{INTERRUPTED, exit_code, now, show};
-use std::cell::RefCell;
-use std::io::Stdout;
+use follow::followed;
+use show::{now, show};
 use std::time::{Duration, Instant};
-use watch::{Now, Verdict, Watch};
-use width::Screen;
+use watch::Now;
 
-/// How often a question that was interrupted is asked again.
-const TRIES: u32 = 5;
 /// Spans of nodes are waited for so long, and asked for so often.
 const DELIVERY: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_millis(250);
 /// Nanoseconds after which nothing more is on its way.
 const NEW: i128 = 15_000_000_000;
-/// Between tries.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the command; its exit code. Errors are printed.
 pub fn run(args: &TraceArgs) -> anyhow::Result<i32> {
@@ -194,75 +189,6 @@ async fn by_evidence(
     let at = u64::try_from(now()).unwrap_or_default();
     let (answer, trees) = evidence::trace(connected, resources, resource, name, at).await?;
     show(args, &answer, &trees)
-}
-
-/// Shows how a trace goes on until it ends, or until what it has written is stuck. A server that was away is asked again.
-async fn followed(
-    args: &TraceArgs,
-    connected: &Connected,
-    question: &Question,
-    resources: &[Resource],
-) -> Result<i32, AskError> {
-    let mut display = Display::new(Screen::of_stdout(), args.form(), std::io::stdout());
-    let latest = RefCell::new(None);
-    let mut watch = Watch::default();
-    let mut tries = 0;
-    loop {
-        let mut is_open = true;
-        let changes = question.follow(connected, |trace| {
-            is_open = display.show(std::slice::from_ref(trace), now()).is_ok();
-            latest.replace(Some(trace.clone()));
-            is_open
-        });
-        let ended = tokio::select! {
-            ended = changes => ended,
-            verdict = stuck(&mut watch, connected, resources, &latest) => {
-                if let Some(trace) = latest.take() {
-                    end(&mut display, &trace)?;
-                }
-                return Ok(watch.conclude(&verdict));
-            }
-            _ = tokio::signal::ctrl_c() => return Ok(INTERRUPTED),
-        };
-        // Nobody reads any more.
-        if !is_open {
-            return Ok(0);
-        }
-        match ended {
-            Ok(trace) if trace.is_final() => {
-                end(&mut display, &trace)?;
-                return Ok(exit_code(&trace));
-            }
-            // The server ends answers when it stops.
-            Ok(_) => tries = 0,
-            Err(AskError::Away(_)) if tries < TRIES => tries += 1,
-            Err(error) => return Err(error),
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-fn end(display: &mut Display<Stdout>, trace: &Trace) -> Result<(), AskError> {
-    display
-        .end(std::slice::from_ref(trace), now())
-        .map_err(|error| AskError::Away(format!("cannot write: {error}")))
-}
-
-/// Returns when something that the trace has written is stuck or has failed.
-async fn stuck(
-    watch: &mut Watch,
-    connected: &Connected,
-    resources: &[Resource],
-    latest: &RefCell<Option<Trace>>,
-) -> Verdict {
-    loop {
-        tokio::time::sleep(PAUSE).await;
-        let Some(trace) = latest.borrow().clone() else { continue };
-        match watch.look(connected, resources, &[trace]).await {
-            Verdict::Ready | Verdict::Waiting => {}
-            verdict => return verdict,
-        }
-    }
 }
 
 #[cfg(test)]

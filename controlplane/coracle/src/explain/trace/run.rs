@@ -8,7 +8,7 @@ use super::answer::Trace;
 use super::args::{Output, TraceArgs, duration};
 use super::ask::{AskError, Question};
 use super::delivered;
-use super::follow::Display;
+use super::display::Display;
 use super::kind::kind;
 use super::reads;
 use super::show::{INTERRUPTED, now, print, show};

@@ -4,7 +4,7 @@ use super::super::otlp;
 use super::answer::Trace;
 use super::args::{Output, TraceArgs};
 use super::ask::AskError;
-use super::follow;
+use super::display;
 use super::width::Screen;
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub(super) fn show(args: &TraceArgs, answer: &Value, trees: &[Trace]) -> Result<
         Some(Output::Json) => format!("{answer:#}\n"),
         Some(Output::Otlp) => format!("{:#}\n", otlp::json_of_trace(answer)),
         None | Some(Output::Wide) => {
-            let lines = follow::pictures(trees, args.form(), Screen::of_stdout(), now());
+            let lines = display::pictures(trees, args.form(), Screen::of_stdout(), now());
             lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
         }
     };

@@ -2,6 +2,7 @@
 
 use super::answer::Trace;
 use super::answer::tests::fixture;
+use super::show::exit_code;
 use super::*;
 use clap::Parser;
 use coracle_apiserver::respond::{Body, full};
