@@ -103,6 +103,7 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
             (Some("missing"), _) => (404, "application/json", fixture("not-found-never.json").2),
             (Some("running"), true) => (200, "application/x-ndjson", fixture("follow.ndjson").2),
             (Some("running"), false) => fixture("deployment-running.json"),
+            (Some(name), _) if name.starts_with("web-") => fixture("pod-ready.json"),
             _ => fixture("deployment-ready.json"),
         },
         ("/coracle/v1/why", _) if objects.explains => json_answer(200, &causes(query)),

@@ -25,9 +25,9 @@ pub fn drawn(browser: &mut Browser) {
     for part in [
         "created by kubectl (kubernetes-admin)",
         "6 pods ready after 756.4 ms",
-        "99.9 % explained",
+        "100.0 % explained",
         "critical path: image 702.0 ms (93 %), container 22.6 ms, readiness 12.0 ms, store 8.5 ms, API server 7.0 ms, \
-         9 others 3.8 ms; 0.5 ms not recorded",
+         9 others 4.0 ms; 0.2 ms not recorded",
         "create deployments.apps/web",
         "POST /apis/apps/v1",
     ] {
@@ -98,6 +98,17 @@ pub fn tree(browser: &mut Browser) {
 pub fn follows(browser: &mut Browser) {
     open(browser, "#/object/deployments.apps/default/running");
     browser.wait("more of it", "document.querySelector('main').innerText.includes('after 640.0 ms')");
+    browser.check();
+}
+
+/// Why a pod is on its node: a sentence, not the record of the scheduler.
+pub fn placement(browser: &mut Browser) {
+    let stub = Stub::start(3);
+    browser.open(&stub.page, "#/object/pods/default/web-7d9f8c6b5-q8rzn/verdicts");
+    browser.wait("the choice", "document.body.innerText.includes('Placed on node3, score 86')");
+    let text = browser.text("document.querySelector('main').innerText");
+    assert!(text.contains("The next best: node2, score 85; node1, score 80."), "{text}");
+    assert!(text.contains("The cluster had 3 nodes."), "{text}");
     browser.check();
 }
 
