@@ -106,6 +106,10 @@ fn of_class(
     class: View<'_, StorageClass>,
 ) -> Option<Finding> {
     let (name, provisioner) = (class.metadata().name().text(), class.provisioner().text());
+    // Upstream's controller reports that it has no plugin of that name, which is what the name is for.
+    if provisioner == "kubernetes.io/no-provisioner" {
+        return static_only(world, claim, Trouble::ClaimNoProvisioner);
+    }
     let object = ObjectRef::to(claim);
     let all = world.events(&object);
     if let Some(event) = events::last(&all, &["ProvisioningFailed"], |_| true) {
@@ -117,9 +121,6 @@ fn of_class(
             .with([events::evidence(event)])
             .remedy(format!("correct what the message names, in the claim or in the storage class {name}"));
         return Some(finding);
-    }
-    if provisioner == "kubernetes.io/no-provisioner" {
-        return static_only(world, claim, Trouble::ClaimNoProvisioner);
     }
     let consumer = class.volume_binding_mode() == "WaitForFirstConsumer";
     let pods = world.list::<Pod>(Some(claim.metadata().namespace().text()));

@@ -27,6 +27,13 @@ kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {storageClassName: local}
 status: {phase: Pending}
+---
+kind: Event
+metadata: {name: e}
+involvedObject: {kind: PersistentVolumeClaim, name: data}
+reason: ProvisioningFailed
+message: 'no volume plugin matched name: kubernetes.io/no-provisioner'
+lastTimestamp: '2026-01-01T11:59:00Z'
 "),
     (Trouble::ClaimNoVolumeFits, "pvc/data", "the closest, v1, has 1Gi instead of 5Gi", "
 kind: StorageClass
