@@ -11,8 +11,11 @@ use coracle_proto::status::ApiError;
 use coracle_trace::{Cause, Moment, ReconcileSpan, caused_by, within};
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+
+/// A controller that asks for a time that has passed, again and again, is not to take a whole core.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// Why a reconcile failed; it is retried with backoff.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +121,7 @@ impl Runner {
             Requeue::Now => caused_by(cause, || self.queue.add(name)),
             Requeue::At(at) => {
                 let cause = if self.controller.acts_on_time() { Cause::NONE } else { cause };
-                let delay = time::until(at, Timestamp::now());
+                let delay = time::until(at, Timestamp::now()).max(SHORTEST);
                 caused_by(cause, || self.queue.add_after(name, delay));
             }
         }
@@ -164,6 +167,8 @@ async fn work(runner: Arc<Runner>) {
                 }
             }
         }
+        // Turns that wait for nothing would keep requests from being served.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -177,7 +182,6 @@ mod tests {
     use serde_json::json;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
 
     /// A controller with a bug: one name is too much for it.
     struct Odd(Arc<Mutex<BTreeMap<String, u32>>>);

@@ -45,7 +45,8 @@ impl Model {
     fn turn(&mut self) -> bool {
         self.now = time::after(self.now, 1);
         let (deployment, sets) = self.view();
-        let Plan { actions, scalings, .. } = plan(&deployment, sets, false, self.now);
+        let Plan { actions, scalings, again } = plan(&deployment, sets, false, self.now);
+        assert!(again.is_none_or(|at| at > self.now), "a timer in the past is a turn without end: {again:?}");
         self.events.extend(scalings);
         let mut acted = false;
         for action in actions {
@@ -187,6 +188,19 @@ fn a_rollout_that_stands_still_is_told_at_its_deadline() {
     }
     assert_eq!(model.condition("Progressing"), ("False".into(), "ProgressDeadlineExceeded".into()));
     model.settle();
+    assert_eq!(model.condition("Progressing"), ("True".into(), "NewReplicaSetAvailable".into()));
+}
+
+#[test]
+fn pods_that_fail_after_the_rollout_have_no_deadline() {
+    let mut model = Model::new(json!({"replicas": 2, "progressDeadlineSeconds": 30}));
+    model.settle();
+    let status = &mut model.sets.values_mut().next().unwrap()["status"];
+    (status["availableReplicas"], status["readyReplicas"]) = (json!(0), json!(0));
+    for _ in 0..60 {
+        model.turn();
+    }
+    assert_eq!(model.condition("Available").0, "False");
     assert_eq!(model.condition("Progressing"), ("True".into(), "NewReplicaSetAvailable".into()));
 }
 

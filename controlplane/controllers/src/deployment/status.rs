@@ -136,11 +136,12 @@ fn timed_out(status: &Status, deadline: i32, now: Timestamp) -> bool {
     }
 }
 
-/// When to look again whether there was progress.
+/// When to look again whether there was progress. A rollout that has ended has no deadline, whatever becomes of its pods.
 pub fn next_check(deployment: &Deployment, status: &Status) -> Option<Timestamp> {
     let deadline = deployment.deadline()?;
     let current = conditions::find(&status.conditions, PROGRESSING)?;
-    if complete(deployment, status) || current.reason == "ProgressDeadlineExceeded" {
+    let has_ended = matches!(current.reason.as_str(), "ProgressDeadlineExceeded" | "NewReplicaSetAvailable");
+    if has_ended || deployment.spec.paused || complete(deployment, status) {
         return None;
     }
     let from = time::parse(current.last_update_time.as_deref())?;
