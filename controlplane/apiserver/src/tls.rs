@@ -37,8 +37,9 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 const FLUSH: Duration = Duration::from_secs(60);
 /// How long after their handshake clients are expected to say the request that they came with, at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
-/// A handshake that is longer ago has nothing to do with a request.
-const CONNECTED_FOR_IT: Duration = Duration::from_secs(1);
+/// A client that connects for a request sends it at once. A handshake that is longer ago is not part of the request: neither is the
+/// time in which the client did something else.
+const CONNECTED_FOR_IT: Duration = Duration::from_millis(20);
 /// Bytes of an answer that HTTP/2 may hold: 250 are sent at a time.
 const SEND_BUFFER: usize = 128 * 1024;
 /// How long requests in flight may go on at shutdown.
