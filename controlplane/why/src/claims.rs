@@ -186,15 +186,18 @@ fn static_only(world: &World, claim: View<'_, PersistentVolumeClaim>, trouble: T
             Some(finding)
         }
         None if trouble == Trouble::ClaimWithoutClass => {
-            let cause = match claim.spec().storage_class_name().get() {
-                Some(_) => "the claim wants a volume without a storage class, and there is none that is free",
-                None => {
-                    "the claim has no storage class, there is no default class, and there is no free volume"
-                }
+            let (cause, remedy) = match claim.spec().storage_class_name().get() {
+                Some(_) => (
+                    "the claim wants a volume without a storage class, and there is none that is free",
+                    "create a PersistentVolume without storageClassName that fits, or create the claim anew with a class or \
+                     without the field, which cannot be changed"
+                        .to_owned(),
+                ),
+                None => (
+                    "the claim has no storage class, there is no default class, and there is no free volume",
+                    format!("set spec.storageClassName, or mark a class as the default with the annotation {DEFAULT_CLASS}=true"),
+                ),
             };
-            let remedy = format!(
-                "set spec.storageClassName, or mark a class as the default with the annotation {DEFAULT_CLASS}=true"
-            );
             Some(begun(trouble, cause.to_owned()).remedy(remedy))
         }
         None => {

@@ -180,6 +180,10 @@ fn remedy(one: &Judged<'_>, trouble: Trouble) -> String {
         Trouble::UntoleratedTaint => format!(
             "add a toleration to spec.tolerations, or remove the taint: kubectl taint node {node} {subjects}"
         ),
+        // The node's agent sets these, and others rely on them.
+        Trouble::NodeSelectorMismatch if subjects.contains("kubernetes.io/") => {
+            "correct spec.nodeSelector".to_owned()
+        }
         Trouble::NodeSelectorMismatch => {
             format!("correct spec.nodeSelector, or label a node: kubectl label node {node} {subjects}")
         }

@@ -121,6 +121,7 @@ status: {{phase: Pending, conditions: [{{type: PodScheduled, status: 'False', re
         ),
         ("nodeSelector: {zone: a}, ", "", "kubectl label node n1 zone=a"),
         ("nodeSelector: {disk: ssd}, ", "", "kubectl label node n1 --overwrite disk=ssd"),
+        ("nodeSelector: {kubernetes.io/hostname: n7}, ", "", "correct spec.nodeSelector"),
         ("", "spec: {unschedulable: true}\n", "kubectl uncordon n1"),
     ] {
         let found = remedy(&waiting(spec, node));

@@ -19,7 +19,15 @@ pub fn explain(world: &World, object: &ObjectRef, message: Option<(&str, &str)>)
     let all = world.events(object);
     let event = events::last(&all, &["FailedCreate"], |_| true);
     let event = event.filter(|event| world.age(events::last_seen(*event)).is_none_or(|age| age < RECENT));
+    // Controllers do not change a condition that has another reason now.
+    let is_older = |since: &str, event| match (world.age(since), world.age(events::last_seen(event))) {
+        (Some(condition), Some(event)) => event < condition,
+        _ => false,
+    };
     let (text, since) = match (message, event) {
+        (Some((_, since)), Some(event)) if is_older(since, event) => {
+            (event.message().text(), events::first_seen(event))
+        }
         (Some(found), _) => found,
         (None, Some(event)) => (event.message().text(), events::first_seen(event)),
         (None, None) => return None,
