@@ -67,6 +67,7 @@ pub(super) fn progress(resource: &str, object: Option<&Value>, programming: &Pro
         "jobs.batch" => job(Job::of(object)),
         "persistentvolumeclaims" => match PersistentVolumeClaim::of(object).status().phase().text() {
             "Lost" => Progress::Failed("the volume is lost".to_owned()),
+            "Pending" => Progress::Stuck("no volume is bound to the claim".to_owned()),
             phase => done_if(phase == "Bound"),
         },
         "services" => service(Service::of(object), programming),
@@ -239,6 +240,7 @@ mod tests {
     #[test]
     fn claims() {
         assert_eq!(of("persistentvolumeclaims", json!({"status": {"phase": "Bound"}})), Progress::Done);
-        assert_eq!(of("persistentvolumeclaims", json!({"status": {"phase": "Pending"}})), Progress::Waiting);
+        let pending = of("persistentvolumeclaims", json!({"status": {"phase": "Pending"}}));
+        assert_eq!(pending, Progress::Stuck("no volume is bound to the claim".to_owned()));
     }
 }

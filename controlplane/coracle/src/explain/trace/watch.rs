@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const STUCK: Duration = Duration::from_secs(15);
 /// Rules of a Service that nobody programs are not waited for any longer than this.
 const QUIET: Duration = Duration::from_secs(3);
+/// What was ready is looked at again after so long: a pod that was not found may only have been created a moment ago.
+const REMEMBERED: Duration = Duration::from_secs(5);
 /// The most objects that are looked at.
 const MOST: usize = 200;
 
@@ -29,8 +31,9 @@ pub(super) enum Verdict {
 /// What is known about the objects of a trace.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Objects that are ready.
+    /// Objects that are ready, and since when they are remembered.
     done: Vec<Object>,
+    done_since: Option<Instant>,
     /// The object that is stuck, why, and since when.
     stuck: Option<(Object, String, Instant)>,
     /// Spans at the last look, and since when it is the same number.
@@ -41,6 +44,7 @@ impl Watch {
     /// What was ready is looked at again: it may not have stayed so.
     pub(super) fn forget(&mut self) {
         self.done.clear();
+        self.done_since = None;
     }
 
     /// Looks at what is not ready yet.
@@ -50,6 +54,9 @@ impl Watch {
         resources: &[Resource],
         trees: &[Trace],
     ) -> Verdict {
+        if self.done_since.get_or_insert_with(Instant::now).elapsed() >= REMEMBERED {
+            self.forget();
+        }
         let count: usize = trees.iter().map(|tree| tree.spans.len()).sum();
         let quiet_since =
             self.spans.filter(|(spans, _)| *spans == count).map_or_else(Instant::now, |(_, since)| since);
