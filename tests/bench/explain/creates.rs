@@ -12,7 +12,8 @@ use coracle_trace::Stage;
 use std::path::Path;
 use std::time::Duration;
 
-const ROUNDS: usize = 40;
+/// Single rounds differ by a tenth; fewer would not show a difference of a hundredth.
+const ROUNDS: usize = 120;
 /// After how long without work a server counts as idle.
 const IDLE: Duration = Duration::from_secs(10);
 /// After a round its records are written: that belongs to what it costs.
