@@ -35,9 +35,11 @@ pub fn copy_and_node(stage: &mut Stage) {
     stage.cluster.wait_ready("web-copy");
     let out = k.run("exec web-copy -c dbg -- ps");
     assert!(out.contains("httpd"), "{out}");
+    let image = format!("--image={IMAGE}");
     for k in &stage.kubectls {
-        let (code, out, err) =
-            run(k, &["debug", "-i", "node/node1", &format!("--image={IMAGE}"), "--", "ls", "/host"], "");
+        // kubectl attaches to a container that runs, and sees nothing of what was written before.
+        let list = ["debug", "-i", "node/node1", &image, "--", "sh", "-c", "sleep 3; ls /host"];
+        let (code, out, err) = run(k, &list, "");
         assert_eq!(code, Some(0), "{out}{err}");
         assert!(out.contains("proc\n") && out.contains("usr\n"), "{out}{err}");
     }

@@ -189,8 +189,8 @@ fn static_only(world: &World, claim: View<'_, PersistentVolumeClaim>, trouble: T
             let (cause, remedy) = match claim.spec().storage_class_name().get() {
                 Some(_) => (
                     "the claim wants a volume without a storage class, and there is none that is free",
-                    "create a PersistentVolume without storageClassName that fits, or create the claim anew with a class or \
-                     without the field, which cannot be changed"
+                    "create a PersistentVolume without storageClassName that fits, or create the claim anew: spec.storageClassName \
+                     cannot be changed"
                         .to_owned(),
                 ),
                 None => (
