@@ -44,6 +44,9 @@ pub enum DatastoreError {
     /// Options of etcd with another store.
     #[error("--{0} is only for --datastore etcd://… or https://…")]
     NotEtcd(&'static str),
+    /// Options of a managed etcd with another store.
+    #[error("--{0} is only for --datastore etcd")]
+    NotManaged(&'static str),
     /// The member was not started.
     #[error("the etcd member of this server is not started")]
     NotStarted,

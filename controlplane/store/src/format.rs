@@ -61,6 +61,11 @@ pub fn check(value: &[u8]) -> Result<(), FormatError> {
     read(value).map(drop)
 }
 
+/// The oldest version of the format that a server must know to use a store with this format.
+pub fn oldest_reader(value: &[u8]) -> Result<u32, FormatError> {
+    read(value).map(|format| format.oldest_reader)
+}
+
 fn read(value: &[u8]) -> Result<Format, FormatError> {
     if value.len() > MAX_SIZE {
         return Err(FormatError::TooLarge(value.len()));

@@ -18,6 +18,8 @@ mod status;
 pub mod embedded;
 // etcd v3, shared by several servers.
 pub mod etcd;
+// Writes that can be paused.
+pub mod pause;
 // Encryption at rest around either engine.
 pub mod encryption;
 // Version of the stored format.
@@ -28,6 +30,8 @@ mod datastore;
 mod opening;
 // Fills an empty store with the keys of another.
 pub mod load;
+// Copies a store to another one.
+pub mod copy;
 // Tests that both engines pass.
 #[cfg(test)]
 mod conformance_tests;
@@ -191,6 +195,9 @@ pub enum StoreError {
     /// The store does not take writes, or cannot read what it has. Nothing was written.
     #[error("the store is not available: {0}")]
     Unavailable(Unhealthy),
+    /// Writes are paused, because the store is being copied to another one. Nothing was written.
+    #[error("writes are paused while the store is copied to another one")]
+    Paused,
 }
 
 /// An ordered, revisioned key space.

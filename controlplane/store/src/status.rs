@@ -1,10 +1,10 @@
 //! The state of a store, for operators.
 
 use crate::Revision;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Which engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// In the server's process.
@@ -14,7 +14,7 @@ pub enum Engine {
 }
 
 /// The state of a store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreStatus {
     /// Which engine.
@@ -32,7 +32,7 @@ pub struct StoreStatus {
 }
 
 /// The state of a member of etcd.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberStatus {
     /// Where it was asked.

@@ -163,6 +163,12 @@ impl Config {
         Ok(Self(entries))
     }
 
+    /// Whether the file itself has keys; those of a key management service are elsewhere.
+    pub fn has_keys(&self) -> bool {
+        let mut all = self.0.iter().flat_map(|(_, providers)| providers);
+        all.any(|provider| matches!(provider, Provider::AesGcm(..) | Provider::SecretBox(..)))
+    }
+
     /// Asks key management services for their current keys.
     pub async fn prepare(&self) -> Result<(), EncryptionError> {
         for first in self.0.iter().filter_map(|(_, providers)| providers.first()) {
@@ -171,14 +177,22 @@ impl Config {
         Ok(())
     }
 
+    /// The resources of each entry and the names of its providers, in their order.
+    pub fn entries(&self) -> Vec<(Vec<String>, Vec<String>)> {
+        let names = |providers: &[Provider]| providers.iter().map(Provider::name).collect();
+        self.0.iter().map(|(resources, providers)| (resources.clone(), names(providers))).collect()
+    }
+
+    /// Whether the first part of a key is a group. Resources have no dots and groups of resources do, but for the old ones.
+    pub(super) fn is_group(first: &str) -> bool {
+        first.contains('.') || ["apps", "batch", "autoscaling", "policy", "extensions"].contains(&first)
+    }
+
     /// The providers of a key of the store: `/registry/<resource>/…` or `/registry/<group>/<resource>/…`.
     pub fn providers(&self, key: &str) -> &[Provider] {
         let mut parts = key.strip_prefix("/registry/").unwrap_or_default().split('/');
         let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        // Resources have no dots and groups of resources do, but for the old ones.
-        let grouped =
-            first.contains('.') || ["apps", "batch", "autoscaling", "policy", "extensions"].contains(&first);
-        let (group, resource) = if grouped { (first, second) } else { ("", first) };
+        let (group, resource) = if Self::is_group(first) { (first, second) } else { ("", first) };
         let named = |wanted: &String| match wanted.split_once('.') {
             None => group.is_empty() && wanted == resource,
             Some(("*", "*")) => true,

@@ -1,5 +1,6 @@
 //! Encryption at rest: a store that encrypts the values of configured resources before it writes them to another store. The
-//! first provider of a resource encrypts, all of them decrypt. At start, values of other providers are encrypted again.
+//! first provider of a resource encrypts, all of them decrypt. At start, values of other providers are encrypted again. The
+//! configuration can be replaced while the store is used.
 
 // Errors.
 mod error;
@@ -11,6 +12,10 @@ mod random;
 pub mod provider;
 // Key management services.
 pub mod kms;
+// Which keys stored values are encrypted with.
+pub mod usage;
+// Encrypts stored values again.
+pub mod rewrite;
 
 use super::{
     Export, HistoryStart, KeyValue, Revision, Store, StoreError, StoreStatus, Unhealthy, Watch, WatchItem,
@@ -21,6 +26,7 @@ use bytes::Bytes;
 use config::Config;
 pub use error::{CallError, EncryptionError, KeyError, KmsError, ServiceError};
 use futures::StreamExt;
+use parking_lot::RwLock;
 use provider::Decrypted;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +34,7 @@ use std::sync::Arc;
 /// A store that encrypts values.
 pub struct EncryptedStore {
     inner: Arc<dyn Store>,
-    config: Arc<Config>,
+    config: Arc<RwLock<Arc<Config>>>,
 }
 
 fn failed(key: &str, why: EncryptionError) -> StoreError {
@@ -64,7 +70,23 @@ pub async fn reject_undecryptable(store: &dyn Store, keys: BTreeSet<String>) -> 
 impl EncryptedStore {
     /// Encrypts the values of `inner` as the configuration says.
     pub fn new(inner: Arc<dyn Store>, config: Config) -> Self {
-        Self { inner, config: Arc::new(config) }
+        Self { inner, config: Arc::new(RwLock::new(Arc::new(config))) }
+    }
+
+    /// The configuration that is in use.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.read().clone()
+    }
+
+    /// Uses another configuration from now on. Fails, and changes nothing, if a stored value is encrypted with a key that
+    /// `config` does not have.
+    pub async fn replace(&self, config: Config) -> Result<(), StoreError> {
+        config.prepare().await?;
+        if let Some(key) = usage::first_unreadable(&*self.inner, &config).await? {
+            return Err(StoreError::NoDecryptionKey(key));
+        }
+        *self.config.write() = Arc::new(config);
+        Ok(())
     }
 
     /// The newest value of a key, when the value of a past revision cannot be decrypted: its encryption key may have been
@@ -76,7 +98,7 @@ impl EncryptedStore {
         error: StoreError,
     ) -> Result<Option<KeyValue>, StoreError> {
         match self.inner.get(key).await? {
-            Some(now) if now.modified > revision => decrypted(&self.config, now).await.map(Some),
+            Some(now) if now.modified > revision => decrypted(&self.config(), now).await.map(Some),
             Some(_) => Err(error),
             None => Ok(None),
         }
@@ -86,11 +108,12 @@ impl EncryptedStore {
     /// another server changes meanwhile are skipped. Nothing is written when some value cannot be decrypted: with a wrong
     /// configuration the store would end up with values of two keys.
     pub async fn reencrypt(&self) -> Result<usize, StoreError> {
-        self.config.prepare().await?;
+        let config = self.config();
+        config.prepare().await?;
         let (stored, _) = self.inner.range("/registry/", None).await?;
         let mut stale = Vec::new();
         for item in stored {
-            let decrypted = decrypt(&self.config, &item.key, &item.value).await?;
+            let decrypted = decrypt(&config, &item.key, &item.value).await?;
             if provider::is_encrypted(&decrypted.value) {
                 return Err(StoreError::NoDecryptionKey(item.key));
             }
@@ -116,7 +139,7 @@ impl EncryptedStore {
 impl Store for EncryptedStore {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
         match self.inner.get(key).await? {
-            Some(stored) => decrypted(&self.config, stored).await.map(Some),
+            Some(stored) => decrypted(&self.config(), stored).await.map(Some),
             None => Ok(None),
         }
     }
@@ -129,7 +152,7 @@ impl Store for EncryptedStore {
         let (stored, revision) = self.inner.range(prefix, at).await?;
         let mut plain = Vec::with_capacity(stored.len());
         for item in stored {
-            match decrypted(&self.config, item.clone()).await {
+            match decrypted(&self.config(), item.clone()).await {
                 Ok(item) => plain.push(item),
                 Err(error) => {
                     let now = self.superseded(&item.key, item.modified, error).await?;
@@ -145,15 +168,16 @@ impl Store for EncryptedStore {
     }
 
     async fn write(&self, mut write: Write) -> Result<Revision, StoreError> {
+        let config = self.config();
         if let Some(value) = &write.value
-            && let Some(first) = self.config.providers(&write.key).first()
+            && let Some(first) = config.providers(&write.key).first()
         {
             let encrypted = first.encrypt(&write.key, value).await;
             write.value = Some(encrypted.map_err(|why| failed(&write.key, why))?);
         }
         match self.inner.write(write).await {
             Err(StoreError::Conflict(Some(there))) => {
-                Err(StoreError::Conflict(Some(decrypted(&self.config, there).await?)))
+                Err(StoreError::Conflict(Some(decrypted(&self.config(), there).await?)))
             }
             other => other,
         }
@@ -169,7 +193,7 @@ impl Store for EncryptedStore {
                 if let WatchItem::Change(change) = &mut notice
                     && let Some(value) = &change.value
                 {
-                    match decrypt(&encrypted.config, &change.key, value).await {
+                    match decrypt(&encrypted.config(), &change.key, value).await {
                         Ok(decrypted) => change.value = Some(decrypted.value),
                         Err(error) => {
                             encrypted.superseded(&change.key, change.revision, error).await?;

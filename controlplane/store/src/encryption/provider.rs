@@ -31,6 +31,19 @@ pub fn is_encrypted(value: &[u8]) -> bool {
     value.starts_with(MARK)
 }
 
+/// Longer names of keys are cut.
+const MAX_NAME: usize = 256;
+
+/// The provider that encrypted a value, as its prefix names it: `aesgcm:key1`, `kms:name`, or `identity` for plain ones.
+pub fn name_of(value: &[u8]) -> String {
+    let Some(rest) = value.strip_prefix(MARK) else { return "identity".to_owned() };
+    // Cipher, version and name end with a colon each.
+    let head = &rest[..rest.len().min(MAX_NAME)];
+    let mut parts = head.split(|byte| *byte == b':').map(String::from_utf8_lossy);
+    let (cipher, _version, name) = (parts.next(), parts.next(), parts.next());
+    format!("{}:{}", cipher.unwrap_or_default(), name.unwrap_or_default())
+}
+
 /// An decrypted value.
 pub struct Decrypted {
     /// The plain bytes.
@@ -64,6 +77,19 @@ impl Provider {
             Self::AesGcm(name, _) => format!("k8s:enc:aesgcm:v1:{name}:"),
             Self::SecretBox(name, _) => format!("k8s:enc:secretbox:v1:{name}:"),
             Self::Kms(kms) => kms.prefix(),
+        }
+    }
+
+    /// How people know it: `aesgcm:key1`, `kms:name` or `identity`.
+    pub fn name(&self) -> String {
+        name_of(self.prefix().as_bytes())
+    }
+
+    /// Whether it encrypted a value, or would have stored it as it is.
+    pub(super) fn made(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Identity => !is_encrypted(value),
+            _ => value.starts_with(self.prefix().as_bytes()),
         }
     }
 

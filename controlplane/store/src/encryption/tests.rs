@@ -169,3 +169,54 @@ fn bad_configurations_are_refused() {
     );
     assert!(why("{kms: {apiVersion: v1, name: a}}").starts_with("resources[0].providers[1].kms: KMS \"a\""));
 }
+
+#[tokio::test]
+async fn keys_are_rotated_while_the_store_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
+    let keys = |keys: &str| config(&format!("[{{aesgcm: {{keys: [{keys}]}}}}]"));
+    let (old, new) = (format!("{{name: old, secret: {OLD}}}"), format!("{{name: new, secret: {NEW}}}"));
+    let encrypted = EncryptedStore::new(disk.clone(), keys(&old));
+    for n in 0..100 {
+        encrypted.write(write(&format!("/registry/secrets/default/{n:03}"), 0, "secret")).await.unwrap();
+    }
+    let used = || async {
+        let all = usage::count(&*disk, &encrypted.config()).await.unwrap();
+        all.into_iter()
+            .map(|one| format!("{} {} {}", one.resource, one.provider, one.count))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(used().await, ["secrets aesgcm:old 100"]);
+    // Without the key of stored values, or with another one of its name, nothing changes.
+    let other = format!("{{name: old, secret: {NEW}}}");
+    for wrong in [&new, &other] {
+        let refused = encrypted.replace(keys(wrong)).await.unwrap_err();
+        assert!(matches!(refused, StoreError::NoDecryptionKey(_)), "{refused:?}");
+        assert_eq!(encrypted.config().entries()[0].1, ["aesgcm:old"]);
+    }
+    let mut watch = encrypted.watch("/registry/", encrypted.revision().await.unwrap()).await.unwrap();
+    encrypted.replace(keys(&format!("{new}, {old}"))).await.unwrap();
+    encrypted.write(write("/registry/secrets/default/fresh", 0, "secret")).await.unwrap();
+    assert_eq!(used().await, ["secrets aesgcm:new 1", "secrets aesgcm:old 100"]);
+    let progress = rewrite::Progress::default();
+    encrypted.rewrite(&progress).await.unwrap();
+    let counts = |progress: &rewrite::Progress| {
+        use std::sync::atomic::Ordering::Relaxed;
+        (progress.seen.load(Relaxed), progress.written.load(Relaxed))
+    };
+    assert_eq!(counts(&progress), (101, 100));
+    assert_eq!(used().await, ["secrets aesgcm:new 101"]);
+    let again = rewrite::Progress::default();
+    encrypted.rewrite(&again).await.unwrap();
+    assert_eq!(counts(&again), (101, 0), "it can be repeated");
+    encrypted.replace(keys(&new)).await.unwrap();
+    assert_eq!(encrypted.get("/registry/secrets/default/007").await.unwrap().unwrap().value, "secret");
+    // A watch that was open before sees plain values throughout.
+    let mut seen = 0;
+    while seen < 101 {
+        if let WatchItem::Change(change) = watch.next().await.unwrap().unwrap() {
+            assert_eq!(change.value.unwrap(), "secret");
+            seen += 1;
+        }
+    }
+}

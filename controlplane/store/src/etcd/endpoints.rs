@@ -42,7 +42,7 @@ struct Avoided {
 }
 
 impl Endpoint {
-    fn new(url: &str) -> Arc<Self> {
+    pub fn new(url: &str) -> Arc<Self> {
         Arc::new(Self {
             url: url.to_owned(),
             client: tokio::sync::Mutex::default(),

@@ -40,6 +40,9 @@ pub enum EtcdError {
     /// A write has no revision.
     #[error("etcd: an answer without a revision")]
     NoRevision,
+    /// A member was added, and the answer does not say which.
+    #[error("etcd: an answer without the member that was added")]
+    NoMember,
     /// A key is not UTF-8.
     #[error("etcd: a key is no text: {0}")]
     Key(FromUtf8Error),
@@ -62,7 +65,7 @@ pub enum EtcdError {
 
 impl EtcdError {
     /// Whether another endpoint, or the same one a moment later, may answer. What was asked for may have happened.
-    pub(super) fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Client(Error::TransportError(_) | Error::IoError(_)) => true,
             Self::Client(Error::GRpcStatus(status)) => matches!(
@@ -86,6 +89,16 @@ impl EtcdError {
     /// Whether the user of this connection may not do it.
     pub(super) fn is_denied(&self) -> bool {
         matches!(self, Self::Client(Error::GRpcStatus(status)) if status.code() == Code::PermissionDenied)
+    }
+
+    /// Whether the state of the cluster does not allow it: nothing was changed, and it may be allowed a moment later.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Client(Error::GRpcStatus(status)) if status.code() == Code::FailedPrecondition)
+    }
+
+    /// Whether what was named is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Client(Error::GRpcStatus(status)) if status.code() == Code::NotFound)
     }
 
     /// The error of a request at a revision. Compacted and future revisions have the same code (`OutOfRange`); etcd's own

@@ -73,13 +73,14 @@ fn report(what: &str, result: Result<(), impl Into<StoreError>>) {
 }
 
 impl Shared {
-    /// Uses the members as endpoints that have client URLs. Those that were configured come first.
+    /// Uses the members as endpoints that have client URLs. Those that were configured come first, in their order.
     pub async fn follow_members(&self) -> Result<(), EtcdError> {
         let list = |mut client: etcd_client::Client| async move { client.member_list().await };
         let answer = self.endpoints.read(QUICK, list).await?;
         let members = answer.members().iter().filter(|one| !one.is_learner());
         let mut urls: Vec<String> = members.filter_map(|one| one.client_urls().first().cloned()).collect();
-        urls.sort_by_key(|url| !self.endpoints.options.endpoints.contains(url));
+        let configured = &self.endpoints.options.endpoints;
+        urls.sort_by_key(|url| configured.iter().position(|one| one == url).unwrap_or(usize::MAX));
         self.endpoints.replace(&urls);
         Ok(())
     }

@@ -30,6 +30,8 @@ mod watch;
 mod bookmark;
 // Members, sizes, alarms.
 mod status;
+// Which members there are: for whoever runs them.
+mod membership;
 // Defragmentation, and space after an alarm.
 mod defragment;
 // Compaction and periodic checks.
@@ -41,6 +43,7 @@ mod tests;
 
 pub use error::EtcdError;
 pub(crate) use load::load;
+pub use membership::{ClusterMember, Membership};
 pub use options::EtcdOptions;
 
 use super::{

@@ -13,7 +13,7 @@ use etcd_client::{AlarmAction, AlarmType, StatusResponse};
 use std::{sync::Arc, time::Duration};
 
 /// How long one member may take.
-const MEMBER: Duration = Duration::from_secs(2);
+pub(super) const MEMBER: Duration = Duration::from_secs(2);
 
 impl Shared {
     /// The status of the member behind an endpoint.
@@ -94,7 +94,12 @@ impl Shared {
     }
 }
 
-fn member_status(url: &str, status: Result<StatusResponse, EtcdError>, newest: u64) -> MemberStatus {
+/// What an answer, or none, says about a member.
+pub(super) fn member_status(
+    url: &str,
+    status: Result<StatusResponse, EtcdError>,
+    newest: u64,
+) -> MemberStatus {
     let endpoint = url.to_owned();
     let status = match status {
         Ok(status) => status,

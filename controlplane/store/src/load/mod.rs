@@ -111,7 +111,7 @@ where
 }
 
 /// Whether the key is about the cluster, and not about the store that it comes from.
-fn is_loaded(key: &str) -> bool {
+pub(crate) fn is_loaded(key: &str) -> bool {
     let Some(own) = key.strip_prefix(OWN_KEYS) else { return true };
     own != "revision-offset" && !own.starts_with("store/") && !own.starts_with("fences/")
 }

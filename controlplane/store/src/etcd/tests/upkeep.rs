@@ -63,13 +63,15 @@ async fn every_member_is_defragmented_while_others_answer() {
     .await;
     let held = EtcdOptions {
         follow_members: true,
-        endpoints: vec![cluster.members[2].url.clone()],
+        endpoints: vec![cluster.members[2].url.clone(), cluster.members[1].url.clone()],
         ..EtcdOptions::default()
     };
     let writing = async {
         let other = etcd(&held).await;
         other.shared.follow_members().await.unwrap();
-        assert_eq!(other.shared.endpoints.all().len(), 3);
+        let urls: Vec<String> = other.shared.endpoints.all().iter().map(|one| one.url.clone()).collect();
+        assert_eq!(urls.len(), 3);
+        assert_eq!(urls[..2], held.endpoints, "those that were configured come first, in their order");
         for n in 0..50 {
             put(&other, &format!("/registry/during/{n}"), 0, "x").await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
