@@ -26,7 +26,7 @@ pub struct Profile {
     common_name: String,
     organizations: Vec<String>,
     names: Vec<String>,
-    usage: ExtendedKeyUsagePurpose,
+    usages: Vec<ExtendedKeyUsagePurpose>,
     life: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Profile {
             common_name: common_name.into(),
             organizations: Vec::new(),
             names: names.to_vec(),
-            usage: ExtendedKeyUsagePurpose::ServerAuth,
+            usages: vec![ExtendedKeyUsagePurpose::ServerAuth],
             life: LEAF_LIFE,
         }
     }
@@ -48,9 +48,15 @@ impl Profile {
             common_name: user.into(),
             organizations: groups.iter().map(|g| (*g).to_owned()).collect(),
             names: Vec::new(),
-            usage: ExtendedKeyUsagePurpose::ClientAuth,
+            usages: vec![ExtendedKeyUsagePurpose::ClientAuth],
             life: LEAF_LIFE,
         }
+    }
+
+    /// A server that is also a client of others of its kind, such as a member of etcd.
+    pub fn peer(common_name: &str, names: &[String]) -> Self {
+        let usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        Self { usages, ..Self::server(common_name, names) }
     }
 
     /// The same for another time than a year.
@@ -73,7 +79,7 @@ impl Profile {
         }
         params.distinguished_name.push(DnType::CommonName, self.common_name.as_str());
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages = vec![self.usage.clone()];
+        params.extended_key_usages = self.usages.clone();
         // Said aloud, as upstream's signers do: this one signs nothing.
         params.is_ca = IsCa::ExplicitNoCa;
         set_validity(&mut params, self.life);
@@ -99,17 +105,27 @@ pub struct Authority {
 }
 
 impl Authority {
+    /// Reads `<dir>/<file>.{crt,key}`; `None` if one of them is not there. The certificate file may hold several: the first
+    /// one signs, all are trusted.
+    pub fn read(dir: &Path, file: &str) -> Result<Option<Self>, PkiError> {
+        let failed = |source| PkiError::Certificate { what: file.into(), source };
+        let (crt, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
+        let (Ok(certificate), Ok(key)) = (std::fs::read_to_string(&crt), std::fs::read_to_string(&key_path))
+        else {
+            return Ok(None);
+        };
+        let key = KeyPair::from_pem(&key).map_err(failed)?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(failed)?;
+        Ok(Some(Self { certificate, issuer }))
+    }
+
     /// Reads `<dir>/<file>.{crt,key}` or makes a new authority there.
     pub fn ensure(dir: &Path, file: &str, common_name: &str) -> Result<Self, PkiError> {
+        if let Some(there) = Self::read(dir, file)? {
+            return Ok(there);
+        }
         let failed = |source| PkiError::Certificate { what: common_name.into(), source };
         let (crt, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
-        if let (Ok(certificate), Ok(key)) =
-            (std::fs::read_to_string(&crt), std::fs::read_to_string(&key_path))
-        {
-            let key = KeyPair::from_pem(&key).map_err(failed)?;
-            let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(failed)?;
-            return Ok(Self { certificate, issuer });
-        }
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
         params.distinguished_name.push(DnType::CommonName, common_name);
@@ -130,11 +146,22 @@ impl Authority {
 
     /// The same of any certificate in PEM; `None` when it is none.
     pub fn hash_of(certificate: &str) -> Option<String> {
-        use sha2::Digest;
         let (_, pem) = x509_parser::pem::parse_x509_pem(certificate.as_bytes()).ok()?;
-        let digest = sha2::Sha256::digest(pem.parse_x509().ok()?.public_key().raw);
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(format!("sha256:{hex}"))
+        Self::hash_of_der(&pem.contents)
+    }
+
+    /// The same of every certificate in a PEM text, in its order.
+    pub fn hashes_of(certificates: &str) -> Vec<String> {
+        let all = x509_parser::pem::Pem::iter_from_buffer(certificates.as_bytes());
+        all.map_while(Result::ok).filter_map(|pem| Self::hash_of_der(&pem.contents)).collect()
+    }
+
+    /// The same of a certificate in DER.
+    pub fn hash_of_der(certificate: &[u8]) -> Option<String> {
+        use sha2::Digest;
+        let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        let digest = sha2::Sha256::digest(certificate.public_key().raw);
+        Some(format!("sha256:{}", crate::hex::encode(&digest)))
     }
 
     /// Signs a certificate with a new key.
@@ -184,9 +211,15 @@ impl Authority {
         {
             return Ok(Signed { certificate, key });
         }
+        self.sign_anew(dir, file, profile)
+    }
+
+    /// Signs a certificate with a new key and writes both to `<dir>/<file>.{crt,key}`, the certificate last: who follows that
+    /// file finds the key that belongs to it.
+    pub fn sign_anew(&self, dir: &Path, file: &str, profile: &Profile) -> Result<Signed, PkiError> {
         let signed = self.sign(profile)?;
-        write_private(&key_path, signed.key.as_bytes())?;
-        write_private(&crt, signed.certificate.as_bytes())?;
+        write_private(&dir.join(format!("{file}.key")), signed.key.as_bytes())?;
+        write_private(&dir.join(format!("{file}.crt")), signed.certificate.as_bytes())?;
         Ok(signed)
     }
 

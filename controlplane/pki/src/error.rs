@@ -14,6 +14,12 @@ pub enum PkiError {
         #[source]
         source: std::io::Error,
     },
+    /// A file that a server makes at its first start is not there.
+    #[error("{0} is missing: a server makes it when it starts for the first time")]
+    Missing(PathBuf),
+    /// A certificate cannot be looked at.
+    #[error(transparent)]
+    Inspect(#[from] crate::inspect::InspectError),
     /// A key or certificate could not be made or parsed.
     #[error("certificate for {what}")]
     Certificate {

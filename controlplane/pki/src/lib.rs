@@ -12,6 +12,10 @@ mod error;
 mod files;
 // A certificate authority and the certificates that it signs.
 pub mod authority;
+// Renewal of single certificates.
+pub mod rotate;
+// What certificate files say.
+pub mod inspect;
 // Certificate signing requests.
 mod request;
 // Kubeconfig files for kubectl and agents.
@@ -24,6 +28,12 @@ pub mod service_account;
 pub mod bootstrap_token;
 // Revoked nodes: their older certificates are rejected.
 pub mod revoked;
+// Hexadecimal digits.
+mod hex;
+// Keys that all servers share, and their sealed copy in a shared store.
+pub mod cluster_keys;
+// Tokens of servers that join.
+pub mod server_token;
 
 pub use error::PkiError;
 pub use files::{private_directory, write_private};
@@ -34,6 +44,13 @@ use std::time::Duration;
 
 /// Default lifetime of the certificates of server and administrator.
 pub const USUAL_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Files of the serving certificate.
+pub(crate) const SERVING: &str = "apiserver";
+/// Files of the administrator's certificate.
+pub(crate) const ADMIN: &str = "admin";
+/// Files of the certificate for aggregated servers.
+pub(crate) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 
 /// All that the server holds.
 pub struct Pki {
@@ -99,16 +116,16 @@ impl Pki {
 }
 
 fn ensure_serving(ca: &Authority, dir: &Path, names: &[String], life: Duration) -> Result<Signed, PkiError> {
-    ca.ensure_signed(dir, "apiserver", &Profile::server("kube-apiserver", names).lasting(life))
+    ca.ensure_signed(dir, SERVING, &Profile::server("kube-apiserver", names).lasting(life))
 }
 
 fn ensure_admin(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
     let profile = Profile::client("kubernetes-admin", &["system:masters"]).lasting(life);
-    ca.ensure_signed(dir, "admin", &profile)
+    ca.ensure_signed(dir, ADMIN, &profile)
 }
 
 fn ensure_front_proxy_client(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
-    ca.ensure_signed(dir, "front-proxy-client", &Profile::client("front-proxy-client", &[]).lasting(life))
+    ca.ensure_signed(dir, FRONT_PROXY_CLIENT, &Profile::client("front-proxy-client", &[]).lasting(life))
 }
 
 fn ensure_key(path: &Path) -> Result<String, PkiError> {
