@@ -1,0 +1,168 @@
+//! A new store and keys from a backup. The whole backup is verified before anything is written, and nothing is written over.
+
+use crate::age::Identity;
+use crate::format::{FormatError, Part, Reader};
+use crate::open::{OpenError, Verified, open, verify};
+use coracle_cli::private_files;
+use coracle_cli::supervise::Supervisor;
+use coracle_store::load::{self, Loaded, Summary};
+use coracle_store::{Datastore, KeyValue, Opening, Revision, StoreError};
+use coracle_trace::Recorder;
+use futures::{Stream, StreamExt, stream};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+
+/// Parts that are read ahead of the store.
+const AHEAD: usize = 2;
+
+/// What is restored, and where to.
+#[derive(Debug)]
+pub struct Restore<'a> {
+    /// The backup.
+    pub file: File,
+    /// What decrypts it.
+    pub identities: Vec<Identity>,
+    /// The new data directory. It does not exist, or it has neither keys nor a store.
+    pub data_dir: &'a Path,
+    /// The store of the restored cluster.
+    pub datastore: &'a Datastore,
+    /// Revisions that are skipped, so that none is used again for something else.
+    pub bump: Revision,
+}
+
+/// What was restored.
+#[derive(Debug)]
+pub struct Restored {
+    /// The backup.
+    pub backup: Verified,
+    /// What is in the store now.
+    pub store: Summary,
+}
+
+/// Why nothing was restored. The target is as it was, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The backup cannot be used.
+    #[error(transparent)]
+    Backup(#[from] OpenError),
+    /// There is something at the target.
+    #[error("{0} is not empty: a backup is restored into a new data directory")]
+    NotEmpty(PathBuf),
+    /// The members of such a store are started by a server.
+    #[error(
+        "a backup is restored into the embedded store, or into an etcd that runs: --datastore https://host:port"
+    )]
+    Managed,
+    /// A file cannot be written.
+    #[error("{0}")]
+    File(PathBuf, #[source] io::Error),
+    /// The store does not take the keys.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store is there, but the keys of the cluster are not.
+    #[error("the store is restored, but the keys of the cluster could not be moved to {0}: they are in {1}")]
+    Keys(PathBuf, PathBuf, #[source] io::Error),
+    /// The thread that reads has panicked.
+    #[error(transparent)]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+fn is_empty(dir: &Path) -> Result<bool, RestoreError> {
+    match std::fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(RestoreError::File(dir.into(), error)),
+    }
+}
+
+/// Restores a backup.
+pub async fn restore(what: Restore<'_>) -> Result<Restored, RestoreError> {
+    let Restore { file, identities, data_dir, datastore, bump } = what;
+    if matches!(datastore, Datastore::ManagedEtcd) {
+        return Err(RestoreError::Managed);
+    }
+    let (file, identities, backup) = tokio::task::spawn_blocking(move || {
+        let backup = verify(&file, &identities);
+        (file, identities, backup)
+    })
+    .await?;
+    let backup = backup?;
+    for dir in [data_dir.join("pki"), data_dir.join("store")] {
+        if !is_empty(&dir)? {
+            return Err(RestoreError::NotEmpty(dir));
+        }
+    }
+    let is_new = !data_dir.exists();
+    let restored = fill((file, identities), &backup, (data_dir, datastore), bump).await;
+    if restored.is_err() && is_new {
+        // Only if nothing is in it.
+        let _ = std::fs::remove_dir(data_dir);
+    }
+    Ok(Restored { backup, store: restored? })
+}
+
+/// Writes the keys of the cluster beside their place, fills the store, and moves the keys to their place.
+async fn fill(
+    source: (File, Vec<Identity>),
+    backup: &Verified,
+    (data_dir, datastore): (&Path, &Datastore),
+    bump: Revision,
+) -> Result<Summary, RestoreError> {
+    let failed = |error| RestoreError::File(data_dir.into(), error);
+    std::fs::create_dir_all(data_dir).map_err(failed)?;
+    let staged = tempfile::Builder::new().prefix("pki-restored-").tempdir_in(data_dir).map_err(failed)?;
+    private_files::directory(staged.path()).map_err(failed)?;
+    for file in &backup.files {
+        let path = staged.path().join(&file.name);
+        private_files::write(&path, &file.bytes).map_err(|error| RestoreError::File(path, error))?;
+    }
+    let (file, identities) = source;
+    let (reader, _) = open(&file, &identities)?;
+    let supervisor = Supervisor::default();
+    let opening = Opening { datastore, data_dir, supervisor: &supervisor, recorder: Recorder::OFF };
+    let loaded = Loaded { revision: backup.header.revision, bump };
+    let summary = load::into(&opening, keys(reader), loaded).await?;
+    let (from, to) = (staged.keep(), data_dir.join("pki"));
+    // An empty directory may be there.
+    std::fs::rename(&from, &to).map_err(|error| RestoreError::Keys(to, from, error))?;
+    File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+    Ok(summary)
+}
+
+/// The keys of a backup, read by a thread.
+fn keys(
+    mut reader: Reader<Box<dyn Read + Send>>,
+) -> impl Stream<Item = Result<KeyValue, FormatError>> + Send {
+    let (sender, receiver) = mpsc::channel::<Result<Option<Vec<KeyValue>>, FormatError>>(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        loop {
+            let part = match reader.next_part() {
+                Ok(Some(Part::Keys(keys))) => Ok(Some(keys)),
+                Ok(Some(Part::Files(_))) => continue,
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            let is_last = !matches!(part, Ok(Some(_)));
+            if sender.blocking_send(part).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    let parts = stream::unfold(Some(receiver), |receiver| async move {
+        let mut receiver = receiver?;
+        let (items, next): (Vec<_>, _) = match receiver.recv().await {
+            Some(Ok(Some(keys))) => (keys.into_iter().map(Ok).collect(), Some(receiver)),
+            Some(Ok(None)) => return None,
+            Some(Err(error)) => (vec![Err(error)], None),
+            // The reader has panicked, and did not come to the end.
+            None => (vec![Err(FormatError::Read(io::ErrorKind::UnexpectedEof.into()))], None),
+        };
+        Some((stream::iter(items), next))
+    });
+    parts.flatten()
+}
+
+#[cfg(test)]
+mod tests;
