@@ -3,6 +3,7 @@
 use super::authz::{Authorizer, Decision, refusal};
 use super::explain;
 use super::nodes::{relay, tunnel};
+use super::non_resource::is_open;
 use super::request_info::RequestInfo;
 use super::wellknown::is_public;
 use coracle_client::user::User;
@@ -14,7 +15,7 @@ pub async fn authorize(authz: &dyn Authorizer, user: &User, info: &RequestInfo) 
     let own_tunnel = tunnel::node_of(&info.path).is_some_and(|node| tunnel::may(user, node));
     let own_spans = explain::node_of(&info.path).is_some_and(|node| explain::may_deliver(user, node));
     let peer = relay::node_of(&info.path).is_some() && relay::may(user);
-    if is_public(&info.path) || own_tunnel || own_spans || peer {
+    if is_public(&info.path) || is_open(&info.path) || own_tunnel || own_spans || peer {
         return Ok(());
     }
     if user.in_group(API_CLIENTS) {

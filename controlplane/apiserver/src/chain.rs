@@ -10,6 +10,7 @@ use super::filters::audit::Stage;
 use super::filters::cors::Cors;
 use super::filters::flow_control::Permit;
 use super::filters::{Filters, impersonate};
+use super::non_resource::{self, NonResource};
 use super::openapi::OpenApi;
 use super::pending_response::SendPolicy;
 use super::pretty;
@@ -58,6 +59,8 @@ pub struct Server {
     pub filters: Filters,
     /// Timelines, spans of nodes and the page.
     pub explain: Option<Arc<dyn Explain>>,
+    /// Paths of the servers themselves; the first that takes a path serves it.
+    pub non_resource: Vec<Arc<dyn NonResource>>,
     /// Records requests.
     pub recorder: Recorder,
     /// Logs slow requests.
@@ -182,8 +185,8 @@ impl Server {
         peer: &Peer,
         trace: &mut RequestTrace,
     ) -> Result<(User, Option<Permit>), ApiError> {
-        // Health and version are open to everybody; all else needs a name.
-        let open = is_public(&info.path);
+        // Health, version and joining are open to everybody; all else needs a name.
+        let open = is_public(&info.path) || non_resource::is_open(&info.path);
         let user = self.authn.authenticate(&peer.certificate, request.headers(), open).await;
         mark(RequestMark::Authenticated);
         // HTTP/2 has scheme and host before it, which nobody who reads a log is looking for.
@@ -287,6 +290,9 @@ impl Server {
         }
         if context.info.is_resource {
             return self.resources.serve(context, request).await;
+        }
+        if let Some(own) = self.non_resource.iter().find(|own| own.takes(&context.info.path)) {
+            return own.serve(&context, request).await;
         }
         if let Some(explain) = self.explain.as_ref().filter(|explain| explain.takes(&context.info.path)) {
             return explain.serve(&context, request).await;

@@ -197,6 +197,17 @@ impl HttpsClient {
         self
     }
 
+    /// Another place, with the same keys and the same patience.
+    #[must_use]
+    pub fn at(&self, url: &str) -> Self {
+        Self {
+            base: url.trim_end_matches('/').to_owned(),
+            token: self.token.clone(),
+            timeout: self.timeout,
+            client: self.client.clone(),
+        }
+    }
+
     /// Where requests go to.
     pub fn url(&self) -> &str {
         &self.base
@@ -235,6 +246,48 @@ impl HttpsClient {
         tokio::time::timeout(self.timeout, exchange)
             .await
             .map_err(|_| HttpsClientError::Timeout(url.clone()))?
+    }
+}
+
+/// How long an answer may pause while it is read piece by piece.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// An answer that is read piece by piece, however long it is.
+pub struct LongAnswer {
+    url: String,
+    response: reqwest::Response,
+}
+
+impl LongAnswer {
+    /// The status code.
+    pub fn code(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// The next piece; `None` at the end of a whole answer.
+    pub async fn piece(&mut self) -> Result<Option<bytes::Bytes>, HttpsClientError> {
+        match tokio::time::timeout(PAUSE, self.response.chunk()).await {
+            Ok(Ok(piece)) => Ok(piece),
+            Ok(Err(error)) => Err(HttpsClientError::Connection { url: self.url.clone(), why: cause(&error) }),
+            Err(_) => Err(HttpsClientError::Timeout(self.url.clone())),
+        }
+    }
+}
+
+impl HttpsClient {
+    /// Asks for something that is too long to be held in memory.
+    pub async fn get_long(&self, path: &str) -> Result<LongAnswer, HttpsClientError> {
+        let url = format!("{}{path}", self.base);
+        let mut request = self.client.get(&url);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let sent = tokio::time::timeout(PAUSE, request.send()).await;
+        let sent = sent.map_err(|_| HttpsClientError::Timeout(url.clone()))?;
+        match sent {
+            Ok(response) => Ok(LongAnswer { url, response }),
+            Err(error) => Err(HttpsClientError::Connection { why: cause(&error), url }),
+        }
     }
 }
 

@@ -103,6 +103,8 @@ pub mod watch;
 pub mod table;
 // JSON paths of printer columns.
 pub mod jsonpath;
+// Non-resource paths of other parts of the server.
+pub mod non_resource;
 // Timelines, spans of nodes and the page.
 pub mod explain;
 // Discovery documents.

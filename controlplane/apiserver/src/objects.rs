@@ -61,7 +61,7 @@ pub fn store_failed(error: StoreError) -> ApiError {
             "The provided resource version is too old: the requested history is no longer held",
         ),
         // Nothing was written, so a client may send it again.
-        StoreError::Unavailable(_) => {
+        StoreError::Unavailable(_) | StoreError::Paused => {
             let mut refusal = ApiError::unavailable(error.to_string());
             refusal.details.retry_after = 1;
             refusal

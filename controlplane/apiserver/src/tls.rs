@@ -82,8 +82,8 @@ fn certified(signed: &Signed, authority: &str) -> Result<Arc<CertifiedKey>, TlsE
         CertificateDer::from_pem_slice(authority.as_bytes())?,
     ];
     let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?;
-    let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
-    Ok(Arc::new(CertifiedKey::new(chain, key)))
+    // Refused if the key belongs to another certificate.
+    Ok(Arc::new(CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?))
 }
 
 impl ResolvesServerCert for ServingCertificate {

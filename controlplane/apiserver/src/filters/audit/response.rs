@@ -1,6 +1,7 @@
 //! Audits responses: short ones with their bodies, streams when they end.
 
 use super::{AuditContext, CompleteOnDrop, Stage};
+use crate::non_resource::SecretBody;
 use crate::respond::{self, Body, BoxError, Proxied};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
@@ -30,7 +31,9 @@ pub async fn audited(mut context: AuditContext, long: bool, response: Response<B
     }
     // A backend may answer without end, and its answer is not a statement of this server.
     let passed_on = response.extensions().get::<Proxied>().is_some();
-    if passed_on || !(context.wants_response() || code >= 400) {
+    // Secrets of tokens are for those who asked, at every level.
+    let is_secret = response.extensions().get::<SecretBody>().is_some();
+    if passed_on || is_secret || !(context.wants_response() || code >= 400) {
         context.response(code, None);
         context.record(Stage::ResponseComplete).await;
         return response;
