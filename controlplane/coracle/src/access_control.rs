@@ -1,5 +1,6 @@
 //! Builds authenticators, authorizers, filters, audit and encryption at rest from the options.
 
+use crate::operations::encryption::Encryption;
 use crate::security::Security;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
@@ -198,13 +199,19 @@ fn audit(options: &Security, supervisor: &Supervisor) -> anyhow::Result<Audit> {
 }
 
 /// Wraps a store in the encryption of `--encryption-provider-config`, and re-encrypts stored values whose key has changed.
-pub async fn encrypted_store(options: &Security, store: Arc<dyn Store>) -> anyhow::Result<Arc<dyn Store>> {
-    let Some(path) = &options.encryption_provider_config else { return Ok(store) };
+/// `None` without that option.
+pub async fn encrypted_store(
+    options: &Security,
+    store: Arc<dyn Store>,
+) -> anyhow::Result<Option<(Arc<EncryptedStore>, Arc<Encryption>)>> {
+    let Some(path) = &options.encryption_provider_config else { return Ok(None) };
+    let text = crate::operations::encryption::read(path).context("--encryption-provider-config")?;
     let config = encryption::config::Config::read(path).context("--encryption-provider-config")?;
-    let encrypted = EncryptedStore::new(store, config);
+    let encrypted = Arc::new(EncryptedStore::new(store.clone(), config));
     let count = encrypted.reencrypt().await.context("--encryption-provider-config")?;
     if count > 0 {
         tracing::info!(count, "re-encrypted stored values");
     }
-    Ok(Arc::new(encrypted))
+    let operated = Encryption::new(encrypted.clone(), store, path.clone(), text);
+    Ok(Some((encrypted, Arc::new(operated))))
 }

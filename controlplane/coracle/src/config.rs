@@ -1,7 +1,9 @@
 //! Options of the server: flags, or a YAML file with the same names; flags win.
 
-use crate::datastore_args::DatastoreArgs;
+use crate::backup::options::{BackupError, ScheduleArgs, Scheduled};
+use crate::datastore_args::{DatastoreArgs, EtcdPorts};
 use crate::explain::options::{Recording, RecordingArgs, RecordingError};
+use crate::join::{JoinArgs, JoinOptions, JoinOptionsError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -53,9 +55,19 @@ pub struct ServerArgs {
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
+    /// With `--datastore etcd`, on a stopped server whose cluster has lost its majority: make this server's member the only
+    /// one of the cluster, with its data, and exit. Only on the command line.
+    #[arg(long)]
+    cluster_reset: bool,
     /// The store of the cluster.
     #[command(flatten, next_help_heading = "Datastore")]
     datastore: DatastoreArgs,
+    /// Joining a cluster that has servers.
+    #[command(flatten, next_help_heading = "Joining")]
+    join: JoinArgs,
+    /// Backups that the server makes.
+    #[command(flatten, next_help_heading = "Backups")]
+    backup: ScheduleArgs,
     /// Authentication, authorization, audit and encryption.
     #[command(flatten, next_help_heading = "Identity and policy")]
     security: Security,
@@ -70,6 +82,8 @@ pub struct ServerArgs {
 struct File {
     plain: Plain,
     datastore: DatastoreArgs,
+    join: JoinArgs,
+    backup: ScheduleArgs,
     security: Security,
     recording: RecordingArgs,
 }
@@ -82,9 +96,14 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
         let (security, rest): (Options, Options) = all.into_iter().partition(|(key, _)| Security::has(key));
         let (recording, rest): (Options, Options) =
             rest.into_iter().partition(|(key, _)| RecordingArgs::has(key));
-        let (datastore, plain): (Options, Options) =
+        let (datastore, rest): (Options, Options) =
             rest.into_iter().partition(|(key, _)| DatastoreArgs::has(key));
+        let (join, rest): (Options, Options) = rest.into_iter().partition(|(key, _)| JoinArgs::has(key));
+        let (backup, plain): (Options, Options) =
+            rest.into_iter().partition(|(key, _)| ScheduleArgs::has(key));
         Ok(Self {
+            join: serde_json::from_value(join.into())?,
+            backup: serde_json::from_value(backup.into())?,
             datastore: serde_json::from_value(datastore.into())?,
             plain: serde_json::from_value(plain.into())?,
             security: serde_json::from_value(security.into())?,
@@ -107,6 +126,7 @@ struct Plain {
     admission_control_config_file: Option<PathBuf>,
     scheduler_config: Option<PathBuf>,
     api_only: bool,
+    cluster_reset: bool,
 }
 
 /// The options in force.
@@ -118,6 +138,12 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Which store.
     pub datastore: Datastore,
+    /// How to join a cluster that has servers.
+    pub join: Option<JoinOptions>,
+    /// Ports of the etcd member of this server, if it has one.
+    pub etcd_ports: EtcdPorts,
+    /// Whether to make a new cluster from the data of this server's member, instead of serving.
+    pub cluster_reset: bool,
     /// What clients call the server.
     pub advertise: Option<String>,
     /// More names of the serving certificate.
@@ -136,6 +162,8 @@ pub struct Config {
     pub scheduler_config: Option<PathBuf>,
     /// No scheduler, no controllers.
     pub api_only: bool,
+    /// Backups that the server makes.
+    pub backup: Option<Scheduled>,
     /// Authentication, authorization, audit and encryption.
     pub security: Security,
     /// Recording and export of spans.
@@ -154,6 +182,18 @@ pub enum ConfigError {
     /// An option about the store makes no sense.
     #[error("--datastore")]
     Datastore(#[from] DatastoreError),
+    /// An option about joining makes no sense.
+    #[error(transparent)]
+    Join(#[from] JoinOptionsError),
+    /// A reset at every start.
+    #[error("clusterReset belongs on the command line: in {0} it would reset the cluster at every start")]
+    ResetInFile(PathBuf),
+    /// A reset of a store that the server does not run.
+    #[error("--cluster-reset is only for --datastore etcd")]
+    ResetOfOther,
+    /// An option about backups makes no sense.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// An option about spans makes no sense.
     #[error(transparent)]
     Recording(#[from] RecordingError),
@@ -162,8 +202,16 @@ pub enum ConfigError {
 impl ServerArgs {
     /// Flags over file over defaults; `matches` knows which is a flag and which a default.
     pub fn resolve(self, matches: &ArgMatches) -> Result<Config, ConfigError> {
-        let File { plain: file, datastore, security, recording } =
+        let File { plain: file, datastore, join, backup, security, recording } =
             self.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        if file.cluster_reset {
+            return Err(ConfigError::ResetInFile(self.config.unwrap_or_default()));
+        }
+        let store_args = self.datastore.over(datastore);
+        let (etcd_ports, datastore) = (store_args.ports(), store_args.resolve()?);
+        if self.cluster_reset && datastore != Datastore::ManagedEtcd {
+            return Err(ConfigError::ResetOfOther);
+        }
         let mut tls_san = self.tls_san;
         tls_san.extend(file.tls_san);
         let mut disable_admission_plugins = self.disable_admission_plugins;
@@ -173,7 +221,10 @@ impl ServerArgs {
         Ok(Config {
             data_dir: over(matches, "data_dir", self.data_dir, file.data_dir),
             bind: over(matches, "bind", self.bind, file.bind),
-            datastore: self.datastore.over(datastore).resolve()?,
+            datastore,
+            join: self.join.over(join).resolve()?,
+            etcd_ports,
+            cluster_reset: self.cluster_reset,
             advertise: self.advertise.or(file.advertise),
             tls_san,
             service_cidr: over(matches, "service_cidr", self.service_cidr, file.service_cidr),
@@ -185,6 +236,7 @@ impl ServerArgs {
                 .or(file.admission_control_config_file),
             scheduler_config: self.scheduler_config.or(file.scheduler_config),
             api_only: self.api_only || file.api_only,
+            backup: self.backup.over(backup).resolve()?,
             security: self.security.over(security),
             recording: self.recording.over(recording).resolve(&|name| std::env::var(name).ok())?,
         })
@@ -235,6 +287,24 @@ mod tests {
         let Datastore::Etcd(etcd) = config.datastore else { panic!("{:?}", config.datastore) };
         assert_eq!((etcd.prefix.as_str(), etcd.ca), ("/two", Some("/ca".into())));
         assert_eq!(etcd.endpoints, ["https://a:1", "https://b:2"]);
+    }
+
+    #[test]
+    fn a_reset_is_of_a_managed_etcd_and_not_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("server.yaml");
+        let resolve = |text: &str, args: &[&str]| {
+            std::fs::write(&file, text).unwrap();
+            let command = ServerArgs::augment_args(clap::Command::new("server"));
+            let start = ["server", "--config", file.to_str().unwrap()];
+            let matches = command.get_matches_from(start.iter().chain(args));
+            ServerArgs::from_arg_matches(&matches).unwrap().resolve(&matches)
+        };
+        let config = resolve("datastore: etcd\netcdPeerPort: 5\n", &["--cluster-reset"]).unwrap();
+        assert!(config.cluster_reset && config.etcd_ports == EtcdPorts { client: 2379, peer: 5 });
+        assert!(matches!(resolve("", &["--cluster-reset"]), Err(ConfigError::ResetOfOther)));
+        assert!(matches!(resolve("clusterReset: true\n", &[]), Err(ConfigError::ResetInFile(_))));
+        assert!(matches!(resolve("etcdPeerPort: 0\n", &[]), Err(ConfigError::Parse(..))));
     }
 
     /// The documented file comes from the flags: each of them must be an option of the file too.

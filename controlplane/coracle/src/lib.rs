@@ -7,6 +7,8 @@
 pub mod config;
 // Options that name a store.
 pub mod datastore_args;
+// The etcd member that a server runs.
+pub mod etcd_member;
 // Options for authentication, authorization and encryption.
 pub mod security;
 // Builds authenticators, filters, authorizers and encryption from the options.
@@ -15,8 +17,12 @@ pub mod access_control;
 pub mod privileges;
 // Listening sockets, handed over to the next process on an upgrade.
 pub mod listeners;
+// Several servers of one cluster: their keys, and how a server joins.
+pub mod join;
 // Timelines: options, answers, deliveries of agents, export, and the commands that ask.
 pub mod explain;
+// What operators ask a running server for: status, copies of the store, keys of encryption at rest.
+pub mod operations;
 // `coracle server`: builds all parts and runs them.
 pub mod server;
 // Programs in PATH.
@@ -27,9 +33,23 @@ pub mod up;
 pub mod doctor;
 // `coracle hollow`: simulated nodes without containers.
 pub mod hollow;
+// The format of what commands print.
+mod output;
 // Requests of commands to the API server.
 mod admin;
 // `coracle token`: bootstrap tokens.
 pub mod token;
+// `coracle member`: members of a managed etcd.
+pub mod member;
+// `coracle backup` and `coracle restore`, and backups that the server makes.
+pub mod backup;
 // `coracle revoke-node`: revocation of nodes.
 pub mod revoke_node;
+// `coracle status`: what is well in a cluster, and what is not.
+pub mod status;
+// `coracle certificate`: expiry and rotation of certificates.
+pub mod certificate;
+// `coracle store`: copies of the store.
+pub mod store_command;
+// `coracle secrets-encrypt`: keys of encryption at rest.
+pub mod secrets_encrypt;

@@ -3,12 +3,19 @@
 #![forbid(unsafe_code)]
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use coracle::backup::BackupArgs;
+use coracle::backup::restore::RestoreArgs;
+use coracle::certificate::CertificateArgs;
 use coracle::config::ServerArgs;
 use coracle::doctor::DoctorArgs;
 use coracle::explain::proxy::UiArgs;
 use coracle::explain::trace::{self, TraceArgs};
 use coracle::hollow::HollowArgs;
+use coracle::member::MemberArgs;
 use coracle::revoke_node::RevokeNodeArgs;
+use coracle::secrets_encrypt::SecretsEncryptArgs;
+use coracle::status::StatusArgs;
+use coracle::store_command::StoreArgs;
 use coracle::token::TokenArgs;
 use coracle::up::{DownArgs, SuperviseArgs, UpArgs};
 use coracle_cli::causes;
@@ -41,10 +48,24 @@ enum Command {
     Trace(Box<TraceArgs>),
     /// Serve the cluster's page on this machine, read-only.
     Ui(UiArgs),
-    /// Manage bootstrap tokens: create, list, revoke.
+    /// Manage tokens of nodes and servers that join: create, list, revoke.
     Token(TokenArgs),
+    /// Manage the members of the etcd that servers run: list, remove.
+    Member(MemberArgs),
     /// Revoke a node: reject its current certificates, revoke bootstrap tokens, delete its Node.
     RevokeNode(RevokeNodeArgs),
+    /// Show servers, store, leaders, last backup and certificates of a cluster, and what is wrong with them.
+    Status(StatusArgs),
+    /// Check and renew the certificates of a server.
+    Certificate(CertificateArgs),
+    /// Copy the store of a cluster to another one.
+    Store(StoreArgs),
+    /// Show and rotate the keys that encrypt Secrets in the store.
+    SecretsEncrypt(SecretsEncryptArgs),
+    /// Back up a running cluster, and list, verify and remove backups.
+    Backup(Box<BackupArgs>),
+    /// Restore a backup into a new data directory or an empty etcd.
+    Restore(Box<RestoreArgs>),
     /// Find the root cause of what is not well in a cluster: all of it, one object, or a connection.
     Why(Box<WhyArgs>),
     /// Hold the namespaces of a node open; started by `up`.
@@ -64,9 +85,24 @@ fn main() -> anyhow::Result<()> {
     let matches = Cli::command().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // What is printed for people is not interrupted by logs.
-    let asks = matches!(cli.command, Command::Trace(_) | Command::Ui(_) | Command::Why(_));
+    let asks = matches!(
+        cli.command,
+        Command::Trace(_)
+            | Command::Ui(_)
+            | Command::Why(_)
+            | Command::Status(_)
+            | Command::Certificate(_)
+            | Command::Store(_)
+            | Command::SecretsEncrypt(_)
+            | Command::Backup(_)
+            | Command::Restore(_)
+    );
     // Errors of requests are in the answer of the command.
-    let usual = if asks { "warn,kube_client=off" } else { "info" };
+    let usual = match &cli.command {
+        Command::Member(_) => "error",
+        _ if asks => "warn,kube_client=off",
+        _ => "info",
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| usual.into());
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
@@ -77,7 +113,11 @@ fn main() -> anyhow::Result<()> {
                 tracing::warn!(error = %causes::chain(&error), "cannot drop capabilities that the server does not need");
             }
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let restart = runtime.block_on(coracle::server::run(args.resolve(matches)?))?;
+            let config = args.resolve(matches)?;
+            if config.cluster_reset {
+                return runtime.block_on(coracle::server::reset_cluster(&config));
+            }
+            let restart = runtime.block_on(coracle::server::run(config))?;
             match restart {
                 // Tasks that still run end with this process.
                 Some(listeners) => {
@@ -94,7 +134,14 @@ fn main() -> anyhow::Result<()> {
         Command::Trace(args) => std::process::exit(trace::run(&args)?),
         Command::Ui(args) => coracle::explain::proxy::ui(&args),
         Command::Token(args) => small_runtime()?.block_on(coracle::token::run(&args)),
+        Command::Member(args) => small_runtime()?.block_on(coracle::member::run(&args)),
         Command::RevokeNode(args) => small_runtime()?.block_on(coracle::revoke_node::run(&args)),
+        Command::Status(args) => end(small_runtime()?.block_on(coracle::status::run(&args))?),
+        Command::Certificate(args) => end(small_runtime()?.block_on(coracle::certificate::run(&args))?),
+        Command::Store(args) => medium_runtime()?.block_on(coracle::store_command::run(&args)),
+        Command::SecretsEncrypt(args) => small_runtime()?.block_on(coracle::secrets_encrypt::run(&args)),
+        Command::Backup(args) => small_runtime()?.block_on(coracle::backup::run(&args)),
+        Command::Restore(args) => small_runtime()?.block_on(coracle::backup::restore::run(*args)),
         Command::Why(args) => why(&args),
         Command::Hold => coracle::up::hold(),
         Command::Supervise(args) => {
@@ -114,6 +161,16 @@ fn main() -> anyhow::Result<()> {
 fn why(args: &WhyArgs) -> anyhow::Result<()> {
     let code = small_runtime()?.block_on(coracle_why::run::run(args));
     std::process::exit(code.into());
+}
+
+/// Ends the process: with success if all is well.
+fn end(well: bool) -> anyhow::Result<()> {
+    std::process::exit(i32::from(!well));
+}
+
+/// A runtime for commands that open a store.
+fn medium_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
 /// A single-threaded runtime for short commands.

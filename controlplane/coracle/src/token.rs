@@ -1,16 +1,22 @@
-//! `coracle token`: bootstrap tokens for joining nodes.
+//! `coracle token`: bootstrap tokens for joining nodes, and tokens for joining servers.
+
+// Tokens of servers.
+mod server;
 
 use crate::admin::{KubeconfigArgs, ask};
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use coracle_apiserver::https_client::HttpsClient;
 use coracle_fields::core::v1::{ConfigMap, Secret, SecretList};
-use coracle_fields::{Schema as _, View, make};
+use coracle_fields::{Schema as _, make};
 use coracle_pki::authority::Authority;
 use coracle_pki::bootstrap_token::{PREFIX, SECRET_TYPE, field};
+use coracle_pki::server_token;
 use http::Method;
 use rand::RngExt;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
+use server::ServerTokens;
 use std::fmt::Write as _;
 
 /// Extra group of the created tokens, besides `system:bootstrappers`.
@@ -30,7 +36,10 @@ enum TokenCommand {
     /// Create a token and print it, prefixed with the hash of the cluster CA.
     Create {
         #[command(flatten)]
-        server: KubeconfigArgs,
+        kubeconfig: KubeconfigArgs,
+        /// Create a token for a server: `coracle server --join URL --token TOKEN`. Its owner gets the keys of the cluster.
+        #[arg(long, conflicts_with = "bare")]
+        server: bool,
         /// Lifetime, such as 30m, 24h or 7d; 0 never expires.
         #[arg(long, default_value = "24h")]
         ttl: String,
@@ -40,19 +49,47 @@ enum TokenCommand {
         /// Print only `id.secret`, the form that kubeadm and kubelets use.
         #[arg(long)]
         bare: bool,
+        /// Format of the output.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
     },
     /// List tokens, without their secrets.
     List {
         #[command(flatten)]
-        server: KubeconfigArgs,
+        kubeconfig: KubeconfigArgs,
+        /// Format of the output.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
     },
     /// Revoke a token by its id.
+    #[command(visible_alias = "delete")]
     Revoke {
         #[command(flatten)]
-        server: KubeconfigArgs,
-        /// Id (the six characters before the dot) or the whole token.
+        kubeconfig: KubeconfigArgs,
+        /// Id (the characters before the dot) or the whole token.
         id: String,
     },
+}
+
+/// Format of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Text for people.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+}
+
+/// A row of the list.
+#[derive(Debug, Serialize)]
+struct Row {
+    id: String,
+    kind: &'static str,
+    /// Empty if it does not expire.
+    expires: String,
+    usages: Vec<&'static str>,
+    description: String,
 }
 
 /// Seconds of a duration such as `90s`, `30m`, `24h` or `7d`.
@@ -66,7 +103,7 @@ fn seconds(text: &str) -> anyhow::Result<i64> {
         other => bail!("unit {other:?} is not known: want s, m, h or d"),
     };
     let number: i64 = number.parse().with_context(|| format!("{text:?} is no duration"))?;
-    Ok(number * factor)
+    number.checked_mul(factor).with_context(|| format!("{text:?} is too long"))
 }
 
 fn random_string(length: usize) -> String {
@@ -84,22 +121,46 @@ fn id_of(text: &str) -> &str {
 /// Runs `coracle token`.
 pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
     match &args.command {
-        TokenCommand::Create { server, ttl, description, bare } => {
-            let remote = server.remote()?;
-            let token = create(&remote, ttl, description).await?;
-            if *bare {
-                println!("{token}");
+        TokenCommand::Create { kubeconfig, server, ttl, description, bare, output } => {
+            let remote = kubeconfig.remote()?;
+            let token = if *server {
+                ServerTokens(&remote).create(seconds(ttl)?, description).await?
             } else {
-                println!("K10{}::{token}", authority_hash(&remote, server).await?);
+                let token = create(&remote, ttl, description).await?;
+                match bare {
+                    true => token,
+                    false => format!("K10{}::{token}", authority_hash(&remote, kubeconfig).await?),
+                }
+            };
+            match output {
+                Output::Text => println!("{token}"),
+                Output::Json => println!("{}", json!({"token": token})),
             }
         }
-        TokenCommand::List { server } => {
-            let list = list(&server.remote()?).await?;
-            coracle_cli::print::print(&table(SecretList::of(&list))?)?;
+        TokenCommand::List { kubeconfig, output } => {
+            let remote = kubeconfig.remote()?;
+            let nodes = list(&remote).await?;
+            let mut rows: Vec<Row> = SecretList::of(&nodes).items().to_values().iter().map(row).collect();
+            rows.extend(ServerTokens(&remote).rows().await?);
+            let text = match output {
+                Output::Text => table(&rows)?,
+                Output::Json => format!("{:#}\n", json!({"items": rows})),
+            };
+            coracle_cli::print::print(&text)?;
         }
-        TokenCommand::Revoke { server, id } => {
-            let id = id_of(id);
-            ask(&server.remote()?, Method::DELETE, &format!("{SECRETS}/{PREFIX}{id}"), None).await?;
+        TokenCommand::Revoke { kubeconfig, id } => {
+            let remote = kubeconfig.remote()?;
+            let id = match server_token::id_of(id) {
+                Some(id) => {
+                    ServerTokens(&remote).delete(id).await?;
+                    id
+                }
+                None => {
+                    let id = id_of(id);
+                    ask(&remote, Method::DELETE, &format!("{SECRETS}/{PREFIX}{id}"), None).await?;
+                    id
+                }
+            };
             println!("token {id} revoked");
         }
     }
@@ -136,23 +197,25 @@ pub(crate) async fn list(remote: &HttpsClient) -> anyhow::Result<Value> {
     ask(remote, Method::GET, &path, None).await
 }
 
-fn table(list: View<'_, SecretList>) -> Result<String, std::fmt::Error> {
+/// The row of a token of nodes.
+fn row(secret: &Value) -> Row {
+    let usages = ["authentication", "signing"].into_iter();
+    let usages = usages.filter(|usage| field(secret, &format!("usage-bootstrap-{usage}")) == "true");
+    Row {
+        id: field(secret, "token-id"),
+        kind: "node",
+        expires: field(secret, "expiration"),
+        usages: usages.collect(),
+        description: field(secret, "description"),
+    }
+}
+
+fn table(rows: &[Row]) -> Result<String, std::fmt::Error> {
     let mut table = String::new();
-    writeln!(table, "{:<8} {:<26} {:<22} DESCRIPTION", "ID", "EXPIRES", "USAGES")?;
-    for secret in list.items().to_values() {
-        let secret = &secret;
-        let usages = ["authentication", "signing"].into_iter();
-        let usages: Vec<&str> =
-            usages.filter(|usage| field(secret, &format!("usage-bootstrap-{usage}")) == "true").collect();
-        let expires = Some(field(secret, "expiration")).filter(|e| !e.is_empty());
-        writeln!(
-            table,
-            "{:<8} {:<26} {:<22} {}",
-            field(secret, "token-id"),
-            expires.unwrap_or_else(|| "never".into()),
-            usages.join(","),
-            field(secret, "description")
-        )?;
+    writeln!(table, "{:<8} {:<6} {:<30} {:<22} DESCRIPTION", "ID", "KIND", "EXPIRES", "USAGES")?;
+    for Row { id, kind, expires, usages, description } in rows {
+        let expires = if expires.is_empty() { "never" } else { expires };
+        writeln!(table, "{id:<8} {kind:<6} {expires:<30} {:<22} {description}", usages.join(","))?;
     }
     Ok(table)
 }
@@ -178,12 +241,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_list_names_kinds() {
+        let row = |kind, expires: &str| Row {
+            id: "abcdef".into(),
+            kind,
+            expires: expires.into(),
+            usages: vec!["authentication", "signing"],
+            description: "for b".into(),
+        };
+        let table = table(&[row("node", ""), row("server", "2030-01-01T00:00:00Z")]).unwrap();
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["ID", "KIND", "EXPIRES", "USAGES", "DESCRIPTION"]);
+        assert_eq!(lines[1], ["abcdef", "node", "never", "authentication,signing", "for", "b"]);
+        assert_eq!(lines[2][..3], ["abcdef", "server", "2030-01-01T00:00:00Z"]);
+    }
+
+    #[test]
     fn durations_and_ids_are_read() {
         for (text, value) in
             [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800), ("0", 0), ("5", 5)]
         {
             assert_eq!(seconds(text).unwrap(), value, "{text}");
         }
+        assert!(seconds("9223372036854775807d").is_err());
         assert!(seconds("soon").is_err() && seconds("3w").is_err() && seconds("").is_err());
         for text in ["abcdef", "abcdef.0123", "K10ffff::abcdef.0123"] {
             assert_eq!(id_of(text), "abcdef");

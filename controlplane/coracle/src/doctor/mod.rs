@@ -17,6 +17,8 @@ mod machine;
 mod ports;
 // Programs that are run.
 mod programs;
+// The etcd that a server runs.
+mod managed_etcd;
 
 pub use role::Role;
 
@@ -38,6 +40,9 @@ pub struct DoctorArgs {
     /// Address of the API; port 0 is any free port [default: that of `up` or `server`].
     #[arg(long)]
     bind: Option<SocketAddr>,
+    /// Store of the server; `etcd` checks for what a server needs to run a member of etcd.
+    #[arg(long)]
+    datastore: Option<String>,
     /// Print a JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -67,6 +72,9 @@ fn examine(args: &DoctorArgs) -> Vec<Finding> {
         findings.push(kernel::seccomp());
         findings.extend(cgroups::findings());
         findings.extend(programs::findings(args.role));
+    }
+    if args.role == Role::Server && managed_etcd::is_needed(args.datastore.as_deref(), &args.data_dir) {
+        findings.extend(managed_etcd::findings());
     }
     findings.extend(ports::findings(args.role, args.bind, &args.data_dir));
     findings.push(machine::disk(&args.data_dir));

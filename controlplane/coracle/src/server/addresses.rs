@@ -50,7 +50,8 @@ pub(super) fn names(config: &Config, bound: SocketAddr, service_ip: &str) -> Vec
     names
 }
 
-fn host_of(advertise: &str) -> &str {
+/// The host in `host` or `host:port`.
+pub(super) fn host_of(advertise: &str) -> &str {
     match advertise.parse::<IpAddr>() {
         Ok(_) => advertise,
         Err(_) => advertise.rsplit_once(':').map_or(advertise, |(host, _)| host),

@@ -5,8 +5,15 @@ use super::addresses::{node_addresses, own_identity, reachable};
 use super::explain;
 use super::open::Opened;
 use crate::access_control;
+use crate::backup::metrics::BackupMetrics;
+use crate::backup::serve::BackupPath;
+use crate::backup::source::ServerSource;
 use crate::config::Config;
 use crate::explain::export::Exporting;
+use crate::join::serve::{JoinParts, Joining};
+use crate::operations::Operations;
+use crate::operations::copy::CopyJob;
+use crate::operations::status::StatusSource;
 use anyhow::Context as _;
 use coracle_apiserver::actions::components::LoopPlacement;
 use coracle_apiserver::actions::resource_metrics::ResourceMetrics;
@@ -29,6 +36,7 @@ use coracle_apiserver::nodes::agent::Nodes;
 use coracle_apiserver::nodes::dial::ClusterDialer;
 use coracle_apiserver::nodes::node_tls::NodeTls;
 use coracle_apiserver::nodes::relay::Peers;
+use coracle_apiserver::non_resource::NonResource;
 use coracle_apiserver::openapi::OpenApi;
 use coracle_apiserver::resource::Resources;
 use coracle_apiserver::slow::SlowLog;
@@ -68,6 +76,8 @@ pub(super) struct Built {
     pub(super) serving: Arc<ServingCertificate>,
     pub(super) tls: Tls,
     pub(super) export: Option<Exporting>,
+    /// What backups are made of, and their metrics.
+    pub(super) backup: (ServerSource, Arc<BackupMetrics>),
 }
 
 /// Builds the server; nothing runs yet but what writes the audit log.
@@ -129,6 +139,21 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         api.clone(),
     ];
     sources.extend(timelines.metrics);
+    let joining = Joining::new(JoinParts {
+        store: opened.pausable.clone(),
+        datastore: config.datastore.clone(),
+        ca_hash: pki.authority.hash(),
+        sealing: opened.sealing.clone(),
+    });
+    let backup = ServerSource {
+        store: opened.pausable.clone(),
+        pki: pki.dir.clone(),
+        encryption: config.security.encryption_provider_config.clone(),
+    };
+    let backup_metrics = Arc::<BackupMetrics>::default();
+    if config.backup.is_some() {
+        sources.push(backup_metrics.clone());
+    }
     let server = Arc::new(Server {
         registry: registry.clone(),
         openapi: OpenApi::new(registry.clone(), routes),
@@ -147,6 +172,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         authn,
         authz,
         explain: timelines.explain,
+        non_resource: vec![Arc::new(joining), operations(config, opened), BackupPath::shared(backup.clone())],
         recorder: opened.recorder,
         slow: SlowLog::new(config.recording.slow),
     });
@@ -154,7 +180,25 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let tls = tls::config(pki, serving.clone())?;
     let client = Client::new(Arc::new(InProcess { api, actions }), User::server());
     let export = timelines.export;
-    Ok(Built { server, client, nodes, extensions, quota_charges, diagnostics, serving, tls, export })
+    let backup = (backup, backup_metrics);
+    Ok(Built { server, client, nodes, extensions, quota_charges, diagnostics, serving, tls, export, backup })
+}
+
+/// What operators ask for.
+fn operations(config: &Config, opened: &Opened) -> Arc<dyn NonResource> {
+    let name = own_identity(config, opened.bound, &opened.pki).name;
+    Arc::new(Operations {
+        copy: Arc::new(CopyJob::new(opened.pausable.clone(), opened.objects.clone(), name.clone())),
+        encryption: opened.encryption.clone(),
+        status: StatusSource {
+            name,
+            datastore: config.datastore.to_string(),
+            shared: config.datastore.is_shared(),
+            store: opened.pausable.clone(),
+            pki: opened.pki.dir.clone(),
+            supervisor: opened.supervisor.clone(),
+        },
+    })
 }
 
 /// The admission chain, by the options.

@@ -3,6 +3,7 @@
 use super::addresses::reserved_names;
 use super::build::Built;
 use super::open::Opened;
+use crate::backup::schedule::{LEASE, Scheduler};
 use crate::config::Config;
 use anyhow::Context as _;
 use coracle_apiserver::actions::components::{CONTROLLERS, SCHEDULER};
@@ -53,8 +54,11 @@ pub(super) fn start(
     let kept = supervisor.of_part(SCHEDULER);
     let scheduler =
         move |client: &Client| scheduler::start(client, profiles.clone(), metrics.clone(), &pending, &kept);
+    let backups = backups(config, built);
     if !shared {
-        return Ok(vec![controllers(client), scheduler(client)]);
+        let mut loops = vec![controllers(client), scheduler(client)];
+        loops.extend(backups.map(|start| start()));
+        return Ok(loops);
     }
     let host = nix::unistd::gethostname().unwrap_or_default();
     let me = format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4());
@@ -64,10 +68,30 @@ pub(super) fn start(
         let (client, me, stop, run) = parts.clone();
         lead(client, "kube-controller-manager", me, stop, move |client| run(client))
     }));
+    if let Some(start) = backups {
+        let parts = (client.clone(), me.clone(), stop.clone(), Arc::new(start));
+        leading.spawn(supervisor.clone().finish("election coracle-backup", move || {
+            let (client, me, stop, start) = parts.clone();
+            lead(client, LEASE, me, stop, move |_| start())
+        }));
+    }
     let parts = (client.clone(), me, stop.clone(), Arc::new(scheduler));
     leading.spawn(supervisor.finish("election kube-scheduler", move || {
         let (client, me, stop, run) = parts.clone();
         lead(client, "kube-scheduler", me, stop, move |client| run(client))
     }));
     Ok(vec![leading])
+}
+
+/// Starts the backups that the options schedule.
+fn backups(config: &Config, built: &Built) -> Option<impl Fn() -> JoinSet<()> + Send + Sync + use<>> {
+    let scheduled = config.backup.clone()?;
+    let (source, metrics) = built.backup.clone();
+    let scheduler = Scheduler { scheduled, source, metrics };
+    let supervisor = built.diagnostics.supervisor.clone();
+    Some(move || {
+        let (scheduler, mut tasks) = (scheduler.clone(), JoinSet::new());
+        tasks.spawn(supervisor.clone().keep("backups", move || scheduler.clone().run()));
+        tasks
+    })
 }

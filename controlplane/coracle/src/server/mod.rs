@@ -3,6 +3,10 @@
 
 // Addresses and names of the server.
 mod addresses;
+// Keys of the server and of the cluster.
+mod identity;
+// The etcd member of this server.
+mod managed_etcd;
 // Sockets, keys, store and caches.
 mod open;
 // Timelines.
@@ -17,8 +21,10 @@ mod tasks;
 mod loops;
 
 pub use addresses::dns_addresses;
+pub use managed_etcd::reset_cluster;
 
 use crate::config::Config;
+use crate::join;
 use crate::listeners::Listeners;
 use addresses::own_identity;
 use coracle_apiserver::tls;
@@ -43,6 +49,11 @@ pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::Tc
             again
         }
     });
+    // A server that cannot be reached is tried for a while, which a signal ends.
+    tokio::select! {
+        joined = join::ensure(&config) => joined?,
+        () = shutdown.stop.cancelled() => return Ok(None),
+    }
     let listeners = serve(config, shutdown, readiness).await?;
     Ok(if told.await? { Some(listeners.into_std()?) } else { None })
 }
@@ -82,7 +93,7 @@ async fn wait_for_signal() -> bool {
 /// Serves until `shutdown`; the returned sockets are still open.
 async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::Result<Listeners> {
     let stop = shutdown.stop.clone();
-    let opened = open::open(&config).await?;
+    let opened = open::open(&config, &stop).await?;
     let built = build::build(&config, &opened, &stop)?;
     let mut tasks = Tasks::start(&opened, &built).await;
     let client = &built.client;
@@ -96,7 +107,14 @@ async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::
         publish::publish(&config, &opened, client).await?;
         tasks.follow_servers(&opened, &built).await;
         let mut loops = match config.api_only {
-            true => Vec::new(),
+            true => {
+                if config.backup.is_some() {
+                    tracing::warn!(
+                        "no backups are made: --backup-schedule does not go together with --api-only"
+                    );
+                }
+                Vec::new()
+            }
             false => loops::start(&config, &opened, &built, &stop)?,
         };
         let own = own_identity(&config, opened.bound, &opened.pki);
@@ -133,6 +151,10 @@ async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::
     }
     if let Some(export) = &built.export {
         export.finish().await;
+    }
+    // Last: everything above may still write.
+    if let Some(member) = opened.member {
+        member.stop().await;
     }
     Ok(opened.listeners)
 }

@@ -12,8 +12,9 @@ use coracle_client::Client;
 use coracle_pki::{Pki, kubeconfig};
 use std::convert::identity;
 use std::future::ready;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// The tasks; those that follow objects end when this is dropped.
@@ -44,6 +45,10 @@ impl Tasks {
             let (pki, serving, path, url) = parts.clone();
             renew(pki, serving, path, url)
         });
+        if let Some(encryption) = opened.encryption.clone() {
+            followers
+                .spawn(supervisor.clone().keep("encryption-config", move || encryption.clone().follow()));
+        }
         let memory = supervisor.spawn("memory", coracle_cli::memory::release_unused);
         Self { followers, renewal, memory }
     }
@@ -98,17 +103,42 @@ where
     })
 }
 
-/// Renews the certificates of server and administrator before they end; the next handshake shows the new one.
+/// How often files of certificates are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// When certificate files were changed. Their keys are written before them.
+fn changed(dir: &Path) -> [Option<(SystemTime, u64)>; 2] {
+    ["apiserver.crt", "admin.crt"].map(|file| {
+        let meta = std::fs::metadata(dir.join(file)).ok()?;
+        Some((meta.modified().ok()?, meta.len()))
+    })
+}
+
+/// Renews the certificates of server and administrator before they end, and uses those that somebody else renewed; the next
+/// handshake shows the new one.
 async fn renew(pki: Arc<Pki>, serving: Arc<ServingCertificate>, kubeconfig: PathBuf, url: String) {
     let authority = &pki.authority.certificate;
+    let (mut known, mut looked) = (changed(&pki.dir), Instant::now());
     loop {
-        tokio::time::sleep(pki.renewal_period()).await;
+        tokio::time::sleep(pki.renewal_period().min(LOOK)).await;
+        let now = changed(&pki.dir);
+        if now == known && looked.elapsed() < pki.renewal_period() {
+            continue;
+        }
+        looked = Instant::now();
         let renewed = pki.renewed().map_err(anyhow::Error::from).and_then(|(server, admin)| {
             serving.replace(&server, authority)?;
             Ok(kubeconfig::write(&kubeconfig, &url, authority, "admin", &admin)?)
         });
-        if let Err(error) = renewed {
-            tracing::error!(error = %causes::chain(&*error), "cannot renew certificates");
+        match renewed {
+            Ok(()) => {
+                let after = changed(&pki.dir);
+                if after != known {
+                    tracing::info!("certificates renewed");
+                }
+                known = after;
+            }
+            Err(error) => tracing::error!(error = %causes::chain(&*error), "cannot renew certificates"),
         }
     }
 }

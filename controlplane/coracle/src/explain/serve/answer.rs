@@ -127,9 +127,10 @@ impl Asker {
         reader: &mut Reader,
     ) -> Result<Vec<TraceView>, ApiError> {
         let asked = query.question.object.as_ref();
-        let oldest = self.collector.keep().oldest();
+        // Asked for late: a search writes what was only in memory before.
+        let oldest = || self.collector.keep().oldest();
         let missing = |object: Option<&Object>| {
-            Missing { question: &query.question, known: query.known, object, oldest }.error()
+            Missing { question: &query.question, known: query.known, object, oldest: oldest() }.error()
         };
         // What may not be seen is answered as if it never was.
         if let Some(key) = asked
@@ -144,7 +145,7 @@ impl Asker {
             (lost, assemble(found, at))
         };
         let (lost, trees) = self.search(&query.question, read).await?;
-        let kept = Kept { oldest, lost, usual: query.compare.then(|| self.collector.usual()) };
+        let kept = Kept { oldest: oldest(), lost, usual: query.compare.then(|| self.collector.usual()) };
         let mut views = Vec::new();
         for mut tree in trees {
             let subject = subject(&tree, &query.question);

@@ -1,0 +1,118 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use coracle_pki::Pki;
+use coracle_store::{Datastore, open};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+async fn store() -> (TempDir, Arc<dyn Store>) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&Datastore::Embedded, dir.path()).await.unwrap();
+    (dir, store)
+}
+
+fn keys() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    Pki::ensure(dir.path(), &[], Duration::from_secs(3600)).unwrap();
+    dir
+}
+
+fn claimer<'a>(store: &'a Arc<dyn Store>, dir: &'a TempDir) -> Claimer<'a> {
+    Claimer { store: &**store, dir: dir.path(), encryption: None }
+}
+
+/// A server with the keys of another, and its sealing key.
+fn copied(from: &TempDir) -> TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(from.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+#[tokio::test]
+async fn the_first_server_stores_its_keys_once() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    let sealing = claimer(&store, &first).publish().await.unwrap().unwrap();
+    let stored = store.get(KEYS).await.unwrap().unwrap();
+    assert_eq!(sealing.open(&stored.value).unwrap(), ClusterKeys::collect(first.path()).unwrap());
+    let again = claimer(&store, &first);
+    again.check_new().await.unwrap();
+    again.check().await.unwrap();
+    assert_eq!(again.publish().await.unwrap(), Some(sealing));
+    assert_eq!(store.get(KEYS).await.unwrap().unwrap(), stored, "nothing is written again");
+}
+
+#[tokio::test]
+async fn servers_of_other_clusters_and_without_keys_are_refused() {
+    let (_dir, store) = store().await;
+    let (first, other, new) = (keys(), keys(), tempfile::tempdir().unwrap());
+    claimer(&store, &new).check_new().await.unwrap();
+    claimer(&store, &first).publish().await.unwrap();
+    let stored = store.get(KEYS).await.unwrap();
+    assert!(matches!(claimer(&store, &new).check_new().await, Err(ClaimError::NotJoined(_))));
+    for _ in 0..2 {
+        let other = claimer(&store, &other);
+        assert!(matches!(other.check().await, Err(ClaimError::OtherCluster { .. })));
+        assert!(matches!(other.publish().await, Err(ClaimError::OtherCluster { .. })));
+        // With a sealing key of its own as well.
+        SealingKey::generate().unwrap().write(other.dir).unwrap();
+    }
+    assert_eq!(store.get(KEYS).await.unwrap(), stored);
+}
+
+#[tokio::test]
+async fn copied_keys_work_without_the_sealing_key() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    claimer(&store, &first).publish().await.unwrap();
+    let second = copied(&first);
+    assert!(claimer(&store, &second).publish().await.unwrap().is_some());
+    std::fs::remove_file(second.path().join("sealing.key")).unwrap();
+    assert_eq!(claimer(&store, &second).publish().await.unwrap(), None);
+    assert!(!second.path().join("sealing.key").exists());
+}
+
+#[tokio::test]
+async fn a_rotated_ca_is_stored_and_the_one_before_is_refused() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    claimer(&store, &first).publish().await.unwrap();
+    let (second, new) = (copied(&first), keys());
+    for file in ["ca.crt", "ca.key"] {
+        std::fs::copy(new.path().join(file), first.path().join(file)).unwrap();
+    }
+    // Without the old CA in the list it is another cluster.
+    assert!(matches!(claimer(&store, &first).publish().await, Err(ClaimError::OtherCluster { .. })));
+    let [new_ca, old_ca] = [&new, &second].map(|dir| std::fs::read(dir.path().join("ca.crt")).unwrap());
+    std::fs::write(first.path().join("ca.crt"), [new_ca, old_ca].concat()).unwrap();
+    claimer(&store, &first).publish().await.unwrap();
+    let hash = ClusterKeys::collect(new.path()).unwrap().ca_hash();
+    assert_eq!(SealedInfo::of(&store.get(KEYS).await.unwrap().unwrap().value).unwrap().ca_hash, hash);
+    assert!(matches!(claimer(&store, &second).publish().await, Err(ClaimError::Outdated { .. })));
+}
+
+#[tokio::test]
+async fn encryption_comes_from_the_server_with_the_flag() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    let flag = |contents: &str| Claimer {
+        encryption: Some(Some(contents.as_bytes().to_vec())),
+        ..claimer(&store, &first)
+    };
+    flag("one").publish().await.unwrap();
+    let second = copied(&first);
+    let file = || std::fs::read_to_string(second.path().join(ENCRYPTION)).ok();
+    assert_eq!(file(), None, "the first server has it where the flag says");
+    claimer(&store, &second).check().await.unwrap();
+    assert_eq!(file().as_deref(), Some("one"));
+    flag("two").publish().await.unwrap();
+    claimer(&store, &second).publish().await.unwrap();
+    assert_eq!(file().as_deref(), Some("two"), "the one without the flag changes nothing in the store");
+    Claimer { encryption: Some(None), ..claimer(&store, &first) }.publish().await.unwrap();
+    claimer(&store, &second).check().await.unwrap();
+    assert_eq!(file(), None);
+}

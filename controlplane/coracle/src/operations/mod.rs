@@ -1,0 +1,122 @@
+//! What operators ask a running server for, at `/coracle/v1/`: its status, copies of its store, keys of encryption at rest. By
+//! default only `system:masters` may; roles with `nonResourceURLs` allow it to others.
+
+// The status of a server.
+pub mod status;
+// Encryption at rest: status, reload, rewrite.
+pub mod encryption;
+// Copies of the store.
+pub mod copy;
+
+use crate::operations::copy::{CopyJob, Target};
+use crate::operations::encryption::Encryption;
+use crate::operations::status::StatusSource;
+use async_trait::async_trait;
+use coracle_apiserver::context::Context;
+use coracle_apiserver::non_resource::NonResource;
+use coracle_apiserver::request_body::RequestBody;
+use coracle_apiserver::respond::{self, Body};
+use coracle_cli::causes;
+use coracle_proto::status::ApiError;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Limited};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Status of this server.
+pub const STATUS: &str = "/coracle/v1/status";
+/// Status of encryption at rest.
+pub const ENCRYPTION: &str = "/coracle/v1/encryption";
+/// Reads the configuration of encryption at rest again.
+pub const ENCRYPTION_RELOAD: &str = "/coracle/v1/encryption/reload";
+/// Encrypts stored values again.
+pub const ENCRYPTION_REWRITE: &str = "/coracle/v1/encryption/rewrite";
+/// Copies the store.
+pub const STORE_COPY: &str = "/coracle/v1/store/copy";
+/// Takes writes again.
+pub const STORE_RESUME: &str = "/coracle/v1/store/resume";
+/// The largest body of a request.
+const BODY: usize = 64 * 1024;
+
+/// Answers operators.
+pub struct Operations {
+    /// What is known of this server.
+    pub status: StatusSource,
+    /// Encryption at rest; `None` without `--encryption-provider-config`.
+    pub encryption: Option<Arc<Encryption>>,
+    /// The copy of the store.
+    pub copy: Arc<CopyJob>,
+}
+
+#[async_trait]
+impl NonResource for Operations {
+    fn takes(&self, path: &str) -> bool {
+        [STATUS, ENCRYPTION, ENCRYPTION_RELOAD, ENCRYPTION_REWRITE, STORE_COPY, STORE_RESUME]
+            .contains(&path.trim_end_matches('/'))
+    }
+
+    async fn serve(
+        &self,
+        context: &Context,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Body>, ApiError> {
+        let path = context.info.path.trim_end_matches('/');
+        match (request.method(), path) {
+            (&Method::GET, STATUS) => json(&self.status.read().await),
+            (&Method::GET, ENCRYPTION) => match &self.encryption {
+                Some(encryption) => json(&encryption.status().await.map_err(failed)?),
+                None => json(&encryption::EncryptionStatus::disabled()),
+            },
+            (&Method::POST, ENCRYPTION_RELOAD) => {
+                let encryption = self.encryption()?;
+                encryption.reload().await.map_err(|error| ApiError::bad_request(causes::chain(&error)))?;
+                json(&encryption.status().await.map_err(failed)?)
+            }
+            (&Method::POST, ENCRYPTION_REWRITE) => {
+                let encryption = self.encryption()?;
+                encryption.start_rewrite();
+                json(&encryption.status().await.map_err(failed)?)
+            }
+            (&Method::GET, STORE_COPY) => json(&self.copy.state()),
+            (&Method::POST, STORE_COPY) => {
+                let target = body::<Target>(request).await?;
+                self.copy.start(target).map_err(|error| match error {
+                    copy::StartError::Running => ApiError::new(409, "Conflict", error.to_string()),
+                    _ => ApiError::bad_request(causes::chain(&error)),
+                })?;
+                json(&self.copy.state())
+            }
+            (&Method::POST, STORE_RESUME) => {
+                if !self.copy.resume().await {
+                    return Err(ApiError::new(409, "Conflict", copy::StartError::Running.to_string()));
+                }
+                json(&self.copy.state())
+            }
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+}
+
+impl Operations {
+    fn encryption(&self) -> Result<&Arc<Encryption>, ApiError> {
+        let missing = || ApiError::bad_request("this server has no --encryption-provider-config");
+        self.encryption.as_ref().ok_or_else(missing)
+    }
+}
+
+fn failed(error: coracle_store::StoreError) -> ApiError {
+    coracle_apiserver::objects::store_failed(error)
+}
+
+fn json(value: &impl Serialize) -> Result<Response<Body>, ApiError> {
+    let bytes = serde_json::to_vec(value).map_err(ApiError::internal)?;
+    Ok(respond::bytes(200, respond::JSON, bytes))
+}
+
+/// The body of a request as JSON.
+async fn body<T: serde::de::DeserializeOwned>(request: Request<RequestBody>) -> Result<T, ApiError> {
+    let read = Limited::new(request.into_body(), BODY).collect().await;
+    let bytes = read.map_err(|_| ApiError::too_large(format!("the body is limited to {BODY} bytes")))?;
+    let value = serde_json::from_slice(&bytes.to_bytes());
+    value.map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))
+}

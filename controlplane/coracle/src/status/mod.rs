@@ -1,0 +1,41 @@
+//! `coracle status`: servers, store, elections, last backup, certificates and versions of a cluster, and what is wrong with them.
+
+// Asks the servers.
+mod collect;
+// What is wrong.
+mod assess;
+// Text for people.
+mod table;
+
+use crate::admin::KubeconfigArgs;
+use crate::output::Output;
+use clap::Args;
+use coracle_cli::print;
+
+/// Options of `coracle status`.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    server: KubeconfigArgs,
+    /// Format of the answer.
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Runs `coracle status`; false if something is wrong.
+pub async fn run(args: &StatusArgs) -> anyhow::Result<bool> {
+    let remote = args.server.remote()?;
+    let mut cluster = match collect::collect(&remote).await {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            let problem = error.to_string();
+            collect::ClusterStatus { problems: vec![problem], ..collect::ClusterStatus::default() }
+        }
+    };
+    cluster.problems.extend(assess::problems(&cluster, jiff::Timestamp::now()));
+    match args.output {
+        Output::Json => print::print(&format!("{}\n", serde_json::to_string_pretty(&cluster)?))?,
+        Output::Text => print::print(&table::text(&cluster, jiff::Timestamp::now())?)?,
+    }
+    Ok(cluster.problems.is_empty())
+}

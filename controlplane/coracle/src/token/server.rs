@@ -1,0 +1,52 @@
+//! Tokens of servers, made and kept by the running server: it has the key that they wrap.
+
+use super::Row;
+use crate::admin::{ask, refusal};
+use crate::join::{CreateToken, CreatedToken, TOKENS, TokenList, TokenView};
+use anyhow::{Context as _, bail};
+use coracle_apiserver::https_client::HttpsClient;
+use http::Method;
+
+/// The tokens of the servers of a cluster.
+pub(super) struct ServerTokens<'a>(pub(super) &'a HttpsClient);
+
+impl ServerTokens<'_> {
+    /// Makes a token and returns its text.
+    pub(super) async fn create(&self, ttl_seconds: i64, description: &str) -> anyhow::Result<String> {
+        let wanted = CreateToken { ttl_seconds, description: description.to_owned() };
+        let body = serde_json::to_value(wanted)?;
+        let made = ask(self.0, Method::POST, TOKENS, Some(&body)).await?;
+        let made: CreatedToken = serde_json::from_value(made).context("the answer of the server")?;
+        Ok(made.token)
+    }
+
+    /// All of them, for the list. Who may not see them is told so, and sees the others.
+    pub(super) async fn rows(&self) -> anyhow::Result<Vec<Row>> {
+        let (code, answer) = self.0.send(Method::GET, TOKENS, None).await?;
+        match code {
+            200 => {}
+            403 | 404 => {
+                eprintln!("tokens of servers are not listed: {}", refusal(&answer, "the server refused"));
+                return Ok(Vec::new());
+            }
+            _ => bail!("{}", refusal(&answer, "the server refused")),
+        }
+        let list: TokenList = serde_json::from_value(answer).context("the answer of the server")?;
+        Ok(list.items.into_iter().map(row).collect())
+    }
+
+    /// Deletes one.
+    pub(super) async fn delete(&self, id: &str) -> anyhow::Result<()> {
+        ask(self.0, Method::DELETE, &format!("{TOKENS}/{id}"), None).await.map(drop)
+    }
+}
+
+fn row(token: TokenView) -> Row {
+    Row {
+        id: token.id,
+        kind: "server",
+        expires: token.expires.map(|at| at.to_string()).unwrap_or_default(),
+        usages: vec!["join"],
+        description: token.description,
+    }
+}
