@@ -24,6 +24,8 @@ pub mod https;
 pub mod kms;
 // A real etcd.
 pub mod etcd;
+// A server of S3.
+pub mod s3;
 // Debian's docker-registry.
 pub mod registry;
 // A registry that wants tokens.

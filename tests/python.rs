@@ -1,4 +1,4 @@
-//! The official Python client, from PyPI, in an environment of its own that is kept beside the build.
+//! The official Python client and other packages from PyPI, each in an environment of its own that is kept beside the build.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,17 +15,22 @@ fn run(command: &mut Command) {
 /// # Panics
 /// If it cannot be installed.
 pub fn python() -> PathBuf {
+    environment("python-client", "kubernetes")
+}
+
+/// The interpreter of an environment with a package installed.
+pub(crate) fn environment(name: &str, package: &str) -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     let target = program.ancestors().nth(3).expect("a target directory");
-    let dir = target.join("python-client");
+    let dir = target.join(name);
     let interpreter = dir.join("bin/python");
     // Suites that run at the same time install it once.
     std::fs::create_dir_all(target).expect("a directory");
-    let lock = std::fs::File::create(target.join("python-client.lock")).expect("a file");
+    let lock = std::fs::File::create(target.join(format!("{name}.lock"))).expect("a file");
     lock.lock().expect("a lock");
     if !dir.join("ready").exists() {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir));
-        run(Command::new(&interpreter).args(["-m", "pip", "install", "--quiet", "kubernetes"]));
+        run(Command::new(&interpreter).args(["-m", "pip", "install", "--quiet", package]));
         std::fs::write(dir.join("ready"), "").expect("a file");
     }
     interpreter

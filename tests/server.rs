@@ -43,6 +43,11 @@ impl Server {
         for file in ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"] {
             std::fs::copy(from.join(file), to.join(file)).expect("a key that every server has");
         }
+        // Only servers that share a store have this one.
+        let sealing = from.join("sealing.key");
+        if sealing.exists() {
+            std::fs::copy(sealing, to.join("sealing.key")).expect("the sealing key can be copied");
+        }
         let secret = self.data_dir().join("join-secret");
         if secret.exists() {
             std::fs::copy(secret, dir.path().join("join-secret")).expect("a secret that every server has");
@@ -50,7 +55,11 @@ impl Server {
         Self::in_directory(dir, flags, &[])
     }
 
-    fn in_directory(dir: tempfile::TempDir, flags: &[&str], environment: &[(&str, &str)]) -> Self {
+    /// Starts one on the state of a directory, which is gone when the server is.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn in_directory(dir: tempfile::TempDir, flags: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut args: Vec<String> =
             vec!["server".into(), "--data-dir".into(), dir.path().display().to_string()];
         if !flags.contains(&"--bind") {

@@ -318,7 +318,9 @@ fn plugins() {
 fn two_servers_give_no_share_away_twice() {
     let etcd = Etcd::start();
     let store = format!("etcd://{}", etcd.address);
-    let servers = [Server::with(&["--datastore", &store]), Server::with(&["--datastore", &store])];
+    let first = Server::with(&["--datastore", &store]);
+    let second = first.beside(&["--datastore", &store]);
+    let servers = [first, second];
     let kubectl = newest(&servers[0].kubeconfig());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(quota(&[&servers[0], &servers[1]], &kubectl));

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 fn the_other_server_takes_over() {
     let etcd = Etcd::start();
     let store = format!("etcd://{}", etcd.address);
-    let mut servers = vec![Server::with(&["--datastore", &store]), Server::with(&["--datastore", &store])];
+    let first = Server::with(&["--datastore", &store]);
+    let second = first.beside(&["--datastore", &store]);
+    let mut servers = vec![first, second];
     let leads = |server: &Server| {
         server.log().contains("leading") && server.log().contains("kube-controller-manager")
     };
@@ -54,7 +56,9 @@ fn the_other_server_takes_over() {
 fn a_leader_that_was_suspended_does_not_act() {
     let etcd = Etcd::start();
     let store = format!("etcd://{}", etcd.address);
-    let servers = [Server::with(&["--datastore", &store]), Server::with(&["--datastore", &store])];
+    let first = Server::with(&["--datastore", &store]);
+    let second = first.beside(&["--datastore", &store]);
+    let servers = [first, second];
     let said = |server: &Server, what: &str| {
         server.log().lines().any(|line| line.contains(what) && line.contains("kube-controller-manager"))
     };

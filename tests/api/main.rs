@@ -14,6 +14,8 @@ mod python;
 mod process;
 // Two servers on one etcd.
 mod two_servers;
+// A server that runs its own etcd.
+mod managed_etcd;
 // Where the Service of the API servers leads.
 mod servers;
 // Nodes with tunnels to another server.
@@ -47,6 +49,9 @@ mod rollout;
 mod bindings;
 // Timelines: who sees what, spans of nodes, export.
 mod explain;
+
+// Commands of operators.
+mod operations;
 
 use coracle_tests::etcd::Etcd;
 use coracle_tests::server::Server;

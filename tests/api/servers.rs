@@ -35,7 +35,7 @@ fn all_running_servers_are_endpoints_and_no_others() {
     let port = first.url().rsplit(':').next().unwrap().to_owned();
     let server = |number: u8| {
         let (bind, advertised) = (format!("127.0.0.{number}:{port}"), format!("192.0.2.{number}"));
-        Server::with(&["--api-only", "--datastore", &store, "--bind", &bind, "--advertise", &advertised])
+        first.beside(&["--api-only", "--datastore", &store, "--bind", &bind, "--advertise", &advertised])
     };
     let (mut second, mut third) = (server(2), server(3));
     let kubectl = newest(&first.kubeconfig());

@@ -34,7 +34,7 @@ fn two_servers_on_one_etcd_are_one_cluster() {
     let etcd = Etcd::start();
     let store = format!("etcd://{}", etcd.address);
     let first = Server::with(&["--api-only", "--datastore", &store]);
-    let second = Server::with(&["--api-only", "--datastore", &store]);
+    let second = first.beside(&["--api-only", "--datastore", &store]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (one, two) = (client(&first).await, client(&second).await);

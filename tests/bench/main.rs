@@ -32,6 +32,8 @@ mod ha;
 #[allow(dead_code, missing_docs)]
 #[path = "../why/stock.rs"]
 mod stock;
+// Backups and what is restored from them.
+mod backup;
 // How figures are shown.
 mod report;
 
@@ -56,8 +58,9 @@ fn main() -> anyhow::Result<()> {
         "streams" => runtime.block_on(streams::run())?,
         "explain" => runtime.block_on(explain::run())?,
         "ha" => runtime.block_on(ha::run())?,
+        "backup" => runtime.block_on(backup::run())?,
         other => anyhow::bail!(
-            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams, explain, ha"
+            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams, explain, ha, backup"
         ),
     };
     report.print(json);

@@ -11,6 +11,8 @@ mod authenticators;
 mod oidc;
 // Machines that join, and those that must not.
 mod joining;
+// Servers that join, and those that must not.
+mod servers;
 // A node agent that is not ours.
 mod kubelet;
 // Audit, impersonation, encryption, other authorizers.

@@ -166,7 +166,7 @@ fn what_went_through_another_server_is_said() {
     let etcd = Etcd::start();
     let store = format!("etcd://{}", etcd.address);
     let first = Server::with(&["--api-only", "--datastore", &store]);
-    let second = Server::with(&["--api-only", "--datastore", &store]);
+    let second = first.beside(&["--api-only", "--datastore", &store]);
     Caller::admin(&first).create(MAPS, &config_map("shared"));
     let patch = json!({"data": {"a": "c"}});
     let (code, _) = Caller::admin(&second).send("PATCH", &format!("{MAPS}/shared"), Some(&patch));

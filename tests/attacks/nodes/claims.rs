@@ -57,7 +57,7 @@ fn a_node_cannot_be_certified_under_a_name_of_any_api_server() {
     let store = format!("etcd://{}", etcd.address);
     let first = Server::with(&["--datastore", &store, "--disable-admission-plugins", "ServiceAccount"]);
     let mut other =
-        Server::with(&["--api-only", "--datastore", &store, "--tls-san", "api-2.example,192.0.2.60"]);
+        first.beside(&["--api-only", "--datastore", &store, "--tls-san", "api-2.example,192.0.2.60"]);
     let admin = Caller::admin(&first);
     let evil = node(&first, "evil");
     node_at(&evil, "evil", "192.0.2.60", 10250);

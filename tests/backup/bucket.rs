@@ -1,0 +1,67 @@
+//! Backups in a bucket of S3.
+
+use crate::{MAPS, answer, coracle, map};
+use coracle_tests::client::Target;
+use coracle_tests::eventually;
+use coracle_tests::s3::S3Server;
+use coracle_tests::server::Server;
+use std::time::Duration;
+
+const PLACE: &str = "s3://backups/one cluster";
+
+#[test]
+fn backups_are_saved_listed_restored_and_pruned_in_a_bucket() {
+    let s3 = S3Server::start("backups");
+    let environment = [
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_ENDPOINT_URL_S3", s3.endpoint.as_str()),
+        ("AWS_REGION", "eu-central-1"),
+    ];
+    let mut server = Server::with(&["--api-only"]);
+    let data_dir = server.data_dir().display().to_string();
+    // What cannot be compressed, so that the backup goes in parts.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let target = Target::new(server.data_dir(), &server.url()).unwrap();
+        let mut connection = target.connect().await.unwrap();
+        let mut state = 88_172_645_463_325_252_u64;
+        for number in 0..40 {
+            let mut text = String::new();
+            while text.len() < 500_000 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                text += &format!("{state:016x}");
+            }
+            connection.call("POST", MAPS, map(&format!("large-{number}"), &text).into()).await.unwrap();
+        }
+    });
+    let saved = answer(&["backup", "save", PLACE, "--data-dir", &data_dir], &environment);
+    assert!(saved["bytes"].as_u64().unwrap() > 9 << 20, "more than one part: {saved}");
+    let again = answer(&["backup", "save", PLACE, "--data-dir", &data_dir], &environment);
+    let listed = answer(&["backup", "ls", PLACE], &environment);
+    assert!(listed.as_array().unwrap().iter().any(|one| one["bytes"] == saved["bytes"]), "{listed}");
+    let location = again["location"].as_str().unwrap();
+    let checked = answer(&["backup", "check", location], &environment);
+    assert_eq!(checked["header"]["revision"], again["revision"]);
+    let new = tempfile::tempdir().unwrap();
+    let path = new.path().to_str().unwrap();
+    let restored = answer(&["restore", location, "--data-dir", path], &environment);
+    assert_eq!(restored["backup"]["revision"], again["revision"]);
+
+    let (ok, _, err) =
+        coracle(&["backup", "save", "s3://other-bucket/x", "--data-dir", &data_dir], &environment);
+    assert!(!ok && err.contains("NoSuchBucket"), "{err}");
+    let (ok, _, err) = coracle(&["backup", "ls", PLACE], &[("AWS_ACCESS_KEY_ID", "")]);
+    assert!(!ok && err.contains("no credentials"), "{err}");
+    server.stop();
+
+    let pruned = answer(&["backup", "prune", PLACE, "--keep", "1"], &environment);
+    assert_eq!(answer(&["backup", "ls", PLACE], &environment).as_array().unwrap().len(), 1, "{pruned}");
+    let flags = ["--backup-schedule", "@every 1s", "--backup-to", PLACE, "--backup-keep", "2"];
+    let server = Server::with_environment(&flags, &environment);
+    eventually("old backups are removed", Duration::from_secs(90), || {
+        server.log().contains("old backup removed")
+    });
+}

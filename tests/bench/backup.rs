@@ -1,0 +1,169 @@
+//! Backup and restore of a cluster with 50,000 ConfigMaps of 1 KiB, while clients write 1,000 times a second. Beside it what the
+//! machine needs for the same bytes: to compress and write them, and to copy the file.
+
+use crate::api::{self, PATH, object, rss, send_all};
+use crate::report::{Report, percentile};
+use anyhow::Context as _;
+use coracle_backup::format::Part;
+use coracle_tests::client::Target;
+use coracle_tests::program;
+use coracle_tests::server::Server;
+use serde_json::Value;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const OBJECTS: usize = 50_000;
+const WRITES: u64 = 1_000;
+const WRITERS: u64 = 8;
+/// Backups, of which the median counts.
+const ROUNDS: usize = 5;
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Everything.
+pub async fn run() -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let server = Server::with(&["--datastore", "embedded"]);
+    let target = Target::new(server.data_dir(), &server.url())?;
+    for first in (0..OBJECTS).step_by(api::OBJECTS) {
+        let create = move |i: usize| ("POST", PATH.to_owned(), object(&format!("o{}", first + i), "x"));
+        send_all(&target, create).await?;
+    }
+    let dir = tempfile::tempdir()?;
+    report.add("objects", OBJECTS as f64, "");
+    report.add("RSS before", rss(server.pid()), "MiB");
+
+    let (mut quiet, rate) = write_during(&target, async {
+        tokio::time::sleep(QUIET).await;
+        Ok(())
+    })
+    .await?;
+    report.add("writes without a backup", rate, "/s");
+    report.add("write p99 without a backup", percentile(&mut quiet, 0.99), "ms");
+    let (mut times, mut latencies, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let mut file = dir.path().to_owned();
+    for round in 0..ROUNDS {
+        file = dir.path().join(format!("backup-{round}"));
+        let (path, data_dir) = (file.clone(), server.data_dir().to_owned());
+        let mut took = 0.0;
+        let saving = async {
+            took = tokio::task::spawn_blocking(move || save(&path, &data_dir)).await??;
+            anyhow::Ok(())
+        };
+        let (each, rate) = write_during(&target, saving).await?;
+        times.push(took);
+        latencies.extend(each);
+        rates.push(rate);
+    }
+    let backup = percentile(&mut times, 0.5);
+    report.add("backup under load", backup, "s");
+    report.add("writes during backups", percentile(&mut rates, 0.5), "/s");
+    report.add("write p99 during backups", percentile(&mut latencies, 0.99), "ms");
+    report.add("write worst during backups", percentile(&mut latencies, 1.0), "ms");
+    report.add("RSS after", rss(server.pid()), "MiB");
+    report.add("size of the backup", file.metadata()?.len() as f64 / f64::from(1 << 20), "MiB");
+
+    let floor = compressed(&file, &dir.path().join("floor"))?;
+    report.add("floor: zstd of the same bytes, write, fsync", floor, "s");
+    report.add("backup / floor", backup / floor, "");
+    let begun = Instant::now();
+    std::fs::copy(&file, dir.path().join("copy"))?;
+    File::open(dir.path().join("copy"))?.sync_all()?;
+    report.add("floor: copy of the backup, fsync", begun.elapsed().as_secs_f64(), "s");
+
+    let mut restores = Vec::new();
+    for round in 0..ROUNDS {
+        let new = dir.path().join(format!("new-{round}"));
+        let begun = Instant::now();
+        coracle(&["restore", text(&file)?, "--data-dir", text(&new)?])?;
+        restores.push(begun.elapsed().as_secs_f64());
+        std::fs::remove_dir_all(&new)?;
+    }
+    let restore = percentile(&mut restores, 0.5);
+    report.add("restore", restore, "s");
+    report.add("restore / floor of the backup", restore / floor, "");
+    Ok(report)
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("a path is text")
+}
+
+fn coracle(args: &[&str]) -> anyhow::Result<Value> {
+    let output = Command::new(program("coracle")).args(args).args(["-o", "json"]).output()?;
+    anyhow::ensure!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// How long the whole command takes.
+fn save(file: &Path, data_dir: &Path) -> anyhow::Result<f64> {
+    let begun = Instant::now();
+    let saved = coracle(&["backup", "save", text(file)?, "--data-dir", text(data_dir)?])?;
+    anyhow::ensure!(saved["keys"].as_u64().unwrap_or_default() >= OBJECTS as u64, "{saved}");
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// Updates objects at a steady rate until `meanwhile` is over: the latencies in milliseconds, and the rate that was reached.
+async fn write_during(
+    target: &Target,
+    meanwhile: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<(Vec<f64>, f64)> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let (target, stop) = (target.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut connection = target.connect().await?;
+                let mut latencies = Vec::new();
+                let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 * WRITERS / WRITES));
+                let mut number = writer;
+                while !stop.load(Ordering::Acquire) {
+                    ticks.tick().await;
+                    let name = format!("o{}", number % OBJECTS as u64);
+                    number += WRITERS;
+                    let begun = Instant::now();
+                    connection.call("PUT", &format!("{PATH}/{name}"), object(&name, "y")).await?;
+                    latencies.push(begun.elapsed().as_secs_f64() * 1e3);
+                }
+                anyhow::Ok(latencies)
+            })
+        })
+        .collect();
+    let begun = Instant::now();
+    let outcome = meanwhile.await;
+    stop.store(true, Ordering::Release);
+    outcome?;
+    let mut latencies = Vec::new();
+    for writer in writers {
+        latencies.extend(writer.await??);
+    }
+    let rate = latencies.len() as f64 / begun.elapsed().as_secs_f64();
+    Ok((latencies, rate))
+}
+
+/// How long it takes to compress what the backup has, to write it and to have it on disk.
+fn compressed(backup: &Path, to: &Path) -> anyhow::Result<f64> {
+    let (mut reader, _) = coracle_backup::open::open(&File::open(backup)?, &[])?;
+    let mut plain = Vec::new();
+    while let Some(part) = reader.next_part()? {
+        if let Part::Keys(keys) = part {
+            let mut chunk = Vec::new();
+            for one in keys {
+                chunk.extend_from_slice(one.key.as_bytes());
+                chunk.extend_from_slice(&one.value);
+            }
+            plain.push(chunk);
+        }
+    }
+    let begun = Instant::now();
+    let mut file = File::create(to)?;
+    for chunk in &plain {
+        file.write_all(&zstd::bulk::compress(chunk, 3)?)?;
+    }
+    file.sync_all()?;
+    Ok(begun.elapsed().as_secs_f64())
+}
