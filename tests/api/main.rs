@@ -12,6 +12,8 @@ mod kube_rs;
 mod python;
 // The server as a process.
 mod process;
+// Where clients go on after a watch that ended.
+mod bookmarks;
 // Two servers on one etcd.
 mod two_servers;
 // A server that runs its own etcd.

@@ -47,7 +47,8 @@ pub struct Watch {
     bookmarks: bool,
     initial: IntoIter<Arc<Object>>,
     initial_end: bool,
-    start: Revision,
+    /// Everything up to here was sent.
+    reached: Revision,
     cursor: Cursor,
     deadline: Instant,
     header_sent: bool,
@@ -105,7 +106,7 @@ impl Api {
             bookmarks: options.bookmarks,
             initial: initial.into_iter(),
             initial_end: streaming_list && options.bookmarks,
-            start,
+            reached: start,
             cursor,
             deadline: Instant::now() + Duration::from_secs(seconds.min(YEAR)),
             header_sent: false,
@@ -191,13 +192,17 @@ impl Watch {
                 () = tokio::time::sleep_until(quiet), if self.bookmarks => return Some(Ok(self.bookmark(false))),
             };
             let Ok(batch) = batch else {
-                let status = too_old(self.start).to_json();
+                let status = too_old(self.reached).to_json();
                 return Some(Err(line("ERROR", &status)));
             };
             let seen = match self.convert(&batch).await {
                 Ok(seen) => seen,
                 Err(error) => return Some(Err(line("ERROR", &error.to_json()))),
             };
+            // The frame below ends with it; a bookmark while others wait must not go back behind it.
+            if let Some(last) = batch.last() {
+                self.reached = self.reached.max(last.object.revision);
+            }
             if let [event] = batch.as_slice()
                 && seen.is_empty()
                 && self.is_shared_line(event)
@@ -286,7 +291,7 @@ impl Watch {
     }
 
     fn bookmark(&self, initial_end: bool) -> Bytes {
-        let revision = self.cursor.position().map_or(self.start, |p| p.max(self.start));
+        let revision = self.cursor.position().map_or(self.reached, |p| p.max(self.reached));
         let metadata = make!(part ObjectMeta {
             resource_version: revision.to_string(),
             annotations: initial_end.then_some([("k8s.io/initial-events-end", "true")]),
