@@ -32,7 +32,12 @@ pub(super) async fn add(
     loop {
         let error = match attempt(cluster, state).await {
             Ok(()) => return Ok(()),
-            Err(MemberError::Etcd(error)) if error.is_refused() || error.is_transient() => error,
+            // Not found: members that were asked differ in whom they know while one is being replaced.
+            Err(MemberError::Etcd(error))
+                if error.is_refused() || error.is_transient() || error.is_not_found() =>
+            {
+                error
+            }
             Err(error) => return Err(error),
         };
         if begun.elapsed() >= ADD {
