@@ -1,5 +1,5 @@
 //! What operators ask a running server for, at `/coracle/v1/`: its status, copies of its store, keys of encryption at rest. By
-//! default only `system:masters` may; roles with `nonResourceURLs` allow it to others.
+//! default only `system:masters` may; roles with `nonResourceURLs` allow others to read, and nobody else to change anything.
 
 // The status of a server.
 pub mod status;
@@ -17,6 +17,7 @@ use coracle_apiserver::non_resource::NonResource;
 use coracle_apiserver::request_body::RequestBody;
 use coracle_apiserver::respond::{self, Body};
 use coracle_cli::causes;
+use coracle_client::user::MASTERS;
 use coracle_proto::status::ApiError;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
@@ -61,6 +62,14 @@ impl NonResource for Operations {
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
         let path = context.info.path.trim_end_matches('/');
+        // A copy takes all Secrets to wherever the caller says.
+        if request.method() == Method::POST && !context.user.in_group(MASTERS) {
+            let why = format!(
+                "User {:?} is not in the group {MASTERS}: {path} is not given by roles",
+                context.user.name
+            );
+            return Err(ApiError::new(403, "Forbidden", why));
+        }
         match (request.method(), path) {
             (&Method::GET, STATUS) => json(&self.status.read().await),
             (&Method::GET, ENCRYPTION) => match &self.encryption {
