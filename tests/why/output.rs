@@ -45,10 +45,10 @@ pub fn bad_input(run: &Run) {
         (
             "an object that does not exist",
             run.why.run(&["pod/pp", "-n", "w-exit-code"]),
-            3,
+            2,
             "the closest that exists is p",
         ),
-        ("a kind that does not exist", run.why.run(&["pdo/p"]), 3, "the server has no kind pdo"),
+        ("a kind that does not exist", run.why.run(&["pdo/p"]), 2, "the server has no kind pdo"),
         ("an object without a name", run.why.run(&["pod"]), 2, "want KIND/NAME"),
         ("a server that is away", away.run(&["pod/p"]), 3, "cannot reach the API server"),
         (

@@ -53,8 +53,16 @@ fn merged(findings: Vec<Finding>) -> Vec<Finding> {
         });
         match same {
             None => merged.push(finding),
-            Some(other) if other.object == finding.object || other.others.contains(&finding.object) => {}
-            Some(other) => other.others.push(finding.object),
+            Some(other) => {
+                let time = |finding: &Finding| finding.since.as_deref().and_then(parse_time);
+                // All of them together are as old as the oldest.
+                if time(&finding).is_some_and(|earlier| time(other).is_none_or(|known| earlier < known)) {
+                    other.since.clone_from(&finding.since);
+                }
+                if other.object != finding.object && !other.others.contains(&finding.object) {
+                    other.others.push(finding.object);
+                }
+            }
         }
     }
     merged.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.since.cmp(&b.since)));

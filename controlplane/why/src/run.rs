@@ -17,13 +17,13 @@ use coracle_cli::causes;
 use coracle_fields::core::v1::Pod;
 use jiff::Timestamp;
 
-/// Exit code of wrong usage.
+/// Exit code of wrong usage, and of kinds and objects that do not exist.
 const USAGE: u8 = 2;
 /// Exit code when the cluster or the object cannot be read.
 const BLIND: u8 = 3;
 
-/// Runs the command. The exit code is 0 when nothing wrong was found, 1 when there is a finding, 2 for wrong usage, and 3 when
-/// it could not look.
+/// Runs the command. The exit code is 0 when nothing wrong was found, 1 when there is a finding, 2 for wrong usage and for what does
+/// not exist, and 3 when it could not look.
 pub async fn run(args: &WhyArgs) -> u8 {
     let connection = match args.connect.connect().await {
         Ok(connection) => connection,
@@ -46,8 +46,15 @@ pub async fn run(args: &WhyArgs) -> u8 {
                 Err(error) => failed(BLIND, &error.to_string()),
             }
         }
-        Err(problem @ Problem::Usage(_)) => failed(USAGE, &problem.to_string()),
-        Err(problem) => failed(BLIND, &problem.to_string()),
+        Err(problem) => failed(exit_code(&problem), &problem.to_string()),
+    }
+}
+
+/// As that of `coracle trace`: whether the user has to ask for something else, or could not look.
+fn exit_code(problem: &Problem) -> u8 {
+    match problem {
+        Problem::Usage(_) | Problem::UnknownKind { .. } | Problem::Missing { .. } => USAGE,
+        Problem::Unreadable { .. } => BLIND,
     }
 }
 
@@ -126,9 +133,9 @@ pub(crate) async fn everything<C: Cluster>(cluster: &C, scope: Option<&str>, con
     let mut world = World::new(Timestamp::now(), false, inspect);
     let findings = world.explore(cluster, |world| survey(world, Some(context))).await;
     let mut report = Report::new(&world, Vec::new(), findings);
-    report
-        .not_looked_at
-        .push(format!("other namespaces than {context}: may not list pods in all namespaces"));
+    report.not_looked_at.push(format!(
+        "other namespaces than {context}: may not list pods in all namespaces; -n NAMESPACE looks there"
+    ));
     report
 }
 
@@ -162,4 +169,19 @@ pub(crate) async fn between<C: Cluster>(
         .await?;
     let unclear = if findings.is_empty() && open.is_none() { objects.clone() } else { Vec::new() };
     Ok(Report::new(&world, objects, findings).without_findings(open.into_iter().collect(), unclear))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::ObjectRef;
+
+    #[test]
+    fn exit_codes_of_problems() {
+        let object = || Box::new(ObjectRef::new::<Pod>("a", "b"));
+        assert_eq!(exit_code(&Problem::Usage("x".to_owned())), 2);
+        assert_eq!(exit_code(&Problem::UnknownKind { kind: "pdo".to_owned(), similar: None }), 2);
+        assert_eq!(exit_code(&Problem::Missing { object: object(), similar: None, existed: false }), 2);
+        assert_eq!(exit_code(&Problem::Unreadable { object: object(), why: "no".to_owned() }), 3);
+    }
 }

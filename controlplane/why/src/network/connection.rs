@@ -44,6 +44,9 @@ pub fn explain(world: &World, connection: &Connection) -> Vec<Finding> {
     let (namespace, name) = (&connection.from.0, &connection.from.1);
     let Some(from) = world.get::<Pod>(namespace, name).view() else { return Vec::new() };
     let source = ObjectRef::to(from);
+    if from.status().phase() != "Running" {
+        return not_running(world, from);
+    }
     match &connection.to {
         Target::Service(namespace, name) => match world.get::<Service>(namespace, name).view() {
             Some(service) => to_service(world, connection, from, service),
@@ -74,6 +77,22 @@ pub fn explain(world: &World, connection: &Connection) -> Vec<Finding> {
         },
         Target::Address(address) => outside(world, connection, from, *address).into_iter().collect(),
     }
+}
+
+/// Nothing can connect from a pod that does not run: what keeps it from running.
+fn not_running(world: &World, from: View<'_, Pod>) -> Vec<Finding> {
+    let source = ObjectRef::to(from);
+    let phase = from.status().phase().or("Pending");
+    let fact = format!("{source} is not running ({phase}), so nothing connects from it");
+    let mut findings = follow(world, &[], source.clone());
+    for finding in &mut findings {
+        finding.cause = format!("{fact}: {}", finding.cause);
+    }
+    if findings.is_empty() {
+        let remedy = format!("ask from a pod that runs; kubectl why {} says more", source.arguments());
+        findings.push(Finding::new(source, Trouble::Unexplained, fact).remedy(remedy));
+    }
+    findings
 }
 
 fn to_service(

@@ -2,11 +2,13 @@
 
 use super::containers::{Slot, containers};
 use super::{condition, config, permissions};
+use crate::events::first_seen;
 use crate::finding::{Evidence, Finding, ObjectRef};
 use crate::trouble::Trouble;
 use crate::world::World;
 use coracle_fields::View;
-use coracle_fields::core::v1::{ContainerStateTerminated, Pod};
+use coracle_fields::core::v1::{ContainerStateTerminated, Event, Pod};
+use coracle_proto::time::parse_time;
 
 /// Seconds for which a crash is worth a line after the container runs again.
 const RECENT: i64 = 600;
@@ -76,11 +78,8 @@ fn explain_end(
         None => classify(slot, end, log_command(pod, slot, previous)),
     };
     let code = end.exit_code().or(0);
-    let unready = condition(pod, "ContainersReady").filter(|condition| condition.status() == "False");
-    let since =
-        unready.map(|condition| condition.last_transition_time().text()).filter(|time| !time.is_empty());
     Finding::new(ObjectRef::to(pod), trouble, cause)
-        .since(since.unwrap_or_else(|| end.finished_at().text()))
+        .since(began(world, pod, slot, end))
         .evidence(
             format!("{}, last end", slot.title()),
             format!(
@@ -92,6 +91,28 @@ fn explain_end(
         .evidence("termination message", end.message().text())
         .with(last_lines(slot, log, previous))
         .remedy(remedy)
+}
+
+/// When a container began to end again and again: of what is known, the earliest. Its last end is the latest that it can be, and the pod
+/// may have been ready for moments in between.
+fn began<'a>(
+    world: &'a World,
+    pod: View<'a, Pod>,
+    slot: Slot<'_>,
+    end: View<'a, ContainerStateTerminated>,
+) -> &'a str {
+    let unready = condition(pod, "ContainersReady").filter(|condition| condition.status() == "False");
+    let unready = unready.map_or("", |condition| condition.last_transition_time().text());
+    // A back-off is the consequence of the first restart; its event is the same one for all of them.
+    let container = format!("{{{}}}", slot.name());
+    let is_own = |event: &View<'_, Event>| {
+        let place = event.involved_object().field_path().text();
+        event.reason() == "BackOff" && (place.is_empty() || place.ends_with(&container))
+    };
+    let events = world.events(&ObjectRef::to(pod)).into_iter();
+    let backed_off = events.filter(is_own).map(first_seen);
+    let times = [end.finished_at().text(), unready].into_iter().chain(backed_off);
+    times.filter_map(|text| Some((parse_time(text)?, text))).min().map_or("", |(_, text)| text)
 }
 
 fn log_command(pod: View<'_, Pod>, slot: Slot<'_>, previous: bool) -> String {

@@ -62,6 +62,33 @@ fn without_policies_everything_is_allowed() {
     }
 }
 
+#[test]
+fn nothing_connects_from_a_pod_that_is_not_running() {
+    let causes = |status: &str| -> Vec<String> {
+        let pods = PODS.replacen(
+            "status: {phase: Running, podIP: 10.1.0.1, conditions: [{type: Ready, status: 'True'}]}",
+            &format!("status: {status}"),
+            1,
+        );
+        let cluster = Fixture::new(&pods);
+        let wanted = target::connection("default", "pod/a", "service/b:80", "TCP").unwrap();
+        let mut world = World::new(now(), false, inspect);
+        let found = block_on(world.explore(&cluster, |world| connection::explain(world, &wanted)));
+        found.into_iter().map(|finding| finding.cause).collect()
+    };
+    let done = causes("{phase: Succeeded}");
+    assert_eq!(done, ["pod/a is not running (Succeeded), so nothing connects from it"]);
+    let waits =
+        "{phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ErrImageNeverPull}}}]}";
+    let waits = causes(waits);
+    assert_eq!(waits.len(), 1, "{waits:?}");
+    assert!(
+        waits[0]
+            .starts_with("pod/a is not running (Pending), so nothing connects from it: container c: image "),
+        "{waits:?}"
+    );
+}
+
 fn permitted(to: &str, policy: &str) -> Option<String> {
     let cluster = Fixture::new(&format!("{PODS}\n---\n{policy}"));
     let wanted = target::connection("default", "pod/a", to, "TCP").unwrap();

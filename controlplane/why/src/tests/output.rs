@@ -30,6 +30,49 @@ fn blocks_for_people() {
 }
 
 #[test]
+fn a_crash_loop_began_before_its_last_exit() {
+    let since = |yaml: &str| explain(yaml, "pod/web").remove(0).since;
+    let event = |container: &str| {
+        format!(
+            "{CRASHING}---
+kind: Event
+metadata: {{name: e}}
+involvedObject: {{kind: Pod, name: web, fieldPath: 'spec.containers{{{container}}}'}}
+reason: BackOff
+message: Back-off restarting failed container
+count: 40
+firstTimestamp: '2026-01-01T11:20:00Z'
+lastTimestamp: '2026-01-01T11:59:00Z'
+"
+        )
+    };
+    assert_eq!(since(&event("c")).as_deref(), Some("2026-01-01T11:20:00Z"));
+    assert_eq!(since(&event("other")).as_deref(), Some("2026-01-01T11:50:00Z"));
+    // It was ready for a moment since: the condition is newer than the first crash.
+    let unready = "phase: Running, conditions: [{type: ContainersReady, status: 'False', lastTransitionTime: '2026-01-01T11:49:00Z'}]";
+    let unready = CRASHING.replace("phase: Running", unready);
+    assert_eq!(since(&unready).as_deref(), Some("2026-01-01T11:49:00Z"));
+}
+
+#[test]
+fn findings_with_one_cause_are_as_old_as_the_oldest() {
+    let other = CRASHING.replace("name: web}", "name: api}").replace("11:50:00Z", "10:00:00Z");
+    let findings = super::look_around(&format!("{CRASHING}---{other}"));
+    let report = Report::new(&World::new(super::now(), true, inspect), Vec::new(), findings);
+    let table = report.table();
+    let row = table.lines().nth(1).unwrap();
+    assert!(row.starts_with("error     2h ") && row.ends_with("(and 1 more)"), "{table}");
+}
+
+#[test]
+fn who_may_not_read_the_whole_cluster_is_told_how_to_look() {
+    let cluster = super::Fixture::new("kind: Refused\nlist: pods");
+    let report = super::block_on(crate::run::everything(&cluster, None, "default"));
+    let table = report.table();
+    assert!(table.contains("may not list pods in all namespaces; -n NAMESPACE looks there"), "{table}");
+}
+
+#[test]
 fn lines_for_the_cluster() {
     let text = report(CRASHING, "pod/web").table();
     let expected = [
