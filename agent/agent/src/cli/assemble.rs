@@ -145,7 +145,6 @@ pub fn assemble(
             client,
             runtime: runtime.clone(),
             events,
-            recorder: trace.recorder,
             facts,
             images,
             policies,

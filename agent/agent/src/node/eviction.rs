@@ -2,7 +2,6 @@
 
 use coracle_cli::causes;
 use coracle_proto::cri;
-use coracle_trace::{SpanId, Stage, Uid};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -47,17 +46,11 @@ pub struct EvictionParts {
     pub pods: PodTable,
     /// Events.
     pub events: Recorder,
-    /// Spans.
-    pub recorder: coracle_trace::Recorder,
 }
 
 impl EvictionParts {
     /// Evicts a pod with a message on its status.
     pub(super) fn evict(&self, pod: &Pod, message: String) {
-        let revision = pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-        let about = (Uid::of(spec::uid(pod)), revision.unwrap_or(0));
-        let now = self.recorder.now();
-        self.recorder.span_at(Stage::Evicted, SpanId::NONE, about, now, now, &format!("\n{message}"), 0);
         self.pods.send(spec::uid(pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
     }
 }

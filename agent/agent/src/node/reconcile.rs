@@ -57,8 +57,6 @@ pub struct NodeParts {
     pub runtime: Arc<dyn Runtime>,
     /// Events.
     pub events: Recorder,
-    /// Spans.
-    pub recorder: coracle_trace::Recorder,
     /// What pods are admitted with; kept up to date.
     pub facts: SharedFacts,
     /// Images.
@@ -99,7 +97,6 @@ impl NodeReconciler {
             runtime: parts.runtime.clone(),
             pods: parts.pods.clone(),
             events: parts.events.clone(),
-            recorder: parts.recorder,
         };
         NodeReconciler {
             parts,

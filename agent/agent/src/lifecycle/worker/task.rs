@@ -310,7 +310,7 @@ impl Worker {
             grace,
             "pod ends"
         );
-        self.trace.terminates(self.desired.is_deleting(), reason.as_ref().map(|end| end.reason.as_str()));
+        self.trace.terminates(self.desired.is_deleting(), reason.as_ref());
         self.tasks.cancel.cancel();
         let deadline = from_now(Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
         self.stage = Stage::Ending(Termination { reason, step: Step::Stopping(deadline) });

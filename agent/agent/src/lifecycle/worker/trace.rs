@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::now;
 use super::desired::Desired;
+use super::stage::EndReason;
 use crate::pod::observed::{Instance, Observed, State};
 use crate::pod::spec::{self, Role};
 use crate::status::phase::Phase;
@@ -19,16 +20,23 @@ const SHORT_PASS: Duration = Duration::from_millis(1);
 /// The same for a pod that neither starts nor ends: it is looked at again and again for nothing.
 const SHORT_PASS_OF_RUNNING: Duration = Duration::from_millis(100);
 
-/// The spans of a pod. All that is done for the pod hangs below its start, then below its end.
+/// The spans of a pod. All that is done for the pod hangs below its start, then below its end. What happens in between, to a pod that was
+/// ready once, is another operation: it hangs below what caused it (an exit, an eviction, a change of the spec), or is a root itself.
 pub(super) struct PodTrace {
     node: NodeTrace,
     uid: Uid,
     /// Of the object that the pod was started or terminated with.
     revision: u64,
+    /// Whether the pod is meant to end by itself: its exits are a part of what it was started for.
+    runs_to_end: bool,
     /// The parent of what is done for the pod now.
     below: SpanId,
     /// Until the pod is ready, or ends.
     start: Option<Span>,
+    /// Whether the pod became ready in this pass: its report is still a part of the start, or of what followed from an exit.
+    became_ready: bool,
+    /// Since a container of a pod that was ready has ended, until the pod is ready again.
+    recovers: bool,
     /// Until the pod is gone.
     end: Option<Span>,
     /// The pass that runs, until it begins something.
@@ -52,8 +60,11 @@ impl PodTrace {
             node: node.clone(),
             uid,
             revision: revision(pod),
+            runs_to_end: spec::spec(pod).restart_policy.as_deref().is_some_and(|policy| policy != "Always"),
             below: SpanId::of_stage(uid, Stage::PodStart),
             start: None,
+            became_ready: false,
+            recovers: false,
             end: None,
             pass: None,
             backoffs: HashMap::new(),
@@ -73,6 +84,7 @@ impl PodTrace {
             trace.seen = received;
             trace.start = Some(enter(trace.scope(), || stage(Stage::PodStart)));
         }
+        trace.became_ready = !is_news;
         trace
     }
 
@@ -98,6 +110,10 @@ impl PodTrace {
         if asked(old) != asked(new) {
             self.revision = revision(new);
             self.record_seen(received);
+            if self.start.is_none() && self.end.is_none() && !self.runs_to_end {
+                self.below = SpanId::of_write(self.uid, self.revision);
+                self.became_ready = false;
+            }
         }
     }
 
@@ -110,6 +126,9 @@ impl PodTrace {
 
     /// A pass begins.
     pub(super) fn pass_begins(&mut self) {
+        if std::mem::take(&mut self.became_ready) && !self.runs_to_end {
+            self.below = SpanId::NONE;
+        }
         self.pass = Some((enter(self.scope(), || stage(Stage::Sync)), Instant::now()));
     }
 
@@ -153,13 +172,14 @@ impl PodTrace {
             recorder.span_at(Stage::InitRun, self.below, about, started, finished, name, code);
             return;
         }
-        // While the pod starts or ends, an exit is part of that. Later it is the cause of what follows.
-        let is_cause = self.start.is_none() && self.end.is_none();
+        // While the pod starts, recovers or ends, an exit is part of that. Otherwise it is the cause of what follows.
+        let is_settled = self.start.is_none() && self.end.is_none() && !self.recovers;
+        let is_cause = is_settled && !self.runs_to_end;
         let parent = if is_cause { SpanId::NONE } else { self.below };
         let text = format!("{}\n{}", instance.name, instance.reason);
         let exit = recorder.span_at(Stage::Exit, parent, about, finished, finished, &text, code);
         if is_cause {
-            self.below = exit;
+            (self.below, self.recovers) = (exit, true);
         }
     }
 
@@ -196,25 +216,39 @@ impl PodTrace {
         {
             self.node.metrics.pod_started(spec::uid(pod), start_times(pod, seen, observed));
         }
-        if self.start.is_some() && is_ready(status) {
+        if (self.start.is_some() || self.recovers) && is_ready(status) {
             enter(self.scope(), || point(Stage::Ready, "", 0));
-            self.start = None;
+            (self.start, self.recovers, self.became_ready) = (None, false, true);
         }
     }
 
     /// The pod is terminated: by its deletion, by the node for a reason, or because it has completed.
-    pub(super) fn terminates(&mut self, is_deleting: bool, reason: Option<&str>) {
+    pub(super) fn terminates(&mut self, is_deleting: bool, reason: Option<&EndReason>) {
         self.backoffs.clear();
-        self.seen = None;
-        if let Some(mut start) = self.start.take()
-            && let Some(reason) = reason
-        {
-            start.failed();
-            start.rename(&format!("\n{reason}"));
+        (self.seen, self.became_ready, self.recovers) = (None, false, false);
+        let start = self.start.take();
+        if let Some(end) = reason {
+            match start {
+                Some(mut start) => {
+                    start.failed();
+                    start.rename(&format!("\n{}", end.reason));
+                }
+                None if !is_deleting => self.evicted(end),
+                None => {}
+            }
         }
-        if is_deleting || reason.is_some() {
+        if is_deleting {
             self.ends();
         }
+    }
+
+    /// The node ends a pod that was ready once: the root of what follows. The object stays until somebody deletes it.
+    fn evicted(&mut self, end: &EndReason) {
+        let (recorder, about) = (self.node.recorder, (self.uid, self.revision));
+        let name = if end.reason == "Evicted" { "" } else { end.reason.as_str() };
+        let text = format!("{name}\n{}", end.message);
+        let now = recorder.now();
+        self.below = recorder.span_at(Stage::Evicted, SpanId::NONE, about, now, now, &text, 0);
     }
 
     /// The pod is deleted, and what is left of it is removed.

@@ -93,7 +93,65 @@ fn a_pod_starts_once_and_what_follows_hangs_below_its_exit() {
     trace.observed(&spec, &after, &later);
     let found = records(recorder);
     assert_eq!(found, [(Stage::Exit, SpanId::NONE, "web\nError".to_owned(), 137, false)]);
-    assert_ne!(trace.scope().span, start);
+    let exit = trace.scope().span;
+    assert_ne!(exit, start);
+    // Until the pod is ready again, exits are part of that.
+    let again = Observed { instances: vec![exited("4", "web", 1, trace.began)], ..Observed::default() };
+    trace.observed(&spec, &later, &again);
+    trace.status(&new, Phase::Running, &status("True"), &again);
+    let parents: Vec<_> = records(recorder).into_iter().map(|record| (record.0, record.1)).collect();
+    assert_eq!(parents, [(Stage::Exit, exit), (Stage::Ready, exit)]);
+}
+
+#[test]
+fn what_happens_to_a_pod_after_it_was_ready_is_no_part_of_its_start() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let new = pod("42", &json!({}), &json!({}));
+    let start = SpanId::of_stage(Uid::of(UID), Stage::PodStart);
+    let mut trace = PodTrace::new(&node, &Desired::Present(new.clone()), None);
+    trace.pass_begins();
+    trace.status(&new, Phase::Running, &status("True"), &Observed::default());
+    assert_eq!(trace.scope().span, start, "the report of the readiness is a part of it");
+    trace.pass_ends();
+    trace.pass_begins();
+    assert_eq!(trace.scope().span, SpanId::NONE, "a later report is not");
+    trace.pass_ends();
+    drop(records(recorder));
+    trace.terminates(false, Some(&evicted()));
+    let found = records(recorder);
+    assert_eq!(found, [(Stage::Evicted, SpanId::NONE, "\nThe node was low on memory.".to_owned(), 0, false)]);
+    assert!(!trace.scope().span.is_none() && trace.end.is_none(), "the object stays");
+    // Somebody deletes the object later.
+    let deleted = pod("50", &json!({"deletionTimestamp": "2026-11-17T04:00:00Z"}), &json!({}));
+    trace.updated(&new, &deleted, Instant::now());
+    trace.ends();
+    trace.ended(UID);
+    let written = SpanId::of_write(Uid::of(UID), 50);
+    let parents: Vec<_> = records(recorder).into_iter().map(|record| (record.0, record.1)).collect();
+    assert_eq!(parents, [(Stage::Seen, written), (Stage::Terminate, written)]);
+}
+
+#[test]
+fn the_exit_of_a_pod_that_runs_to_its_end_is_a_part_of_its_start() {
+    let recorder = Recorder::for_tests();
+    let node = NodeTrace::new(recorder);
+    let mut job = Arc::unwrap_or_clone(pod("42", &json!({}), &json!({})));
+    job.spec.as_mut().unwrap().restart_policy = Some("Never".into());
+    let mut trace = PodTrace::new(&node, &Desired::Present(Arc::new(job.clone())), None);
+    trace.status(&job, Phase::Running, &status("True"), &Observed::default());
+    trace.pass_begins();
+    trace.pass_ends();
+    drop(records(recorder));
+    let after = Observed { instances: vec![exited("1", "web", 0, trace.began)], ..Observed::default() };
+    trace.observed(&spec::spec(&job), &Observed::default(), &after);
+    let start = SpanId::of_stage(Uid::of(UID), Stage::PodStart);
+    assert_eq!(records(recorder), [(Stage::Exit, start, "web\nError".to_owned(), 0, false)]);
+    assert_eq!(trace.scope().span, start);
+}
+
+fn evicted() -> EndReason {
+    EndReason { reason: "Evicted".into(), message: "The node was low on memory.".into() }
 }
 
 #[test]
@@ -137,8 +195,9 @@ fn the_end_of_a_pod_hangs_below_its_deletion() {
 
 #[test]
 fn a_rejected_pod_has_failed_to_start_and_a_completed_one_has_not_ended_yet() {
+    let rejected = EndReason { reason: "OutOfcpu".into(), message: String::new() };
     for (reason, expected) in
-        [(Some("OutOfcpu"), vec![("\nOutOfcpu".to_owned(), true)]), (None, vec![(String::new(), false)])]
+        [(Some(&rejected), vec![("\nOutOfcpu".to_owned(), true)]), (None, vec![(String::new(), false)])]
     {
         let recorder = Recorder::for_tests();
         let node = NodeTrace::new(recorder);
@@ -146,7 +205,7 @@ fn a_rejected_pod_has_failed_to_start_and_a_completed_one_has_not_ended_yet() {
         trace.terminates(false, reason);
         let found = records(recorder).into_iter().map(|(_, _, text, _, failed)| (text, failed));
         assert_eq!(found.collect::<Vec<_>>(), expected);
-        assert_eq!(trace.end.is_some(), reason.is_some());
+        assert!(trace.end.is_none(), "its object stays");
     }
 }
 
