@@ -1,13 +1,14 @@
 //! Encodes records into blocks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use coracle_trace::{Details, SpanId, Stage, TraceId, Uid};
 
 use crate::block::{
     self, Block, HAS_DETAILS, HEADER, MAGIC, MAX_BLOCK, MAX_STRING, StoredRecord, parent, trace,
 };
-use crate::filter::add_keys;
+use crate::decoder::RecordRef;
+use crate::filter::{Keys, add_keys};
 use crate::single_stage::single_stage;
 use crate::varint::{put, put_delta, put_signed};
 
@@ -27,6 +28,7 @@ const MOST_PER_RECORD: usize = 2 * MAX_STRING + 400;
 #[derive(Default)]
 pub(crate) struct BlockBuilder {
     sources: HashMap<(String, Origin, u32), usize>,
+    last_source: Option<((String, Origin, u32), usize)>,
     strings: HashMap<String, usize>,
     uids: HashMap<Uid, usize>,
     /// Encoded tables, in the order of their numbers.
@@ -37,7 +39,7 @@ pub(crate) struct BlockBuilder {
     /// Writes of this block: what may be parents.
     writes: HashMap<SpanId, (Uid, u64)>,
     /// What its records can be found by.
-    keys: HashSet<u64>,
+    keys: Keys,
     count: u32,
     span: SpanId,
     trace: TraceId,
@@ -58,12 +60,12 @@ impl BlockBuilder {
         HEADER + 16 + tables + self.record_bytes.len() + MOST_PER_RECORD > MAX_BLOCK
     }
 
-    pub(crate) fn push(&mut self, stored: &StoredRecord, origin: Origin) {
+    pub(crate) fn push(&mut self, stored: &RecordRef<'_>, origin: Origin) {
         let record = &stored.record;
         let source = self.source(stored, origin);
         let subject = self.uid(record.subject);
         let details = stored.details.map(|details| (details, self.uid(details.owner)));
-        let text = self.string(&stored.text);
+        let text = self.string(stored.text);
         let parent = self.parent(stored);
         let out = &mut self.record_bytes;
         put(out, u64::from(record.stage as u8));
@@ -84,7 +86,7 @@ impl BlockBuilder {
     }
 
     /// What the following records and the header refer to.
-    fn note(&mut self, stored: &StoredRecord) {
+    fn note(&mut self, stored: &RecordRef<'_>) {
         let record = &stored.record;
         if record.stage == Stage::Write && record.revision != 0 {
             let id = SpanId::of_write(record.subject, record.revision);
@@ -97,7 +99,7 @@ impl BlockBuilder {
     }
 
     /// The block and its keys; the builder is empty then.
-    pub(crate) fn finish(&mut self) -> (Block, HashSet<u64>) {
+    pub(crate) fn finish(&mut self) -> (Block, Keys) {
         let done = std::mem::take(self);
         let mut body = Vec::with_capacity(done.record_bytes.len() * 2);
         for (count, table) in [
@@ -121,8 +123,15 @@ impl BlockBuilder {
         (Block { bytes }, done.keys)
     }
 
-    fn source(&mut self, stored: &StoredRecord, origin: Origin) -> usize {
-        let node = cut(&stored.node);
+    fn source(&mut self, stored: &RecordRef<'_>, origin: Origin) -> usize {
+        let node = cut(stored.node);
+        // Records of one source follow each other.
+        if let Some(((last, of, uncertainty), number)) = &self.last_source
+            && last == node
+            && (*of, *uncertainty) == (origin, stored.uncertainty)
+        {
+            return *number;
+        }
         let next = self.sources.len();
         let number = *self.sources.entry((node.to_owned(), origin, stored.uncertainty)).or_insert(next);
         if number == next {
@@ -131,6 +140,7 @@ impl BlockBuilder {
             put_signed(&mut self.source_bytes, origin.offset);
             put(&mut self.source_bytes, u64::from(stored.uncertainty));
         }
+        self.last_source = Some(((node.to_owned(), origin, stored.uncertainty), number));
         number
     }
 
@@ -162,7 +172,7 @@ impl BlockBuilder {
         number
     }
 
-    fn parent(&mut self, stored: &StoredRecord) -> Parent {
+    fn parent(&mut self, stored: &RecordRef<'_>) -> Parent {
         let record = &stored.record;
         let of_write = |uid, revision| SpanId::of_write(uid, revision) == record.parent;
         if record.parent.is_none() {
@@ -255,11 +265,11 @@ pub fn encode(records: &[StoredRecord]) -> Vec<Block> {
 }
 
 /// Blocks with these records, and what those can be found by.
-pub(crate) fn encode_with_keys(records: &[StoredRecord]) -> Vec<(Block, HashSet<u64>)> {
+pub(crate) fn encode_with_keys(records: &[StoredRecord]) -> Vec<(Block, Keys)> {
     let mut blocks = Vec::new();
     let mut builder = BlockBuilder::default();
     for record in records {
-        builder.push(record, Origin::default());
+        builder.push(&RecordRef::of(record), Origin::default());
         if builder.is_full() {
             blocks.push(builder.finish());
         }

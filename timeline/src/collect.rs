@@ -15,13 +15,14 @@ use tracing::{error, info, warn};
 
 use crate::block::{Block, StoredRecord};
 use crate::builder::{BlockBuilder, Origin, encode};
+use crate::decoder::RecordRef;
 use crate::handle::{Batch, CollectorHandle, Shared, Subscriber, locked};
 use crate::keep::{Keep, now};
 use crate::keep_error::KeepError;
-use crate::recover::{marker, recover, restarted, stored};
+use crate::recover::{marker, recover, restarted};
 use crate::search::newest;
 use crate::shared_memory::{self, SharedMemory};
-use crate::usual::Usual;
+use crate::usual::{Usual, counted};
 
 /// Batches of nodes that may wait.
 const BATCHES: usize = 64;
@@ -43,6 +44,8 @@ pub struct Collector {
     boot: u128,
     /// Records in the block that is being filled.
     filled: u64,
+    /// Their times, until they are counted.
+    observed: Vec<(Stage, u64)>,
     lost: u64,
     usual_written: Instant,
     complained: Option<Instant>,
@@ -64,6 +67,7 @@ impl Collector {
             builder: BlockBuilder::default(),
             boot: shared_memory::boot_id(),
             filled: 0,
+            observed: Vec::new(),
             lost: recorder.lost(),
             usual_written: Instant::now(),
             complained: None,
@@ -117,7 +121,7 @@ impl Collector {
         self.check_clock(origin);
         let read = recorder.read(&mut |record, details, text| {
             let start = recorder.clock().map_or(0, |clock| clock.unix(record.start));
-            self.push(&stored(*record, details.copied(), text, start), origin);
+            self.push(&RecordRef::own(*record, details.copied(), text, start), origin);
         });
         self.note_lost(origin);
         for _ in 0..BATCHES {
@@ -132,13 +136,17 @@ impl Collector {
         }
     }
 
-    fn push(&mut self, record: &StoredRecord, origin: Origin) {
+    fn push(&mut self, record: &RecordRef<'_>, origin: Origin) {
         self.builder.push(record, origin);
         self.filled += 1;
-        locked(&self.shared.usual).observe(record);
+        self.observed.extend(counted(&record.record));
         if self.builder.is_full() {
             self.flush();
         }
+    }
+
+    fn push_marker(&mut self, marker: &StoredRecord, origin: Origin) {
+        self.push(&RecordRef::of(marker), origin);
     }
 
     fn flush(&mut self) {
@@ -147,6 +155,7 @@ impl Collector {
         }
         let (block, keys) = self.builder.finish();
         let records = std::mem::take(&mut self.filled);
+        locked(&self.shared.usual).observe(self.observed.drain(..));
         if let Err(error) = self.shared.keep.append(&block, &keys) {
             self.shared.dropped_blocks.fetch_add(1, Relaxed);
             self.complain(&error);
@@ -162,7 +171,8 @@ impl Collector {
         if let Some(step) = clock.check() {
             warn!(step_ns = step, "the wall clock was set");
             self.shared.keep.clock_moved(clock.unix(coracle_trace::Moment(0)));
-            self.push(&marker(Stage::ClockStep, now(), 0, step.unsigned_abs(), &step.to_string()), origin);
+            let text = step.to_string();
+            self.push_marker(&marker(Stage::ClockStep, now(), 0, step.unsigned_abs(), &text), origin);
         }
     }
 
@@ -171,7 +181,7 @@ impl Collector {
         let more = lost.saturating_sub(self.lost);
         if more > 0 {
             self.lost = lost;
-            self.push(&marker(Stage::Lost, now(), 0, more, "no room in memory"), origin);
+            self.push_marker(&marker(Stage::Lost, now(), 0, more, "no room in memory"), origin);
         }
     }
 
@@ -186,7 +196,7 @@ impl Collector {
                 record.record.duration = record.record.duration.min(latest - record.start);
                 record.node.clone_from(&batch.node);
                 record.uncertainty = batch.uncertainty;
-                self.push(&record, origin);
+                self.push(&RecordRef::of(&record), origin);
             }
         }
     }
@@ -205,7 +215,7 @@ impl Collector {
             text
         };
         if !text.is_empty() {
-            self.push(&marker(Stage::Usual, now(), 0, 0, &text), origin);
+            self.push_marker(&marker(Stage::Usual, now(), 0, 0, &text), origin);
         }
     }
 

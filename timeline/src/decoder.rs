@@ -13,10 +13,21 @@ pub(crate) struct RecordRef<'a> {
     pub(crate) details: Option<Details>,
     pub(crate) text: &'a str,
     pub(crate) node: &'a str,
-    uncertainty: u32,
+    pub(crate) uncertainty: u32,
 }
 
 impl<'a> RecordRef<'a> {
+    /// A record of this process.
+    pub(crate) fn own(record: Record, details: Option<Details>, text: &'a str, start: u64) -> Self {
+        let record = Record { start: Moment::MAX, ..record };
+        Self { record, start, details, text, node: "", uncertainty: 0 }
+    }
+
+    /// When its span ended.
+    pub(crate) fn end(&self) -> u64 {
+        self.start.saturating_add(self.record.duration)
+    }
+
     pub(crate) fn of(stored: &'a StoredRecord) -> Self {
         let StoredRecord { record, start, details, text, node, uncertainty } = stored;
         Self { record: *record, start: *start, details: *details, text, node, uncertainty: *uncertainty }

@@ -1,11 +1,12 @@
 //! Bloom filters: which pieces of a segment may have a record that a question is about.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use coracle_trace::{Record, SpanId, Stage, TraceId, Uid};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::block::StoredRecord;
+use crate::decoder::RecordRef;
 use crate::single_stage::single_stage;
 use crate::tree::ObjectKey;
 
@@ -34,8 +35,18 @@ impl Key {
     }
 
     pub(crate) fn object(object: &ObjectKey) -> Self {
-        let text = object.text();
-        Self(xxh3_64_with_seed(&text.as_bytes()[..text.len().min(NAME)], 4))
+        Self::object_parts([&object.resource, &object.namespace, &object.name])
+    }
+
+    /// Of resource, namespace and name, as one text.
+    fn object_parts([resource, namespace, name]: [&str; 3]) -> Self {
+        let (mut text, mut length) = ([0; NAME], 0);
+        for part in [resource, "/", namespace, "/", name] {
+            let more = &part.as_bytes()[..part.len().min(NAME - length)];
+            text[length..length + more.len()].copy_from_slice(more);
+            length += more.len();
+        }
+        Self(xxh3_64_with_seed(&text[..length], 4))
     }
 
     /// Batches of the store are found by groups of 64 revisions.
@@ -49,8 +60,29 @@ impl Key {
     }
 }
 
+/// Keys of records. They are hashes already.
+pub(crate) type Keys = HashSet<u64, BuildHasherDefault<AsItIs>>;
+
+/// Takes a number as its own hash.
+#[derive(Default)]
+pub(crate) struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64_with_seed(bytes, self.0);
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
 /// Adds the keys of a record.
-pub(crate) fn add_keys(stored: &StoredRecord, keys: &mut HashSet<u64>) {
+pub(crate) fn add_keys(stored: &RecordRef<'_>, keys: &mut Keys) {
     let record = &stored.record;
     let mut add = |key: Key| {
         keys.insert(key.0);
@@ -77,9 +109,9 @@ pub(crate) fn add_keys(stored: &StoredRecord, keys: &mut HashSet<u64>) {
         add(Key::span(record.span));
     }
     if record.stage == Stage::Write
-        && let Some((_, object)) = ObjectKey::of_write(&stored.text)
+        && let Some((_, object)) = ObjectKey::parts_of_write(stored.text)
     {
-        add(Key::object(&object));
+        add(Key::object_parts(object));
     }
     if matches!(record.stage, Stage::Restarted | Stage::Lost | Stage::Usual) {
         add(Key::stage(record.stage));
@@ -92,7 +124,7 @@ pub(crate) fn batch_revisions(batch: &Record) -> (u64, u64) {
 }
 
 /// Whether the parent can be found by the uid of the subject.
-fn is_parent_by_subject(stored: &StoredRecord) -> bool {
+fn is_parent_by_subject(stored: &RecordRef<'_>) -> bool {
     let record = &stored.record;
     record.parent.is_none()
         || !record.subject.is_none()
@@ -126,7 +158,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    pub(crate) fn of(keys: &HashSet<u64>) -> Self {
+    pub(crate) fn of(keys: &Keys) -> Self {
         let mut words = vec![0; (keys.len() * BITS_PER_KEY).div_ceil(64).max(1)];
         for key in keys {
             for bit in bits(*key, words.len()) {
@@ -163,12 +195,12 @@ mod tests {
     #[test]
     fn a_filter_has_every_key_and_few_others() {
         let key = |number: u128| Key::uid(Uid(number));
-        let keys: HashSet<u64> = (1..2000).map(|number| key(number).0).collect();
+        let keys: Keys = (1..2000).map(|number| key(number).0).collect();
         let filter = Filter::of(&keys);
         assert!((1..2000).all(|number| filter.may_have(key(number))));
         let wrong = (10_000..20_000).filter(|number| filter.may_have(key(*number))).count();
         assert!(wrong < 40, "{wrong} of 10000");
-        assert!(!Filter::of(&HashSet::new()).may_have(key(1)));
+        assert!(!Filter::of(&Keys::default()).may_have(key(1)));
         assert!(!Filter::from_words(Vec::new()).may_have(key(1)));
     }
 
@@ -181,5 +213,7 @@ mod tests {
         };
         assert_eq!(Key::object(&name(130)), Key::object(&name(253)));
         assert_ne!(Key::object(&name(13)), Key::object(&name(14)));
+        let (_, parts) = ObjectKey::parts_of_write("create pods default/xxx").unwrap_or_default();
+        assert_eq!(Key::object(&name(3)), Key::object_parts(parts));
     }
 }

@@ -3,7 +3,6 @@
 // When a segment has its age.
 mod due;
 
-use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -18,6 +17,7 @@ use tracing::warn;
 
 use crate::block::{Block, StoredRecord};
 use crate::builder::encode_with_keys;
+use crate::filter::Keys;
 use crate::keep_error::{KeepError, at, io_error};
 use crate::segment::{self, OpenSegment, Sealed};
 use crate::segment_view::SegmentView;
@@ -144,7 +144,7 @@ impl Keep {
     }
 
     /// Appends a block whose records have these keys. It is in the page cache when this returns, on disk when the segment is sealed.
-    pub(crate) fn append(&self, block: &Block, keys: &HashSet<u64>) -> Result<(), KeepError> {
+    pub(crate) fn append(&self, block: &Block, keys: &Keys) -> Result<(), KeepError> {
         let mut segments = self.lock();
         let full = |open: &OpenSegment| open.end + block.bytes.len() as u64 > self.segment_size;
         if segments.open.as_ref().is_some_and(|(open, _)| full(open)) {

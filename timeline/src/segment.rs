@@ -7,7 +7,6 @@
 //!
 //! A piece is a run of blocks of about 64 KiB: blocks may be small, filters are not.
 
-use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -19,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::block::{self, Block, HEADER};
 use crate::decoder::{RecordRef, decode, decode_each};
-use crate::filter::{Filter, add_keys};
+use crate::filter::{Filter, Keys, add_keys};
 use crate::varint::Reader;
 
 const MAGIC: &[u8; 4] = b"CSF1";
@@ -71,7 +70,7 @@ pub(crate) struct OpenSegment {
     pieces: Vec<Arc<PieceIndex>>,
     /// The piece that grows, and its keys.
     growing: PieceIndex,
-    keys: HashSet<u64>,
+    keys: Keys,
 }
 
 impl OpenSegment {
@@ -83,7 +82,15 @@ impl OpenSegment {
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
-        Ok(Self { number, path, file, end: 0, pieces: Vec::new(), growing: growing(0), keys: HashSet::new() })
+        Ok(Self {
+            number,
+            path,
+            file,
+            end: 0,
+            pieces: Vec::new(),
+            growing: growing(0),
+            keys: Keys::default(),
+        })
     }
 
     /// Goes on with a file that was not sealed: after its last block that is whole.
@@ -98,12 +105,12 @@ impl OpenSegment {
             end: 0,
             pieces: Vec::new(),
             growing: growing(0),
-            keys: HashSet::new(),
+            keys: Keys::default(),
         };
         let mut rest = bytes.as_slice();
         while let Ok((header, block, after)) = Block::first(rest) {
             let Ok(records) = decode(&header, &block[HEADER..]) else { break };
-            records.iter().for_each(|record| add_keys(record, &mut segment.keys));
+            records.iter().for_each(|record| add_keys(&RecordRef::of(record), &mut segment.keys));
             segment.grow(block.len(), header.first, header.last);
             rest = after;
         }
@@ -114,7 +121,7 @@ impl OpenSegment {
         Ok(segment)
     }
 
-    pub(crate) fn append(&mut self, block: &Block, keys: &HashSet<u64>) -> io::Result<()> {
+    pub(crate) fn append(&mut self, block: &Block, keys: &Keys) -> io::Result<()> {
         let header = block::Header::read(&block.bytes).map_err(io::Error::other)?;
         self.file.write_all_at(&block.bytes, self.end)?;
         self.keys.extend(keys);

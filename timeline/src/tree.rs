@@ -25,6 +25,12 @@ impl ObjectKey {
     /// The verb and the object of the text of a `Write` record: `create pods default/web`, `create nodes node1`, and the same with
     /// the three parts of the object separated by slashes.
     pub(crate) fn of_write(text: &str) -> Option<(&str, Self)> {
+        let (verb, [resource, namespace, name]) = Self::parts_of_write(text)?;
+        Some((verb, Self { resource: resource.into(), namespace: namespace.into(), name: name.into() }))
+    }
+
+    /// The verb, and resource, namespace and name of the object.
+    pub(crate) fn parts_of_write(text: &str) -> Option<(&str, [&str; 3])> {
         let (verb, object) = text.split_once(' ')?;
         let (resource, namespace, name) = match object.split_once(' ') {
             Some((resource, path)) => match path.split_once('/') {
@@ -36,8 +42,7 @@ impl ObjectKey {
                 (parts.next()?, parts.next()?, parts.next()?)
             }
         };
-        let name = name.lines().next().unwrap_or_default();
-        Some((verb, Self { resource: resource.into(), namespace: namespace.into(), name: name.into() }))
+        Some((verb, [resource, namespace, name.lines().next().unwrap_or_default()]))
     }
 }
 

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use coracle_trace::{Flags, Stage};
-
-use crate::block::StoredRecord;
+use coracle_trace::{Flags, Record, Stage};
 
 const BUCKETS: usize = 32;
 /// The first bucket ends here; each following one is twice as long.
@@ -16,35 +14,30 @@ const REMEMBERED: u32 = 64;
 /// Durations by stage in buckets of powers of two.
 #[derive(Debug, Clone)]
 pub struct Usual {
+    /// By the code of the stage.
     counts: Vec<[u32; BUCKETS]>,
 }
 
 impl Default for Usual {
     fn default() -> Self {
-        Self { counts: vec![[0; BUCKETS]; Stage::ALL.len()] }
+        Self { counts: vec![[0; BUCKETS]; 256] }
     }
 }
 
 impl Usual {
-    /// Counts a span that ended well.
-    pub fn observe(&mut self, stored: &StoredRecord) {
-        let record = &stored.record;
-        let odd = Flags::FAILED | Flags::CANCELLED | Flags::UNFINISHED;
-        if record.flags.without(odd) == record.flags && !record.stage.is_point() {
-            self.add(record.stage, record.duration, 1);
-        }
+    /// Counts spans by stage and duration; see [`counted`].
+    pub(crate) fn observe(&mut self, spans: impl Iterator<Item = (Stage, u64)>) {
+        spans.for_each(|(stage, duration)| self.add(stage, duration, 1));
     }
 
     fn add(&mut self, stage: Stage, duration: u64, count: u32) {
-        if let Ok(index) = Stage::ALL.binary_search(&stage) {
-            let counter = &mut self.counts[index][bucket(duration)];
-            *counter = counter.saturating_add(count);
-        }
+        let counter = &mut self.counts[usize::from(stage.code())][bucket(duration)];
+        *counter = counter.saturating_add(count);
     }
 
     /// The median of a stage in nanoseconds, exact to a few percent where there are many spans.
     pub fn p50(&self, stage: Stage) -> Option<u64> {
-        let counts = &self.counts[Stage::ALL.binary_search(&stage).ok()?];
+        let counts = &self.counts[usize::from(stage.code())];
         let total: u64 = counts.iter().copied().map(u64::from).sum();
         let mut before = 0;
         for (bucket, count) in counts.iter().enumerate() {
@@ -90,6 +83,13 @@ impl Usual {
     pub(crate) fn age(&mut self) {
         self.counts.iter_mut().flatten().for_each(|count| *count -= *count / 2);
     }
+}
+
+/// Stage and duration of a span that ended well.
+pub(crate) fn counted(record: &Record) -> Option<(Stage, u64)> {
+    let odd = Flags::FAILED | Flags::CANCELLED | Flags::UNFINISHED;
+    let is_counted = record.flags.without(odd) == record.flags && !record.stage.is_point();
+    is_counted.then_some((record.stage, record.duration))
 }
 
 fn bucket(duration: u64) -> usize {
