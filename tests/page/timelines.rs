@@ -27,7 +27,7 @@ pub fn drawn(browser: &mut Browser) {
         "6 pods ready after 756.4 ms",
         "100.0 % explained",
         "critical path: image 702.0 ms (93 %), container 22.6 ms, readiness 12.0 ms, store 8.5 ms, API server 7.0 ms, \
-         9 others 4.0 ms; 0.2 ms not recorded",
+         9 others 4.2 ms",
         "create deployments.apps/web",
         "POST /apis/apps/v1",
     ] {
@@ -45,6 +45,10 @@ pub fn folded(browser: &mut Browser) {
     let pods = rows.matches("create pods/web-").count();
     assert_eq!(pods, 6, "{rows}");
     assert!(rows.contains(" stages: ") && !rows.contains("authn"), "{rows}");
+    // The pod that all waited for is marked although what it waited for is folded away.
+    let marked = "[...document.querySelectorAll('.row .on-path')].map((label) => label.innerText).filter((label) => label.includes('create pods/')).join('|')";
+    let marked = browser.text(marked);
+    assert!(marked.contains("web-7d9f8c6b5-q8rzn") && !marked.contains('|'), "{marked}");
     let (pod, stages) = (rows.find("create pods/").unwrap(), rows.find(" stages: ").unwrap());
     assert!(pod < stages, "{rows}");
     let count: usize = browser.text(COUNT).parse().unwrap();

@@ -26,13 +26,20 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Chains that begin with a request for the object, or in which it was made or deleted, come first; then the newest. A report
-    /// of a node changes nothing: its cause may not have been delivered yet.
+    /// Chains that begin with a request for the object, or in which it was made, deleted or evicted, come first; then the newest. A
+    /// report of a node changes nothing: its cause may not have been delivered yet.
     fn rank(&self) -> (bool, u64) {
         let root = &self.root.stored;
         let is_request = root.record.stage == Stage::Request;
         let is_report = is_request && (has_parent(&root.record) || is_of_node(root));
         let changes = |seed: &Known| {
+            if seed.stored.record.stage == Stage::Evicted {
+                return true;
+            }
+            // What a trace begins with.
+            if seed.stored.record.stage == Stage::Request {
+                return !is_read(&seed.stored.text);
+            }
             let verb = seed.stored.text.split(' ').next().unwrap_or_default();
             let is_asked_for = is_request && seed.stored.record.parent == root.record.span;
             verb == "create" || !is_report && (is_asked_for || verb == "delete")
@@ -135,6 +142,11 @@ fn parent_of<'a>(known: &Known, by_id: &'a HashMap<SpanId, Known>) -> Option<&'a
 /// Whether other records may hang below one of this stage.
 fn is_above(stage: Stage) -> bool {
     stage.is_single() || may_be_parent(stage)
+}
+
+/// Whether a request only reads. Its text begins with the method.
+fn is_read(text: &str) -> bool {
+    matches!(text.split(' ').next(), Some("GET" | "HEAD" | "OPTIONS"))
 }
 
 /// Whether a request was made by a node. Its first line is the user.

@@ -9,17 +9,19 @@ use crate::clock;
 use crate::filter::batch_revisions;
 use crate::marks::{Marked, expand};
 use crate::parents::{Ids, add_missing_stages, alias, resolve_parents};
-use crate::search::{Found, Group, Known};
+use crate::search::{Found, Group, Known, once};
 use crate::timestamp::format_timestamp;
 use crate::tree::{ObjectKey, SpanNode, TracedObject, Tree, children_of, sort};
 
 /// Notes about restarts and losses.
 const MOST_NOTES: usize = 16;
+/// A loss is noticed up to this time after it, in nanoseconds.
+const NOTICED: u64 = 2_000_000_000;
 
 /// Makes a tree of each group: resolves parents, drops duplicates, cuts requests and writes by their marks. `now` is the time of the
 /// answer in nanoseconds of unix time.
 pub fn assemble(found: Found, now: u64) -> Vec<Tree> {
-    let Found { groups, mut batches, markers, truncated } = found;
+    let Found { groups, mut batches, markers, truncated, behind } = found;
     batches.sort_by_key(|batch| batch.record.revision);
     let trees = groups.into_iter().filter_map(|group| assemble_group(group, &batches, now));
     let note = |mut tree: Tree| {
@@ -27,13 +29,16 @@ pub fn assemble(found: Found, now: u64) -> Vec<Tree> {
         if truncated {
             tree.notes.push("there are more spans than are shown".into());
         }
+        if behind {
+            tree.notes.push("the newest spans are missing: the server has not written them yet".into());
+        }
         tree
     };
     trees.map(note).collect()
 }
 
 fn assemble_group(group: Group, batches: &[StoredRecord], now: u64) -> Option<Tree> {
-    let records = without_duplicates(group.records);
+    let records = once(group.records);
     let root = records.iter().position(|known| known.stored.record.span == group.root)?;
     let (objects, by_uid) = objects(&records);
     let mut nodes: Vec<SpanNode> = records.iter().map(|known| span_node(known, &by_uid)).collect();
@@ -55,23 +60,6 @@ fn assemble_group(group: Group, batches: &[StoredRecord], now: u64) -> Option<Tr
     let (spans, root) = sort(nodes, root);
     let trace = trace_of(record.trace, &records);
     Some(Tree { root, spans, objects, notes: Vec::new(), trace, remote, now })
-}
-
-fn without_duplicates(records: Vec<Known>) -> Vec<Known> {
-    let mut best: HashMap<SpanId, Known> = HashMap::with_capacity(records.len());
-    for known in records {
-        match best.get_mut(&known.stored.record.span) {
-            Some(before) => {
-                let Known { stored, open } = known;
-                let (record, start, node) = (stored.record, stored.start, stored.node.clone());
-                before.merge(&record, &node, open, start, || stored);
-            }
-            None => drop(best.insert(known.stored.record.span, known)),
-        }
-    }
-    let mut records: Vec<Known> = best.into_values().collect();
-    records.sort_by_key(|known| (known.stored.start, known.stored.record.span));
-    records
 }
 
 /// The objects that were written, in the order of their first write, and their numbers.
@@ -188,7 +176,8 @@ fn add_notes(tree: &mut Tree, markers: &[StoredRecord]) {
     let is_cut = tree.spans.iter().any(|span| span.flags.contains(Flags::UNFINISHED));
     let of_tree = |marker: &&StoredRecord| {
         let is_here = marker.node.is_empty() || tree.spans.iter().any(|span| span.node == marker.node);
-        is_here && marker.end() >= begin && marker.start <= end
+        let noticed = if marker.record.stage == Stage::Lost { NOTICED } else { 0 };
+        is_here && marker.end() >= begin && marker.start <= end.saturating_add(noticed)
     };
     let markers: Vec<&StoredRecord> = markers.iter().filter(of_tree).take(MOST_NOTES).collect();
     for marker in markers {

@@ -4,15 +4,20 @@ use std::collections::HashMap;
 
 use coracle_trace::Stage;
 
+use crate::ending::Ending;
 use crate::state::{first_write, is_stuck};
-use crate::tree::{Piece, SpanIx, Tree, waits_for};
+use crate::tree::{ObjectKey, Piece, SpanIx, Tree, waits_for};
 
 /// Clocks are read one after the other: what ended this much later still came before.
 const TOLERANCE: u64 = 1_000;
 
-/// Where the critical path of a trace ends: what it waits for now, else the last pod that became ready, else, of Services, the last
-/// node that has the rules, else the last end.
-pub fn end_of(tree: &Tree) -> SpanIx {
+/// Where the critical path of a trace ends. Of a deletion or eviction it is the last step of that. Otherwise it is what the trace waits
+/// for now, else the last exit of what runs to its end, else the last pod that became ready, else, of Services, the last node that has
+/// the rules, else the last end. `about`: the object that was asked for, if not what was written first.
+pub fn end_of(tree: &Tree, about: Option<&ObjectKey>) -> SpanIx {
+    if let Some(step) = Ending::of(tree, about).and_then(|ending| ending.last_step(tree)) {
+        return step;
+    }
     let spans = || 0..tree.spans.len();
     let stage = |span: &SpanIx| tree.spans[*span].stage;
     let latest = |wanted: &dyn Fn(Stage) -> bool| {
@@ -30,9 +35,17 @@ pub fn end_of(tree: &Tree) -> SpanIx {
             matches!(object.key.resource.as_str(), "services" | "endpointslices.discovery.k8s.io")
         });
     let served = || latest(&|stage| stage == Stage::RulesProgrammed);
+    let resource = about.map(|about| about.resource.as_str()).or_else(|| {
+        first_write(tree).and_then(|write| Some(tree.objects.get(write.object?)?.key.resource.as_str()))
+    });
+    let exited = || {
+        let is_job = matches!(resource, Some("jobs.batch"));
+        is_job.then(|| latest(&|stage| matches!(stage, Stage::Exit | Stage::Ready))).flatten()
+    };
     waits
         .or(works)
         .or_else(|| is_service.then(served).flatten())
+        .or_else(exited)
         .or_else(|| latest(&|stage| stage == Stage::Ready))
         .or_else(|| latest(&|stage| matches!(stage, Stage::PodStart | Stage::Terminate)))
         .or_else(served)
@@ -161,6 +174,11 @@ impl Walk<'_> {
             matches!(stage, SchedulerQueue | Gated | SchedulerBackoff | Unschedulable | Attempt)
         };
         let is_same_turn = first.name == then.name && first.text == then.text;
+        // What a node does about an exit or an eviction, it does one after the other.
+        let cause = first.parent.map(|cause| self.tree.spans[cause].stage);
+        if matches!(cause, Some(Stage::Exit | Stage::Evicted)) && !first.stage.is_point() {
+            return first.node == then.node;
+        }
         match first.stage {
             Stage::Reconcile => then.stage == Stage::Queued && is_same_turn,
             Stage::Queued | Stage::RetryBackoff | Stage::Requeued => {

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use coracle_trace::{Part, SpanId, Stage};
+use coracle_trace::{Part, SpanId, Stage, Uid};
 
 use crate::ancestors::{Chain, is_remote, uids_of};
 use crate::block::StoredRecord;
@@ -30,8 +30,13 @@ impl Search {
             chain.above.values().filter_map(|known| turn_of(&known.stored)).collect();
         let mut included: HashMap<SpanId, Known> = chain.above.clone();
         included.extend(chain.seeds.clone());
-        let mut level: Vec<(StoredRecord, bool)> =
-            chain.above.into_values().map(|known| (known.stored, true)).collect();
+        // What happened to a pod is all shown where its Deployment is asked for.
+        let own = begin_of_own(&chain);
+        let is_above = |known: Known| {
+            let above = known.stored.start < own;
+            (known.stored, above)
+        };
+        let mut level: Vec<(StoredRecord, bool)> = chain.above.into_values().map(is_above).collect();
         level.extend(chain.seeds.into_values().map(|known| (known.stored, false)));
         for _ in 0..LEVELS {
             let above_it = std::mem::take(&mut level);
@@ -83,6 +88,27 @@ impl Search {
     }
 }
 
+/// When the first thing above the seeds happened to an object that belongs to theirs.
+fn begin_of_own(chain: &Chain) -> u64 {
+    let writes = || chain.above.values().filter(|known| known.stored.record.stage == Stage::Write);
+    let mut own: HashSet<Uid> = chain.seeds.values().map(|seed| seed.stored.record.subject).collect();
+    own.remove(&Uid::NONE);
+    loop {
+        let known = own.len();
+        let owned =
+            writes().filter(|write| write.stored.details.is_some_and(|details| own.contains(&details.owner)));
+        let owned: Vec<Uid> = owned.map(|write| write.stored.record.subject).collect();
+        own.extend(owned);
+        if own.len() == known {
+            break;
+        }
+    }
+    let is_own = |known: &&Known| {
+        known.stored.record.stage != Stage::Request && own.contains(&known.stored.record.subject)
+    };
+    chain.above.values().filter(is_own).map(|known| known.stored.start).min().unwrap_or(u64::MAX)
+}
+
 /// Where the children of some records may be. Those of few objects are found however late they were; those of many, of which nearly
 /// every filter seems to have one, if they began soon.
 fn window(level: &[(StoredRecord, bool)], keys: usize, since: u64) -> Window {
@@ -129,7 +155,6 @@ mod tests {
     use crate::keep::Keep;
     use crate::search::{Question, find};
     use crate::testing::{limits, record, write_record};
-    use coracle_trace::Uid;
 
     #[test]
     fn the_end_of_a_pod_is_no_part_of_its_creation() {

@@ -65,7 +65,9 @@ fn hop(before: &SpanNode, after: &SpanNode) -> Option<String> {
         (Stage::Attempt | Stage::Verdict | Stage::Score, Stage::Write | Stage::Bind) => {
             Some("binding queue".into())
         }
-        (Stage::Exit, _) => Some("pod worker".into()),
+        (Stage::Exit | Stage::Evicted, _) => Some("pod worker".into()),
+        (_, Stage::Exit) if !after.node.is_empty() => Some("the container ran".into()),
+        (Stage::Respond | Stage::Request, Stage::ObjectDelete) => Some("answer".into()),
         (stage, Stage::Seen | Stage::ServiceSeen | Stage::RulesProgrammed | Stage::DnsVisible)
             if (is_stored || stage == Stage::Delivered) && !after.node.is_empty() =>
         {
@@ -81,6 +83,16 @@ fn hop(before: &SpanNode, after: &SpanNode) -> Option<String> {
             Some("watch cache".into())
         }
         (_, Stage::Delivered) if is_stored => Some("watch cache".into()),
+        // Nodes that do not tell when they saw it.
+        (_, Stage::PodStart | Stage::Terminate) if is_stored && !after.node.is_empty() => {
+            Some(format!("watch delivery to {}", after.node))
+        }
+        (_, Stage::Request | Stage::Write) if is_stored && after.flags.contains(Flags::INFERRED) => {
+            Some("reaction of a client that sends no trace context".into())
+        }
+        (_, after_stage) if is_of_worker(before.stage) && is_of_worker(after_stage) => {
+            (before.node == after.node && !after.node.is_empty()).then(|| "pod worker".into())
+        }
         _ => None,
     }
 }
@@ -99,7 +111,10 @@ fn own_time(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> String {
         (_, Some(Stage::Exit)) => "the container ran".into(),
         (Some(Stage::Exit), _) => "pod worker".into(),
         _ if is_first => "pod worker".into(),
-        (Some(before), after) if is_step(before) && after.is_none_or(is_step) => "pod worker".into(),
+        (Some(before), after) if is_of_worker(before) && after.is_none_or(is_of_worker) => {
+            "pod worker".into()
+        }
+        (None, Some(after)) if is_of_worker(after) => "pod worker".into(),
         _ => NOT_RECORDED.to_owned(),
     }
 }
@@ -120,10 +135,14 @@ fn waits_to_try_again(tree: &Tree, piece: &Piece, span: &SpanNode) -> Option<Str
     }
 }
 
-/// What the worker of a pod does one after the other: in between it hands a job to a thread, or hears of its result.
-fn is_step(stage: Stage) -> bool {
-    use Stage::{Container, Image, InitRun, Ready, Sandbox, StatusReport, Sync, Volumes};
-    matches!(stage, Sync | Volumes | Image | Sandbox | Container | InitRun | StatusReport | Ready)
+/// What the worker of a pod does, or waits for, one after the other: in between it hands a job to a thread, or hears of its result.
+fn is_of_worker(stage: Stage) -> bool {
+    let is_report = matches!(stage, Stage::Request | Stage::Respond | Stage::ObjectDelete);
+    is_report
+        || matches!(
+            stage.part(),
+            Part::Node | Part::Image | Part::Sandbox | Part::Container | Part::Status | Part::Teardown
+        )
 }
 
 /// Waits that are spans of their own: how long, for what and why.
@@ -164,7 +183,7 @@ mod tests {
     }
 
     fn path(tree: &Tree) -> Vec<(String, u64)> {
-        let mut path = critical_path(tree, end_of(tree));
+        let mut path = critical_path(tree, end_of(tree, None));
         name_gaps(&mut path, tree);
         path.iter().map(|piece| (piece.name.clone(), (piece.end - piece.start) / MS)).collect()
     }
@@ -235,7 +254,7 @@ mod tests {
             ("pod worker", 10),
         ]);
         assert_eq!(path(&tree), expected);
-        let mut pieces = critical_path(&tree, end_of(&tree));
+        let mut pieces = critical_path(&tree, end_of(&tree, None));
         name_gaps(&mut pieces, &tree);
         assert!((coverage(&pieces) - 1.0).abs() < 1e-9);
         assert_eq!(pieces[0].start, BEGIN);

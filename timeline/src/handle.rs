@@ -11,6 +11,8 @@ use coracle_trace::Recorder;
 
 use crate::block::{Block, BlockError};
 use crate::keep::Keep;
+use crate::keep_error::KeepError;
+use crate::search::{Found, Question, find};
 use crate::usual::Usual;
 
 /// Blocks that a subscriber may be behind.
@@ -179,14 +181,25 @@ impl CollectorHandle {
         locked(&self.shared.usual).clone()
     }
 
-    /// Returns when everything that was recorded before the call can be found. Blocks.
-    pub fn flushed(&self) {
+    /// Answers a question with everything that was recorded before the call. Blocks.
+    pub fn find(&self, question: &Question) -> Result<Found, KeepError> {
+        // In this order: a span that ends meanwhile is in the list of open ones, on disk, or in both, but never in neither.
+        let open = self.shared.recorder.open();
+        let is_complete = self.flushed();
+        let mut found = find(&self.shared.keep, &open, question)?;
+        found.behind = !is_complete;
+        Ok(found)
+    }
+
+    /// Returns when everything that was recorded before the call can be found; false if that took too long. Blocks.
+    pub fn flushed(&self) -> bool {
         let mut rounds = locked(&self.shared.rounds);
         rounds.wanted += 1;
         let ticket = rounds.wanted;
         self.shared.wake();
         let waiting = |rounds: &mut Rounds| rounds.done < ticket && !rounds.over;
-        drop(self.shared.round_done.wait_timeout_while(rounds, FLUSH, waiting));
+        let waited = self.shared.round_done.wait_timeout_while(rounds, FLUSH, waiting);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Takes spans of a node, which must be about objects that are its own.

@@ -42,6 +42,7 @@ mod assemble;
 mod clock;
 // From trees to answers.
 mod state;
+mod ending;
 mod critical;
 mod gaps;
 mod coverage;
@@ -72,4 +73,4 @@ pub use state::{State, state_of};
 pub use timestamp::{format_timestamp, parse_timestamp};
 pub use tree::{ObjectKey, Piece, SpanIx, SpanNode, TracedObject, Tree};
 pub use usual::Usual;
-pub use view::{KeptView, ObjectView, PieceView, RootView, SpanView, SummaryView, TraceView, view};
+pub use view::{KeptView, ObjectView, PieceView, RootView, SpanView, SummaryView, TraceView, view, view_of};

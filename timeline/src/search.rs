@@ -1,14 +1,17 @@
 //! Finds the records of a question: from the writes of an object up to what caused them, and down to all that followed.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use coracle_trace::{Flags, OpenSpan, Record, SpanId, Stage, TraceId, Uid};
 
+use crate::ancestors::is_remote;
 use crate::block::StoredRecord;
 use crate::decoder::RecordRef;
 use crate::filter::{Key, batch_revisions};
 use crate::keep::Keep;
 use crate::keep_error::KeepError;
+use crate::parents::ids;
 use crate::pieces::{Pieces, Window};
 use crate::recover::stored;
 use crate::tree::ObjectKey;
@@ -71,9 +74,12 @@ pub struct Found {
     pub markers: Vec<StoredRecord>,
     /// There were more records.
     pub truncated: bool,
+    /// What was recorded last could not be written in time.
+    pub behind: bool,
 }
 
-/// Searches the segments and the spans that are open.
+/// Searches the segments and the spans that are open. [`CollectorHandle::find`](crate::CollectorHandle::find) misses none that ends
+/// meanwhile.
 pub fn find(keep: &Keep, open: &[OpenSpan], question: &Question) -> Result<Found, KeepError> {
     let clock = keep.recorder().clock();
     let unix = |span: &OpenSpan| clock.map_or(span.record.start.0, |clock| clock.unix(span.record.start));
@@ -89,6 +95,11 @@ pub fn find(keep: &Keep, open: &[OpenSpan], question: &Question) -> Result<Found
     let mut chains = search.chains(seeds)?;
     // A command may have made several requests with one trace id.
     let last = if question.trace.is_some() && question.last == 0 { usize::MAX } else { question.last.max(1) };
+    // One tree is the last change of the object. More are what happened last, whatever it was.
+    if question.trace.is_none() && last > 1 {
+        chains.sort_by_key(|chain| std::cmp::Reverse(chain.root.stored.start));
+    }
+    search.truncated |= question.trace.is_some() && chains.len() > last;
     chains.truncate(last);
     let mut found = Found::default();
     for chain in chains {
@@ -132,12 +143,14 @@ impl Search {
         Ok(())
     }
 
-    /// The writes of the object, or everything in the trace.
+    /// The writes of the object, or what the trace begins with.
     fn seeds(&mut self, question: &Question) -> Result<Vec<Known>, KeepError> {
+        if let Some(trace) = question.trace {
+            return self.begins_of(trace, question.since.unwrap_or_default());
+        }
         let mut keys = Vec::new();
         keys.extend(question.object.as_ref().map(Key::object));
         keys.extend(question.uid.map(Key::uid));
-        keys.extend(question.trace.map(Key::trace));
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -150,27 +163,52 @@ impl Search {
             }
         })?;
         seeds.retain(|seed| seed.open || seed.stored.end() >= since);
-        seeds.sort_by_key(|seed| seed.stored.start);
-        if question.trace.is_none() {
-            // Another object may have had the name before: the newest one counts, unless more trees are asked for.
-            let newest = seeds.last().map(|seed| seed.stored.record.subject);
-            seeds.retain(|seed| question.last > 1 || Some(seed.stored.record.subject) == newest);
-            seeds.extend(self.roots_of(newest.or(question.uid))?);
-        }
+        let mut seeds = once(seeds);
+        // Another object may have had the name before: the newest one counts, unless more trees are asked for.
+        let newest = seeds.last().map(|seed| seed.stored.record.subject);
+        seeds.retain(|seed| question.last > 1 || Some(seed.stored.record.subject) == newest);
+        seeds.extend(self.roots_of(newest.or(question.uid), since)?);
         if seeds.len() > WRITES {
             seeds.drain(1..=seeds.len() - WRITES);
         }
         Ok(seeds)
     }
 
+    /// The records of a trace that others hang below: what the client asked for, and what hangs below nothing that was recorded here.
+    fn begins_of(&mut self, trace: TraceId, since: u64) -> Result<Vec<Known>, KeepError> {
+        let (mut begins, mut others, mut known_ids) = (Vec::new(), Vec::new(), HashSet::new());
+        self.visit(&[Key::trace(trace)], Window::since(since), |found, open| {
+            let record = &found.record;
+            let is_late = open || found.start.saturating_add(record.duration) >= since;
+            if record.trace != trace || !is_late {
+                return;
+            }
+            if known_ids.len() < LOOKED_AT {
+                known_ids.extend(ids(record));
+            }
+            let is_begin = record.parent.is_none() || is_remote(record);
+            // A report of a node is below what it reports, or about something that happened much later.
+            if is_begin || record.stage != Stage::Request {
+                let list = if is_begin { &mut begins } else { &mut others };
+                list.push(Known { stored: found.to_stored(), open });
+                leave_out_the_middle(list);
+            }
+        })?;
+        others.retain(|other| !known_ids.contains(&other.stored.record.parent));
+        let mut others = once(others);
+        others.truncate(WRITES);
+        begins.append(&mut others);
+        Ok(once(begins))
+    }
+
     /// What happened to a pod without anybody's write: exits after it was ready, and evictions.
-    fn roots_of(&mut self, uid: Option<Uid>) -> Result<Vec<Known>, KeepError> {
+    fn roots_of(&mut self, uid: Option<Uid>, since: u64) -> Result<Vec<Known>, KeepError> {
         let Some(uid) = uid.filter(|uid| !uid.is_none()) else { return Ok(Vec::new()) };
         let mut roots = Vec::new();
-        self.visit(&[Key::uid(uid)], Window::since(0), |found, open| {
+        self.visit(&[Key::uid(uid)], Window::since(since), |found, open| {
             let record = &found.record;
             let is_root = record.parent.is_none() && matches!(record.stage, Stage::Exit | Stage::Evicted);
-            if record.subject == uid && is_root {
+            if record.subject == uid && is_root && found.start >= since {
                 roots.push(Known { stored: found.to_stored(), open });
                 leave_out_the_middle(&mut roots);
             }
@@ -231,9 +269,6 @@ fn begin_of(found: &Found) -> u64 {
 
 fn is_asked_for(question: &Question, found: &RecordRef<'_>) -> bool {
     let record = &found.record;
-    if let Some(trace) = question.trace {
-        return record.trace == trace;
-    }
     if record.stage != Stage::Write {
         return false;
     }
@@ -245,6 +280,24 @@ fn is_asked_for(question: &Question, found: &RecordRef<'_>) -> bool {
         let truncated = record.flags.contains(Flags::TRUNCATED);
         object == *key || truncated && key.text().starts_with(&object.text())
     })
+}
+
+/// Each span once, in order of start. One that has ended since it was listed as open is known twice.
+pub(crate) fn once(records: Vec<Known>) -> Vec<Known> {
+    let mut known: HashMap<SpanId, Known> = HashMap::with_capacity(records.len());
+    for next in records {
+        match known.entry(next.stored.record.span) {
+            Entry::Vacant(new) => drop(new.insert(next)),
+            Entry::Occupied(mut before) => {
+                let Known { stored, open } = next;
+                let (record, start, node) = (stored.record, stored.start, stored.node.clone());
+                before.get_mut().merge(&record, &node, open, start, || stored);
+            }
+        }
+    }
+    let mut records: Vec<Known> = known.into_values().collect();
+    records.sort_by_key(|known| (known.stored.start, known.stored.record.span));
+    records
 }
 
 /// Drops records between the oldest and the newest ones when there are too many.
@@ -289,3 +342,6 @@ fn is_better(record: &Record, node: &str, open: bool, than: &Known) -> bool {
     };
     rank(record, open) > rank(&than.stored.record, than.open)
 }
+
+#[cfg(test)]
+mod tests;

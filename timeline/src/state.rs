@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use coracle_trace::{Flags, Stage};
 use serde::{Deserialize, Serialize};
 
+use crate::ending::Ending;
 use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree};
 
 /// HTTP status of what exists already.
@@ -24,12 +25,14 @@ pub enum State {
     Stuck,
     /// What it was about was deleted.
     Gone,
+    /// What runs to its end, such as a Job, has done so.
+    Complete,
 }
 
 impl State {
     /// Whether nothing more is expected to happen.
     pub fn is_final(self) -> bool {
-        matches!(self, Self::Ready | Self::Failed | Self::Gone)
+        matches!(self, Self::Ready | Self::Failed | Self::Gone | Self::Complete)
     }
 }
 
@@ -59,18 +62,19 @@ pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
         return State::Failed;
     }
     let open = || tree.spans.iter().filter(|span| span.end.is_none());
+    if let Some(ending) = Ending::of(tree, about) {
+        let goes_on = |span: &SpanNode| ending.has(span) || span.parent.is_none();
+        return match open().any(goes_on) {
+            true => State::Running,
+            false if ending.is_eviction => State::Failed,
+            false => State::Gone,
+        };
+    }
     if open().any(|span| is_stuck(span.stage) || is_start_in_vain(tree, span)) || is_refused(tree) {
         return State::Stuck;
     }
     if open().next().is_some() {
         return State::Running;
-    }
-    let is_about = |write: &SpanNode| {
-        let written = write.object.and_then(|object| tree.objects.get(object));
-        about.zip(written).is_none_or(|(key, written)| written.key == *key)
-    };
-    if first.is_some_and(|write| write.name == "delete" && is_about(write)) {
-        return State::Gone;
     }
     let failed = |span: &SpanNode| matches!(span.stage, Stage::PodStart | Stage::Admit) && is_failed(span);
     if tree.spans.iter().any(failed) {

@@ -176,7 +176,8 @@ impl Tree {
 /// Whether a span goes on while its child does, and does not end before it: false for what it only caused.
 pub(crate) fn waits_for(parent: Stage, child: Stage) -> bool {
     let is_event = matches!(child, Stage::Delivered | Stage::Seen);
-    !is_event && (parent != Stage::Write || child.part() == Part::Write)
+    let is_moment = matches!(parent, Stage::Exit | Stage::Evicted);
+    !is_event && !is_moment && (parent != Stage::Write || child.part() == Part::Write)
 }
 
 /// The children of each span.

@@ -8,7 +8,7 @@ use crate::critical::{critical_path, end_of};
 use crate::gaps::name_gaps;
 use crate::state::{State, state_of};
 use crate::timestamp::format_timestamp;
-use crate::tree::{Piece, SpanNode, TracedObject, Tree};
+use crate::tree::{ObjectKey, Piece, SpanNode, TracedObject, Tree};
 use crate::usual::Usual;
 
 /// A trace. Times of spans and pieces are nanoseconds since `begin`.
@@ -145,15 +145,20 @@ pub struct SummaryView {
     pub covered: f64,
 }
 
-/// The JSON of a tree. Whether the object exists and what is kept is for the caller to fill in.
+/// The JSON of a tree that is about what was written first.
 pub fn view(tree: &Tree, usual: Option<&Usual>) -> TraceView {
+    view_of(tree, None, usual)
+}
+
+/// The JSON of a tree that was asked for because of an object. Whether that exists and what is kept is for the caller to fill in.
+pub fn view_of(tree: &Tree, about: Option<&ObjectKey>, usual: Option<&Usual>) -> TraceView {
     let begin = tree.spans[tree.root].start;
-    let until = end_of(tree);
+    let until = end_of(tree, about);
     let mut path = critical_path(tree, until);
     name_gaps(&mut path, tree);
     let covered = (coverage(&path) * 1e6).round() / 1e6;
     let total = tree.end(until).saturating_sub(begin);
-    let state = state_of(tree, None);
+    let state = state_of(tree, about);
     TraceView {
         kind: "Trace".into(),
         api_version: "coracle/v1".into(),

@@ -243,7 +243,7 @@ fn a_deployment_is_one_tree_from_the_request_to_the_status_of_its_pods() {
     ] {
         assert!(tree.spans.iter().any(|span| span.stage == stage), "{stage:?}");
     }
-    assert_eq!(tree.spans[end_of(tree)].stage, Stage::Ready);
+    assert_eq!(tree.spans[end_of(tree, None)].stage, Stage::Ready);
     let answer = view(tree, Some(&server.handle.usual()));
     let total: u64 = answer.critical.iter().map(|piece| piece.end - piece.start).sum();
     assert_eq!(total, answer.summary.total);
@@ -327,7 +327,7 @@ fn a_node_cannot_hang_itself_below_an_object_nor_replace_spans_of_the_server() {
 }
 
 #[test]
-fn the_newest_change_is_shown_first() {
+fn the_last_operations_are_the_newest_and_the_last_change_is_a_request() {
     let server = Place::new(Sizes::SERVER);
     deploy(&server, None);
     server.request(None, "/apis/apps/v1/namespaces/default/deployments/web", || {
@@ -341,7 +341,9 @@ fn the_newest_change_is_shown_first() {
     let trees = server.ask(&Question { object: Some(object), last: 9, ..Question::default() });
     let begins: Vec<(Stage, usize)> =
         trees.iter().map(|tree| (tree.spans[tree.root].stage, tree.objects.len())).collect();
-    assert_eq!(begins, [(Stage::Request, 1), (Stage::Request, 4), (Stage::Reconcile, 1)]);
+    assert_eq!(begins, [(Stage::Reconcile, 1), (Stage::Request, 1), (Stage::Request, 4)]);
+    let last = server.object("deployments.apps", "web");
+    assert_eq!((last[0].spans[last[0].root].stage, last[0].objects.len()), (Stage::Request, 1));
 }
 
 #[test]

@@ -49,6 +49,8 @@ export function title(trace, span) {
       return `start on ${span.node || "a node"}`;
     case "terminate":
       return `end on ${span.node || "a node"}`;
+    case "stop":
+      return `stop ${span.name}${span.text && ` (grace period ${span.text})`}`;
     case "stages":
       return span.name;
     case "verdict":
@@ -106,6 +108,11 @@ export class Timeline {
     // Sorting is stable: otherwise the order of time stays.
     const last = (child) => (child.pod || child.leads || child.starts ? 0 : 1);
     node.children.sort((a, b) => last(a) - last(b));
+    // What may be folded away below a row counts as its own. Pods are created one after the other: the path of one that all waited for
+    // goes on in what its creation led to.
+    const own = this.critical.has(span.id) || Boolean(node.stages?.some((one) => this.critical.has(one.id)));
+    const below = node.children.filter((child) => child.onPath);
+    node.onPath = node.pod ? below.some((child) => !child.stages) : own || below.length > 0;
     node.until = node.children.reduce((latest, child) => Math.max(latest, child.until), span.end ?? this.end);
     node.folded = this.isFolded(node);
   }
@@ -142,7 +149,7 @@ export class Timeline {
   }
 
   isOnPath(node) {
-    return this.critical.has(node.span.id) || Boolean(node.stages?.some((span) => this.critical.has(span.id)));
+    return node.onPath;
   }
 }
 

@@ -6,6 +6,8 @@ import { isInner, readyPods } from "./spans.js";
 const NAMED = 5;
 const NOT_RECORDED = "not recorded";
 const PAST = { create: "created", delete: "deleted", update: "updated", patch: "patched", apply: "applied", bind: "bound" };
+/** What happened on a node. */
+const EVENTS = { evicted: "evicted", exit: "container ended", "status-report": "changed" };
 /** What stages are called; nothing where the name says it all. */
 const WORDS = {
   "store-queue": "queue", "scheduler-queue": "queue", "store-commit": "commit", "image-commit": "commit", "store-sync": "sync",
@@ -31,14 +33,18 @@ const tenths = (value) => (Math.round(value * 10) / 10).toFixed(1);
 /** A time as in `756.4 ms`, `64.3 s`, `12m05s`. */
 export function time(nanos) {
   if (nanos < 10e9) return `${tenths(nanos / 1e6)} ms`;
-  if (nanos < 600e9) return `${tenths(nanos / 1e9)} s`;
+  return nanos < 600e9 ? `${tenths(nanos / 1e9)} s` : minutes(nanos);
+}
+
+/** A time in minutes or hours. */
+function minutes(nanos) {
   const seconds = Math.round(nanos / 1e9);
   const [large, small, units] = seconds < 36_000 ? [Math.floor(seconds / 60), seconds % 60, "ms"] : [Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60), "hm"];
   return `${large}${units[0]}${String(small).padStart(2, "0")}${units[1]}`;
 }
 
 /** How long ago something was. */
-const ago = (nanos) => (nanos >= 1e9 && nanos < 600e9 ? `${tenths(nanos / 1e9)} s` : time(nanos));
+const ago = (nanos) => (nanos < 1e9 ? time(nanos) : nanos < 60e9 ? `${tenths(nanos / 1e9)} s` : minutes(nanos));
 
 /** What was done, by whom and when, such as `created by kubectl (admin) 4.6 s ago`. */
 export function author(trace, now = Date.now()) {
@@ -49,6 +55,7 @@ export function author(trace, now = Date.now()) {
   const program = root.stage === "reconcile" ? root.name : agent.split(/[/ ]/)[0];
   const who = program && user ? `${program} (${user})` : program || user;
   const passed = Math.max(0, now - Date.parse(trace.begin)) * 1e6;
+  if (EVENTS[root.stage]) return `${EVENTS[root.stage]}${root.node && ` by ${root.node}`} ${ago(passed)} ago`;
   return `${write ? PAST[write.name] ?? write.name : "seen"}${who && ` by ${who}`} ${ago(passed)} ago`;
 }
 

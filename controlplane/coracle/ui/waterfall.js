@@ -63,7 +63,7 @@ export class Waterfall {
   summarize() {
     const { trace } = this.timeline;
     const isOver = this.unwell && trace.state === "ready";
-    const state = isOver ? "warn" : { ready: "good", failed: "bad", stuck: "bad" }[trace.state];
+    const state = isOver ? "warn" : { ready: "good", complete: "good", failed: "bad", stuck: "bad" }[trace.state];
     const facts = [author(trace), html("strong", { class: state }, outcome(trace), isOver && ", not well now"), `${(trace.summary.covered * 100).toFixed(1)} % explained`, `${trace.spans.length} spans`];
     show(this.summary, html("p", { class: "facts" }, facts.filter(Boolean).map((fact) => html("span", {}, fact))),
       [criticalPath(trace), podTimes(trace)].map((line) => html("p", {}, line)));

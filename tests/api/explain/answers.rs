@@ -86,6 +86,33 @@ fn controllers_continue_what_a_request_began() {
 }
 
 #[test]
+fn a_job_is_done_when_it_says_so_and_the_newest_operation_is_last() {
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    for (name, done, state) in [("good", "Complete", "complete"), ("bad", "Failed", "failed")] {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+        admin.create(jobs, &json!({"metadata": {"name": name}, "spec": {"template": {"spec": pod}}}));
+        assert_eq!(trace(&admin, "jobs.batch", name)["state"], "running");
+        let (time, before) =
+            ("2026-11-17T04:00:00Z", if name == "good" { "SuccessCriteriaMet" } else { "FailureTarget" });
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": time, "lastTransitionTime": time});
+        let mut status = json!({"startTime": time, "conditions": [condition(before), condition(done)]});
+        if name == "good" {
+            status["completionTime"] = json!(time);
+        }
+        let (code, answer) =
+            admin.send("PATCH", &format!("{jobs}/{name}/status"), Some(&json!({"status": status})));
+        assert_eq!(code, 200, "{answer}");
+        let (_, list) = admin.get(&format!("{}&last=5", question("jobs.batch", name)));
+        let verbs: Vec<&Value> =
+            list["items"].as_array().unwrap().iter().map(|item| &span(item, "write")["name"]).collect();
+        assert_eq!(verbs, ["create", "patch"], "the newest last");
+        assert_eq!(list["items"][0]["state"], state);
+    }
+}
+
+#[test]
 fn it_is_said_why_there_is_no_answer() {
     let mut server = Server::with(&["--api-only"]);
     let admin = Caller::admin(&server);

@@ -45,6 +45,26 @@ fn what_was_recorded_is_found_after_a_flush() {
     assert!(handle.subscribe().recv().is_err());
 }
 
+/// It is open when the question begins, and may be neither on disk nor open any more when that looks.
+#[test]
+fn a_span_that_ends_while_it_is_asked_for_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recorder, handle) = start_recording(None, Sizes::TEST, keep(&dir));
+    for revision in 1..=200 {
+        let mut write = recorder.write(Verb::Create, "pods", "default", "web");
+        write.object(UID, "web");
+        let (span, asker) = (write.scope().span, handle.clone());
+        let question = Question { uid: Some(Uid::of(UID)), last: 1, ..Question::default() };
+        let asked = thread::spawn(move || asker.find(&question).unwrap());
+        write.stored(revision);
+        let found = asked.join().unwrap();
+        assert!(!found.behind);
+        let mut spans = found.groups.iter().flat_map(|group| &group.records);
+        assert!(spans.any(|known| known.stored.record.span == span), "{revision}: {found:?}");
+    }
+    handle.stop();
+}
+
 /// Nobody asks, and the collector sleeps: the record wakes it.
 #[test]
 fn a_record_is_written_soon() {

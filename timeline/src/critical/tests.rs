@@ -39,7 +39,7 @@ proptest! {
         }
         let mut tree = tree(nodes);
         tree.now += 1000;
-        check(&tree, end_of(&tree))?;
+        check(&tree, end_of(&tree, None))?;
         for until in 0..tree.spans.len() {
             check(&tree, until)?;
         }
@@ -79,6 +79,6 @@ fn the_end_is_what_is_waited_for() {
             1,
         ),
     ] {
-        assert_eq!(end_of(&tree(spans.clone())), end, "{spans:?}");
+        assert_eq!(end_of(&tree(spans.clone()), None), end, "{spans:?}");
     }
 }

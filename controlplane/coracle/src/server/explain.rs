@@ -58,7 +58,6 @@ pub(super) fn build(
         collector: collector.clone(),
         objects: objects.clone(),
         authz: authz.clone(),
-        recorder: opened.recorder,
         peers: Arc::new(NoPeers { shared: config.datastore.is_shared() }),
         ingest,
         stop: stop.clone(),

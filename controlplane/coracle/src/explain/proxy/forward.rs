@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 /// Larger bodies are refused; servers take less.
 const LARGEST_BODY: usize = 16 << 20;
 /// The header of W3C Trace Context.
-const TRACEPARENT: &str = "traceparent";
+pub(super) const TRACEPARENT: &str = "traceparent";
 
 /// Headers about the connection, which end at the proxy.
 const OF_CONNECTION: [&str; 9] = [

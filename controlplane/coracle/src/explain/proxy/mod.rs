@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -55,6 +55,7 @@ pub struct Proxy {
     token: String,
     once: String,
     forwarded: Arc<AtomicU64>,
+    changes: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -68,6 +69,7 @@ struct Server {
     /// Leads to the page once: arguments of a browser can be seen by every user of the machine.
     once: Mutex<Option<String>>,
     forwarded: Arc<AtomicU64>,
+    changes: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -76,7 +78,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let port = listener.local_addr()?.port();
         let [token, once] = [(); 2].map(|()| format!("{:032x}", rand::random::<u128>()));
-        let forwarded = Arc::new(AtomicU64::new(0));
+        let (forwarded, changes) = (Arc::<AtomicU64>::default(), Arc::<AtomicUsize>::default());
         let analyses = match &mode {
             Mode::Page { namespace, .. } => Some(Analyses::new(client.clone(), namespace.clone())),
             Mode::Command { .. } => None,
@@ -89,9 +91,10 @@ impl Proxy {
             once: Mutex::new(analyses.is_some().then(|| once.clone())),
             analyses,
             forwarded: forwarded.clone(),
+            changes: changes.clone(),
         };
         let task = tokio::spawn(serve(listener, Arc::new(server)));
-        Ok(Self { port, token, once, forwarded, task })
+        Ok(Self { port, token, once, forwarded, changes, task })
     }
 
     /// The address of the API server behind it.
@@ -107,6 +110,11 @@ impl Proxy {
     /// How many requests were forwarded.
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
+    }
+
+    /// How many of them were in the proxy's own trace, asked for a change and succeeded.
+    pub fn changes(&self) -> usize {
+        self.changes.load(Ordering::Relaxed)
     }
 }
 
@@ -167,7 +175,13 @@ impl Server {
             return file.unwrap_or_else(|| plain(StatusCode::NOT_FOUND, "not found"));
         }
         self.forwarded.fetch_add(1, Ordering::Relaxed);
-        forward(&self.client, &self.mode, request, target).await
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let is_change = !is_read && !request.headers().contains_key(forward::TRACEPARENT);
+        let answer = forward(&self.client, &self.mode, request, target).await;
+        if is_change && answer.status().is_success() {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// Whether a request is for the address that can be opened once; it cannot be again.

@@ -9,10 +9,10 @@ use coracle_cli::causes;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use coracle_timeline::{
-    CollectorHandle, Found, KeepError, KeptView, Known, ObjectKey, Question, RootSummary, RootView, State,
-    TraceView, Tree, Usual, assemble, find, format_timestamp, roots, state_of, view,
+    CollectorHandle, Found, KeepError, KeptView, Known, ObjectKey, Question, RootSummary, RootView, SpanNode,
+    State, TraceView, Tree, Usual, assemble, format_timestamp, roots, state_of, view_of,
 };
-use coracle_trace::{Recorder, Stage, Uid};
+use coracle_trace::{Stage, Uid};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -26,7 +26,6 @@ const MOST_ROOTS: usize = 2000;
 pub(super) struct Asker {
     pub(super) collector: CollectorHandle,
     pub(super) objects: Arc<Objects>,
-    pub(super) recorder: Recorder,
     pub(super) peers: Arc<dyn PeerSpans>,
     /// Searches read the disk: only so many at a time.
     pub(super) searches: Arc<Semaphore>,
@@ -48,6 +47,26 @@ struct Scaled {
 #[derive(Deserialize)]
 struct Replicas {
     replicas: Option<u32>,
+}
+
+/// What is read of an object that ends.
+#[derive(Deserialize)]
+struct Conditioned {
+    #[serde(default)]
+    status: Conditions,
+}
+
+#[derive(Default, Deserialize)]
+struct Conditions {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
 }
 
 /// What a trace begins with. The state is known only of those that failed at once: it takes a search for each other one.
@@ -99,10 +118,9 @@ impl Asker {
         read: impl FnOnce(Found) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let elsewhere = self.peers.find(question).await;
-        let (collector, recorder, question) = (self.collector.clone(), self.recorder, question.clone());
+        let (collector, question) = (self.collector.clone(), question.clone());
         let search = move || {
-            collector.flushed();
-            let mut found = find(collector.keep(), &recorder.open(), &question)?;
+            let mut found = collector.find(&question)?;
             if let Some(group) = found.groups.first_mut() {
                 group.records.extend(elsewhere.into_iter().map(|stored| Known { stored, open: false }));
             }
@@ -154,9 +172,10 @@ impl Asker {
                 None => reader.sees_everything(),
             };
             if readable {
+                // What is hidden from the user counts, too.
                 let state = state_of(&tree, subject.as_ref().map(|(key, _)| key));
                 reader.censor(&mut tree).await;
-                views.push(TraceView { state, ..self.view(&tree, subject, &kept) });
+                views.push(self.view(&tree, subject, state, &kept));
             }
         }
         match (views.is_empty(), asked) {
@@ -166,12 +185,17 @@ impl Asker {
         }
     }
 
-    fn view(&self, tree: &Tree, subject: Option<(ObjectKey, Uid)>, kept: &Kept) -> TraceView {
-        let mut view = view(tree, kept.usual.as_ref());
+    fn view(&self, tree: &Tree, subject: Option<(ObjectKey, Uid)>, state: State, kept: &Kept) -> TraceView {
+        let about = subject.as_ref().map(|(key, _)| key);
+        let mut view = TraceView { state, ..view_of(tree, about, kept.usual.as_ref()) };
         view.kept = KeptView { from: kept.oldest.map(format_timestamp), lost: kept.lost };
         let Some((key, uid)) = subject else { return view };
         let now = self.object(&key).filter(|object| uid.is_none() || Uid::of(&object.meta.uid) == uid);
         let newest = now.as_ref().map(|object| object.revision);
+        if let Some(state) = now.as_ref().and_then(|object| ended(tree, &key, state, object)) {
+            view.end = view.end.filter(|_| state.is_final());
+            view.state = state;
+        }
         if self.peers.incomplete()
             && newest.is_some_and(|newest| !tree.spans.iter().any(|span| span.revision == newest))
         {
@@ -222,6 +246,26 @@ impl Asker {
             }
         }
         Ok(shown)
+    }
+}
+
+/// How far a Job is that was made in a tree: it is not done when its pods are ready. What its pods did afterwards does not say whether it
+/// is tried again.
+fn ended(tree: &Tree, key: &ObjectKey, state: State, object: &Object) -> Option<State> {
+    let is_job = |span: &SpanNode| span.object.is_some_and(|index| tree.objects[index].key == *key);
+    let is_made = |span: &SpanNode| span.stage == Stage::Write && span.name == "create" && is_job(span);
+    if key.resource != "jobs.batch" || !tree.spans.iter().any(is_made) {
+        return None;
+    }
+    let value = object.typed::<Conditioned>().ok()?;
+    let is_true = |name: &str| {
+        value.status.conditions.iter().any(|condition| condition.kind == name && condition.status == "True")
+    };
+    match state {
+        _ if is_true("Failed") => Some(State::Failed),
+        _ if is_true("Complete") => Some(State::Complete),
+        State::Ready => Some(State::Running),
+        _ => None,
     }
 }
 

@@ -25,7 +25,6 @@ use coracle_apiserver::request_body::RequestBody;
 use coracle_apiserver::respond::{self, Body};
 use coracle_proto::status::ApiError;
 use coracle_timeline::{CollectorHandle, TraceView, encode};
-use coracle_trace::Recorder;
 use followers::Followers;
 use http::{Method, Request, Response};
 use query::{RootsQuery, TraceQuery};
@@ -49,8 +48,6 @@ pub struct ExplainParts {
     pub objects: Arc<Objects>,
     /// Who may see what.
     pub authz: Arc<dyn Authorizer>,
-    /// Spans that have not ended.
-    pub recorder: Recorder,
     /// Other servers.
     pub peers: Arc<dyn PeerSpans>,
     /// Takes spans of agents.
@@ -88,9 +85,9 @@ impl Explainer {
     /// The answers of a server.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(parts: ExplainParts) -> Arc<dyn Explain> {
-        let ExplainParts { collector, objects, authz, recorder, peers, ingest, stop } = parts;
+        let ExplainParts { collector, objects, authz, peers, ingest, stop } = parts;
         let searches = Arc::new(Semaphore::new(SEARCHES));
-        let asker = Arc::new(Asker { collector, objects, recorder, peers, searches });
+        let asker = Arc::new(Asker { collector, objects, peers, searches });
         Arc::new(Self { asker, authz, ingest, followers: Followers::default(), stop })
     }
 
@@ -124,7 +121,11 @@ impl Explainer {
             Ok([view]) => {
                 json(&List { kind: "TraceList", api_version: VERSION, items: vec![view] }, encoding)
             }
-            Err(items) => json(&List { kind: "TraceList", api_version: VERSION, items }, encoding),
+            // As in a log: the newest last.
+            Err(mut items) => {
+                items.reverse();
+                json(&List { kind: "TraceList", api_version: VERSION, items }, encoding)
+            }
         }
     }
 

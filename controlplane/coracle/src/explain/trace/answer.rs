@@ -23,7 +23,25 @@ pub(super) struct Trace {
     pub(super) summary: Summary,
     /// Why the object is not well now, by its state in the API.
     #[serde(skip)]
-    pub(super) trouble: Option<String>,
+    pub(super) trouble: Option<Trouble>,
+}
+
+/// What is wrong with an object now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Trouble {
+    pub(super) text: String,
+    pub(super) now: Fate,
+}
+
+/// What became of an object that was ready once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is not ready, and may be again.
+    NotReady,
+    /// It is ready again, perhaps not for long.
+    Restarted,
+    /// It will not be ready any more.
+    Failed,
 }
 
 /// The object that was asked for.
@@ -122,7 +140,7 @@ impl Span {
 impl Trace {
     /// Whether nothing more is expected to happen. What is stuck may go on.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self.state.as_str(), "ready" | "failed" | "gone")
+        matches!(self.state.as_str(), "ready" | "failed" | "gone" | "complete")
     }
 
     /// Whether something in it lasts.

@@ -20,12 +20,12 @@ pub struct TraceArgs {
     pub(super) object: Vec<String>,
     #[command(flatten)]
     pub(super) connect: ConnectArgs,
-    /// Only what began in the last 10m, or whatever is given.
+    /// Draw everything that changed in the last 10m, or whatever is given, the newest last.
     #[arg(long, value_name = "DURATION")]
     pub(super) since: Option<String>,
-    /// Draw the last N changes instead of one.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(super) last: usize,
+    /// Draw the last N operations instead of the last change, the newest last.
+    #[arg(long, value_name = "N")]
+    pub(super) last: Option<usize>,
     /// Go on until it is ready or has failed.
     #[arg(long)]
     pub(super) follow: bool,
@@ -90,7 +90,7 @@ impl TraceArgs {
     /// What is asked for, if the flags fit together.
     pub(super) fn task(&self) -> Result<Task<'_>, AskError> {
         let wrong = |text: &str| Err(AskError::Input(text.to_owned()));
-        if self.last == 0 {
+        if self.last == Some(0) {
             return wrong("--last 0 draws nothing: want at least 1");
         }
         for text in self.since.iter().chain([&self.timeout]) {

@@ -13,6 +13,13 @@ pub(super) fn note(missing: usize) -> String {
     format!("the spans of {pods} have not arrived from the nodes yet")
 }
 
+/// What is said about requests of a command that are not in its trace.
+pub(super) fn lost_note(lost: usize, changes: usize) -> String {
+    format!(
+        "{lost} of the {changes} changes of the command are not shown: they were not recorded, or are too many"
+    )
+}
+
 fn missing_in(trace: &Trace) -> usize {
     let is_pod = |index: &usize| trace.objects[*index].resource == "pods" && !trace.objects[*index].hidden;
     (0..trace.objects.len()).filter(is_pod).filter(|pod| !is_delivered(trace, *pod)).count()
@@ -72,6 +79,8 @@ mod tests {
     #[test]
     fn notes() {
         assert_eq!(note(1), "the spans of 1 pod have not arrived from the nodes yet");
+        let lost = "2 of the 6 changes of the command are not shown: they were not recorded, or are too many";
+        assert_eq!(lost_note(2, 6), lost);
         assert_eq!(note(3), "the spans of 3 pods have not arrived from the nodes yet");
     }
 }

@@ -6,7 +6,10 @@ use coracle_fields::core::v1::{
     ContainerStatus, Node, PersistentVolumeClaim, Pod, ReplicationController, Service,
 };
 use coracle_fields::{List, Schema as _, View};
+use jiff::Timestamp;
 use serde_json::Value;
+
+use super::restarts::restarted;
 
 /// How far an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub(super) enum Progress {
     Waiting,
     /// It waits for something that may not happen, with the reason.
     Stuck(String),
+    /// It is ready, but was restarted a moment ago, as it happens in a crash loop.
+    Restarted(String),
     /// It will not be ready any more, with the reason.
     Failed(String),
 }
@@ -34,7 +39,7 @@ pub(super) struct Programming<'a> {
 pub(super) fn progress(resource: &str, object: Option<&Value>, programming: &Programming<'_>) -> Progress {
     let Some(object) = object else { return Progress::Done };
     match resource {
-        "pods" => pod(Pod::of(object)),
+        "pods" => pod(Pod::of(object), Timestamp::now()),
         "deployments.apps" => deployment(Deployment::of(object)),
         "replicasets.apps" => {
             let set = ReplicaSet::of(object);
@@ -85,7 +90,8 @@ fn done_if(done: bool) -> Progress {
     if done { Progress::Done } else { Progress::Waiting }
 }
 
-fn pod(pod: View<'_, Pod>) -> Progress {
+/// How far a pod is.
+pub(super) fn pod(pod: View<'_, Pod>, now: Timestamp) -> Progress {
     let status = pod.status();
     match status.phase().text() {
         "Succeeded" => return Progress::Done,
@@ -97,7 +103,7 @@ fn pod(pod: View<'_, Pod>) -> Progress {
     }
     for condition in status.conditions().items() {
         if condition.type_() == "Ready" && condition.status() == "True" {
-            return Progress::Done;
+            return restarted(pod, now).map_or(Progress::Done, Progress::Restarted);
         }
         if condition.type_() == "PodScheduled" && condition.reason() == "Unschedulable" {
             return Progress::Stuck(first(&[condition.message().text(), "unschedulable"]));

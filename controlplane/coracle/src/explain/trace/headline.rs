@@ -1,6 +1,6 @@
 //! The lines above the waterfall: what happened, who did it, how it ended.
 
-use super::answer::{Span, Subject};
+use super::answer::{Fate, Object, Span, Subject};
 use super::names::{self, age, time_with_unit};
 use super::nodes::Builder;
 use super::width::{length, printable};
@@ -51,10 +51,13 @@ pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String
     if let Some(root) = builder.root() {
         let write = trace.spans.iter().find(|span| span.stage == "write");
         let verb = write.map_or_else(|| "seen".to_owned(), |write| change(builder, write));
-        let who = match root.stage.as_str() {
-            "request" => names::program(root),
-            "reconcile" => root.name.as_str(),
-            _ => "",
+        let (verb, who) = match root.stage.as_str() {
+            "request" => (verb, names::program(root)),
+            "reconcile" => (verb, root.name.as_str()),
+            "evicted" => (event(builder, root, "evicted"), root.node.as_str()),
+            "exit" => (event(builder, root, "container ended"), ""),
+            "status-report" => (event(builder, root, "changed"), root.node.as_str()),
+            _ => (verb, ""),
         };
         let by = if who.is_empty() { String::new() } else { format!(" by {who}") };
         let passed = u64::try_from(now - trace.began()).unwrap_or_default();
@@ -98,6 +101,20 @@ fn change(builder: &Builder<'_>, first: &Span) -> String {
     }
 }
 
+/// What happened on a node: to the object itself, or to another one.
+fn event(builder: &Builder<'_>, root: &Span, what: &str) -> String {
+    let trace = builder.trace;
+    let object = root.object.and_then(|index| trace.objects.get(index));
+    let is_subject = |object: &&Object| {
+        let subject = trace.object.as_ref();
+        subject.is_some_and(|subject| object.resource == subject.resource && object.name == subject.name)
+    };
+    match object.filter(|object| !is_subject(object)) {
+        Some(other) => format!("{} {what}", names::object(other)),
+        None => what.to_owned(),
+    }
+}
+
 fn past(verb: &str) -> &str {
     match verb {
         "create" => "created",
@@ -119,10 +136,17 @@ fn outcome(builder: &Builder<'_>) -> String {
     let wanted = if pods.created.is_empty() { 0 } else { count.max(replicas) };
     // What was refused is over.
     let lasting = || if builder.trace.is_open() { format!(" for {total}") } else { String::new() };
-    let in_trouble = builder.trace.trouble.is_some();
+    let trouble = builder.trace.trouble.as_ref();
+    let in_trouble = trouble.is_some();
+    let since = match trouble.map(|trouble| trouble.now) {
+        Some(Fate::NotReady) => "not any more",
+        Some(Fate::Restarted) => "restarted since",
+        Some(Fate::Failed) => "failed since",
+        None => "",
+    };
     match builder.trace.state.as_str() {
-        "ready" if in_trouble && count > 1 => format!("{count} pods ready after {total}, not any more"),
-        "ready" if in_trouble => format!("ready after {total}, not any more"),
+        "ready" if in_trouble && count > 1 => format!("{count} pods ready after {total}, {since}"),
+        "ready" if in_trouble => format!("ready after {total}, {since}"),
         "ready" if count > 1 => format!("{count} pods ready after {total}"),
         "stuck" if wanted > 1 => format!("{ready} of {wanted} pods ready, stuck{}", lasting()),
         "running" if in_trouble && wanted > 1 => {
@@ -137,7 +161,7 @@ fn outcome(builder: &Builder<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::{Object, Summary, Trace};
+    use super::super::answer::{Summary, Trace, Trouble};
     use super::*;
 
     fn object(resource: &str, name: &str) -> Object {
@@ -184,12 +208,46 @@ mod tests {
     fn what_does_not_last_is_said() {
         let mut trace = web("ready", 2);
         assert_eq!(outcome_of(&trace), "2 pods ready after 409.0 ms");
-        trace.trouble = Some("pod/a: container web: CrashLoopBackOff".to_owned());
+        let text = "pod/a: container web: CrashLoopBackOff".to_owned();
+        let trouble = |now| Some(Trouble { text: text.clone(), now });
+        trace.trouble = trouble(Fate::Restarted);
+        assert_eq!(outcome_of(&trace), "2 pods ready after 409.0 ms, restarted since");
+        trace.trouble = trouble(Fate::NotReady);
         assert_eq!(outcome_of(&trace), "2 pods ready after 409.0 ms, not any more");
         trace.state = "running".to_owned();
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready, stuck for 409.0 ms");
         trace.trouble = None;
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready after 409.0 ms");
+    }
+
+    #[test]
+    fn what_runs_to_its_end_is_complete_or_has_failed() {
+        let mut trace = web("complete", 2);
+        trace.object =
+            Some(Subject { resource: "jobs.batch".to_owned(), name: "web".to_owned(), replicas: None });
+        assert_eq!(outcome_of(&trace), "complete after 409.0 ms");
+        trace.state = "failed".to_owned();
+        assert_eq!(outcome_of(&trace), "failed after 409.0 ms");
+    }
+
+    #[test]
+    fn evictions_name_the_pod_and_the_node() {
+        let mut trace = web("failed", 0);
+        let evicted = Span { node: "n1".to_owned(), ..span("evicted", "", 1) };
+        trace.spans = vec![evicted, span("write", "patch", 1)];
+        let first =
+            |trace: &Trace| head(&Builder::new(trace, false), 100, trace.began() + 2_100_000_000).remove(0);
+        assert!(
+            first(&trace).starts_with("deployment/web   pod/a evicted by n1 2.1 s ago"),
+            "{}",
+            first(&trace)
+        );
+        trace.object = Some(Subject { resource: "pods".to_owned(), name: "a".to_owned(), replicas: None });
+        assert!(
+            first(&trace).starts_with("pod/a   evicted by n1 2.1 s ago   failed after"),
+            "{}",
+            first(&trace)
+        );
     }
 
     #[test]

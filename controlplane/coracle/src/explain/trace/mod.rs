@@ -18,6 +18,8 @@ mod nodes;
 mod requests;
 // Rows of the scheduler.
 mod scheduling;
+// Rows of control loops.
+mod turns;
 // The short form.
 mod shorten;
 // Lines above the waterfall.
@@ -36,6 +38,8 @@ mod display;
 mod show;
 // Whether an object is ready.
 mod finish;
+// Whether it stays so.
+mod restarts;
 // Whether all that was written is ready.
 mod watch;
 // Whether nodes have told everything.
@@ -53,7 +57,7 @@ use answer::Trace;
 use args::Task;
 use ask::{AskError, Question};
 use follow::followed;
-use show::{now, show};
+use show::{now, show, show_requests};
 use std::time::{Duration, Instant};
 use watch::Now;
 
@@ -62,6 +66,8 @@ const DELIVERY: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_millis(250);
 /// Nanoseconds after which nothing more is on its way.
 const NEW: i128 = 15_000_000_000;
+/// Trees that are asked for where no number is given.
+const MOST_TREES: usize = 100;
 
 /// Runs the command; its exit code. Errors are printed.
 pub fn run(args: &TraceArgs) -> anyhow::Result<i32> {
@@ -81,7 +87,7 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
     let connected = connect(&args.connect).await?;
     let mut question = Question {
         since: args.since.clone(),
-        last: if args.last > 1 { args.last } else { 0 },
+        last: wanted(args),
         compare: args.compare,
         ..Question::default()
     };
@@ -89,6 +95,7 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
         Task::Command(command) => return run::run(args, &connected, command).await,
         Task::Trace(id) => {
             question.trace = Some(id.to_owned());
+            question.last = args.last.unwrap_or(MOST_TREES);
             return answered(args, &connected, &question, &[]).await;
         }
         Task::Object { kind, name } => (kind, name),
@@ -122,6 +129,17 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
     }
 }
 
+/// How many trees are asked for; 0 means the last change.
+fn wanted(args: &TraceArgs) -> usize {
+    let all = if args.since.is_some() { MOST_TREES } else { 0 };
+    match args.last {
+        _ if args.follow => 0,
+        Some(last) if last > 1 => last,
+        Some(_) => 0,
+        None => all,
+    }
+}
+
 /// Asks the server that records spans, and shows its answer.
 async fn answered(
     args: &TraceArgs,
@@ -141,7 +159,7 @@ async fn answered(
         let is_last_change = question.since.is_none() && question.last == 0;
         if let [tree] = &mut trees[..]
             && is_last_change
-            && matches!(tree.state.as_str(), "ready" | "running")
+            && matches!(tree.state.as_str(), "ready" | "running" | "failed")
         {
             let state = watch::trouble(connected, resources, tree).await;
             let missing = delivered::missing(std::slice::from_ref(tree));
@@ -152,9 +170,12 @@ async fn answered(
                 }
                 tree.notes.push(delivered::note(missing));
             }
-            if let Now::Trouble(text) = state {
-                tree.trouble = Some(text);
+            if let Now::Trouble(trouble) = state {
+                tree.trouble = Some(trouble);
             }
+        }
+        if question.trace.is_some() && trees.len() > 1 {
+            return show_requests(args, &answer, trees);
         }
         return show(args, &answer, &trees);
     }

@@ -9,6 +9,8 @@ const SECOND: u64 = 1_000_000_000;
 const SECONDS_FROM: u64 = 10 * SECOND;
 /// From here on times are in minutes.
 const MINUTES_FROM: u64 = 600 * SECOND;
+/// The same for ages, which nobody needs as exactly.
+const AGE_MINUTES_FROM: u64 = 60 * SECOND;
 
 /// Stages within a request or a write: authentication, admission, the store.
 const INNER: &[&str] = &[
@@ -72,7 +74,12 @@ pub(super) fn time(nanos: u64) -> String {
     if nanos < MINUTES_FROM {
         return seconds(nanos);
     }
-    let seconds = (nanos + SECOND / 2) / SECOND;
+    minutes(nanos)
+}
+
+/// A time in minutes or hours.
+fn minutes(nanos: u64) -> String {
+    let seconds = nanos.saturating_add(SECOND / 2) / SECOND;
     if seconds < 36_000 {
         format!("{}m{:02}s", seconds / 60, seconds % 60)
     } else {
@@ -92,7 +99,11 @@ pub(super) fn time_with_unit(nanos: u64) -> String {
 
 /// How long ago something was.
 pub(super) fn age(nanos: u64) -> String {
-    if (SECOND..MINUTES_FROM).contains(&nanos) { seconds(nanos) } else { time_with_unit(nanos) }
+    match nanos {
+        ..SECOND => time_with_unit(nanos),
+        SECOND..AGE_MINUTES_FROM => seconds(nanos),
+        _ => minutes(nanos),
+    }
 }
 
 /// Whether times of this length are shown in seconds.
@@ -155,6 +166,8 @@ pub(super) fn label(span: &Span, objects: &[Object]) -> (String, String) {
         "probe" => plain(name.to_owned()),
         "container-config" | "oci-bundle" | "oci-create" | "oci-start" => plain(common(&span.stage)),
         "rules-programmed" => (format!("rules on {}", span.node), span.text.clone()),
+        // The time that it has at most, not the one that it took.
+        "stop" if !span.text.is_empty() => (format!("stop {name}"), format!("grace {}", span.text)),
         "queued" => plain(format!("work queue of {name}")),
         "request" => plain(name.to_owned()),
         stage => {
@@ -217,6 +230,7 @@ mod tests {
         ] {
             assert_eq!(time(nanos), text);
         }
+        assert_eq!((age(553_700_000_000).as_str(), age(59_900_000_000).as_str()), ("9m14s", "59.9 s"));
         assert_eq!((age(2_100_000_000).as_str(), age(100_000_000).as_str()), ("2.1 s", "100.0 ms"));
     }
 

@@ -2,7 +2,8 @@
 
 use super::answer::{Span, Trace};
 use super::names::{self, is_inner, is_scheduling, is_webhook};
-use std::collections::{HashMap, HashSet};
+use super::turns::beside;
+use std::collections::HashMap;
 
 /// Shorter parts are not mentioned.
 pub(super) const SHORTEST: u64 = 50_000;
@@ -23,6 +24,8 @@ pub(super) struct Node {
     pub(super) uncertainty: u64,
     pub(super) usual: Option<u64>,
     pub(super) critical: bool,
+    /// Until when the critical path was in this row or in those below; 0 if it was not.
+    pub(super) critical_until: u64,
     pub(super) failed: bool,
     /// Whether its end was not recorded.
     pub(super) cut: bool,
@@ -34,6 +37,8 @@ pub(super) struct Node {
     pub(super) several: bool,
     /// Verb and resource of a create or delete; siblings with the same are alike.
     pub(super) alike: Option<(String, String)>,
+    /// Name and object of a control loop; siblings with the same are alike.
+    pub(super) turn: Option<String>,
     pub(super) parts: Vec<Part>,
     pub(super) children: Vec<Node>,
 }
@@ -61,7 +66,8 @@ pub(super) struct Builder<'a> {
     pub(super) programmed: Vec<(String, Programmed)>,
     roots: Vec<usize>,
     children: Vec<Vec<usize>>,
-    critical: HashSet<&'a str>,
+    /// Spans of the critical path, and when it left them.
+    critical: HashMap<&'a str, u64>,
 }
 
 impl<'a> Builder<'a> {
@@ -76,6 +82,13 @@ impl<'a> Builder<'a> {
                 _ => roots.push(index),
             }
         }
+        let mut critical: HashMap<&str, u64> = HashMap::new();
+        for piece in &trace.critical {
+            if let Some(span) = piece.span.as_deref() {
+                let until = critical.entry(span).or_default();
+                *until = piece.end.max(*until);
+            }
+        }
         let last = spans.iter().filter_map(|span| span.end).max().unwrap_or_default();
         Self {
             trace,
@@ -84,7 +97,7 @@ impl<'a> Builder<'a> {
             programmed: Vec::new(),
             roots,
             children,
-            critical: trace.critical.iter().filter_map(|piece| piece.span.as_deref()).collect(),
+            critical,
         }
     }
 
@@ -92,6 +105,9 @@ impl<'a> Builder<'a> {
     pub(super) fn rows(&mut self) -> Vec<Node> {
         let roots = self.roots.clone();
         let mut rows: Vec<Node> = roots.into_iter().flat_map(|root| self.build(root, true)).collect();
+        if !self.all {
+            rows = beside(rows);
+        }
         for row in &mut rows {
             self.finish(row);
         }
@@ -126,7 +142,7 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn is_critical(&self, span: &Span) -> bool {
-        self.critical.contains(span.id.as_str())
+        self.critical.contains_key(span.id.as_str())
     }
 
     pub(super) fn node(&self, span: &Span) -> Node {
@@ -139,6 +155,7 @@ impl<'a> Builder<'a> {
             uncertainty: span.uncertainty,
             usual: span.usual,
             critical: self.is_critical(span),
+            critical_until: self.critical.get(span.id.as_str()).copied().unwrap_or_default(),
             failed: span.has("failed"),
             cut: span.has("unfinished") || span.has("cancelled"),
             inferred: span.has("inferred"),
@@ -176,6 +193,9 @@ impl<'a> Builder<'a> {
                         let rows = self.build(child, false);
                         node.children.extend(rows);
                     }
+                }
+                if stage == "reconcile" {
+                    node.turn = Some(format!("{} {}", span.name, span.text));
                 }
                 let drawn = stage != "reconcile" || root || self.is_notable(&node);
                 drawn.then_some(node).into_iter().collect()

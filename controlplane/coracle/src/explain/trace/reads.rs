@@ -12,11 +12,12 @@ const NAMED: usize = 4;
 /// The trees of requests that wrote something, in order of time, and those of others.
 pub(super) fn split(mut trees: Vec<Trace>) -> (Vec<Trace>, Vec<Trace>) {
     trees.sort_by_key(Trace::began);
-    // What was refused before it came to a write is shown, too.
-    let is_change = |tree: &Trace| {
-        tree.spans.iter().any(|span| span.stage == "write") || !method(tree).is_some_and(is_read)
-    };
     trees.into_iter().partition(is_change)
+}
+
+/// Whether a request wrote something, or wanted to: what was refused before it came to a write counts, too.
+pub(super) fn is_change(tree: &Trace) -> bool {
+    tree.spans.iter().any(|span| span.stage == "write") || !method(tree).is_some_and(is_read)
 }
 
 /// `reads: 3 GET deployments, 1 GET pods; 4.2 ms`.

@@ -3,17 +3,16 @@
 use super::super::connect::{Connected, encode};
 use super::super::proxy::{Mode, Proxy};
 use super::super::resources;
-use super::DELIVERY;
-use super::answer::Trace;
 use super::args::{Output, TraceArgs, duration};
 use super::ask::{AskError, Question};
 use super::delivered;
 use super::display::Display;
 use super::kind::kind;
 use super::reads;
-use super::show::{INTERRUPTED, now, print, show};
+use super::show::{INTERRUPTED, now, print, show_requests};
 use super::watch::{Verdict, Watch};
 use super::width::Screen;
+use super::{DELIVERY, MOST_TREES};
 use anyhow::Context as _;
 use http::HeaderValue;
 use serde_json::{Value, json};
@@ -26,8 +25,6 @@ use std::time::{Duration, Instant};
 
 /// Between looks at what was written.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Requests of a command that are asked for.
-const MOST_TREES: usize = 100;
 /// Exit code of a command that cannot be started, as of shells.
 const NOT_STARTED: i32 = 127;
 
@@ -65,7 +62,7 @@ pub(super) async fn run(
             return Ok(NOT_STARTED);
         }
     };
-    let used = proxy.forwarded() > 0;
+    let (used, changes) = (proxy.forwarded() > 0, proxy.changes());
     drop(proxy);
     let code = if !connected.is_coracle {
         eprintln!(
@@ -73,7 +70,7 @@ pub(super) async fn run(
         );
         0
     } else if used {
-        wait(args, connected, id).await?
+        wait(args, connected, id, changes).await?
     } else {
         eprintln!("coracle trace: the command did not use $KUBECONFIG; showing what changed meanwhile");
         meanwhile(connected, &began.to_string()).await?
@@ -127,7 +124,13 @@ impl Drop for PrivateDirectory {
 }
 
 /// Waits until all objects of the trace are ready, one of them has failed, or the time is over; then draws it.
-async fn wait(args: &TraceArgs, connected: &Connected, trace: String) -> Result<i32, AskError> {
+/// `changes`: how many requests of the command changed something.
+async fn wait(
+    args: &TraceArgs,
+    connected: &Connected,
+    trace: String,
+    changes: usize,
+) -> Result<i32, AskError> {
     let question =
         Question { trace: Some(trace), last: MOST_TREES, compare: args.compare, ..Question::default() };
     let deadline = Instant::now() + duration(&args.timeout)?;
@@ -146,9 +149,10 @@ async fn wait(args: &TraceArgs, connected: &Connected, trace: String) -> Result<
         };
         let mut verdict = watch.look(connected, &resources, &trees).await;
         let missing = delivered::missing(&trees);
+        let lost = changes.saturating_sub(trees.iter().filter(|tree| reads::is_change(tree)).count());
         if verdict == Verdict::Ready {
             let since = *ready.get_or_insert_with(Instant::now);
-            if missing > 0 && since.elapsed() < DELIVERY && Instant::now() < deadline {
+            if missing + lost > 0 && since.elapsed() < DELIVERY && Instant::now() < deadline {
                 verdict = Verdict::Waiting;
             } else {
                 // While spans were waited for, a container may have ended again.
@@ -164,8 +168,13 @@ async fn wait(args: &TraceArgs, connected: &Connected, trace: String) -> Result<
         if is_over || Instant::now() >= deadline {
             let _ = display.erase();
             // What does not run has not told everything.
-            let missing = if verdict == Verdict::Ready { missing } else { 0 };
-            show_command(args, &answer, trees, missing)?;
+            if missing > 0 && verdict == Verdict::Ready {
+                eprintln!("coracle trace: {}", delivered::note(missing));
+            }
+            if lost > 0 {
+                eprintln!("coracle trace: {}", delivered::lost_note(lost, changes));
+            }
+            show_requests(args, &answer, trees)?;
             return Ok(watch.conclude(&verdict));
         }
         if is_drawing && Screen::of_stdout().terminal {
@@ -175,23 +184,6 @@ async fn wait(args: &TraceArgs, connected: &Connected, trace: String) -> Result<
             () = tokio::time::sleep(PAUSE) => {}
             _ = tokio::signal::ctrl_c() => return Ok(INTERRUPTED),
         }
-    }
-}
-
-/// Prints what a command caused: its writes in order of time, then a line about its reads.
-fn show_command(args: &TraceArgs, answer: &Value, trees: Vec<Trace>, missing: usize) -> Result<(), AskError> {
-    let is_drawing = args.output.is_none_or(|output| output == Output::Wide);
-    if missing > 0 {
-        eprintln!("coracle trace: {}", delivered::note(missing));
-    }
-    if !is_drawing {
-        return show(args, answer, &trees).map(drop);
-    }
-    let (writes, reads) = reads::split(trees);
-    show(args, answer, &writes)?;
-    match reads::line(&reads) {
-        Some(line) => print(&format!("{line}\n")),
-        None => Ok(()),
     }
 }
 

@@ -1,10 +1,13 @@
-//! The short form: short rows become parts of the row above, of rows that are alike only the first and the slowest stay.
+//! The short form: short rows become parts of the row above, of rows that are alike only the first, the slowest and that of the critical
+//! path stay.
 
 use super::names;
 use super::nodes::{Builder, Node, Part, SHORTEST};
 
 /// As many rows that are alike are all drawn.
 const ALIKE: usize = 3;
+/// Turns of a control loop are alike, as are those who create the same resource.
+const TURN: &str = "turn";
 
 impl Builder<'_> {
     /// Puts the rows below a row in order and shortens them; whether a row is critical or open depends on those below it.
@@ -17,6 +20,8 @@ impl Builder<'_> {
         node.latest = self.end(node.end).max(below);
         node.open = node.end.is_none() || node.children.iter().any(|child| child.open);
         node.critical |= node.children.iter().any(|child| child.critical);
+        let critical = node.children.iter().map(|child| child.critical_until).max().unwrap_or_default();
+        node.critical_until = node.critical_until.max(critical);
         if self.all {
             return;
         }
@@ -30,9 +35,9 @@ impl Builder<'_> {
             }
         }
         let mut kinds: Vec<(String, String)> = Vec::new();
-        for kind in node.children.iter().filter_map(|child| child.alike.as_ref()) {
-            if !kinds.contains(kind) {
-                kinds.push(kind.clone());
+        for kind in node.children.iter().filter_map(kind) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
             }
         }
         for kind in kinds {
@@ -41,19 +46,28 @@ impl Builder<'_> {
     }
 }
 
-/// Leaves the first and the slowest of the rows that are alike; one row stands for the others.
-fn join(rows: &mut Vec<Node>, kind: &(String, String)) {
-    let alike: Vec<usize> = (0..rows.len()).filter(|&row| rows[row].alike.as_ref() == Some(kind)).collect();
+/// What siblings have in common that are alike.
+fn kind(row: &Node) -> Option<(String, String)> {
+    row.alike.clone().or_else(|| Some((TURN.to_owned(), row.turn.clone()?)))
+}
+
+/// Leaves the first and the slowest of the rows that are alike, and the one that the critical path was in last; one row stands for the
+/// others.
+fn join(rows: &mut Vec<Node>, of: &(String, String)) {
+    let alike: Vec<usize> = (0..rows.len()).filter(|&row| kind(&rows[row]).as_ref() == Some(of)).collect();
     if alike.len() <= ALIKE {
         return;
     }
+    let until = |row: &usize| rows[*row].critical_until;
+    let critical = alike.iter().copied().filter(|row| until(row) > 0).max_by_key(until);
     let time = |row: usize| rows[row].latest.saturating_sub(rows[row].start);
     let first = alike[0];
     // Of equally slow ones the first.
     let slowest = alike[1..].iter().rev().copied().max_by_key(|&row| time(row)).unwrap_or(first);
     let mut times: Vec<u64> = Vec::new();
     let mut joined = Node { several: true, start: u64::MAX, ..Node::default() };
-    for &row in alike.iter().filter(|&&row| row != first && row != slowest) {
+    let is_kept = |row: usize| row == first || row == slowest || Some(row) == critical;
+    for &row in alike.iter().filter(|&&row| !is_kept(row)) {
         let other = &rows[row];
         times.push(time(row));
         joined.start = joined.start.min(other.start);
@@ -64,8 +78,14 @@ fn join(rows: &mut Vec<Node>, kind: &(String, String)) {
     times.sort_unstable();
     joined.end = (!joined.open).then_some(joined.latest);
     let (shortest, longest) = (times.first().copied(), times.last().copied());
-    joined.label =
-        format!("{} {} more {}", kind.0, times.len(), kind.1.split('.').next().unwrap_or_default());
+    joined.label = match of {
+        (verb, turn) if verb == TURN => {
+            format!("{} more turns of {}", times.len(), turn.split(' ').next().unwrap_or_default())
+        }
+        (verb, resource) => {
+            format!("{verb} {} more {}", times.len(), resource.split('.').next().unwrap_or_default())
+        }
+    };
     joined.detail = format!(
         "{} to {}",
         names::time(shortest.unwrap_or_default()),
@@ -76,7 +96,7 @@ fn join(rows: &mut Vec<Node>, kind: &(String, String)) {
         if row == first {
             kept.push(node);
             kept.push(std::mem::take(&mut joined));
-        } else if row == slowest || !alike.contains(&row) {
+        } else if is_kept(row) || !alike.contains(&row) {
             kept.push(node);
         }
     }
@@ -101,8 +121,32 @@ mod tests {
         let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
         assert_eq!(labels, ["a", "create 2 more pods", "other", "c"]);
         assert_eq!((rows[1].start, rows[1].end), (1, Some(8)));
+        // The pod that all waited for is not always the slowest.
+        let mut rows: Vec<Node> = (0..16).map(|at| pod(&format!("p{at}"), at, 90 - at)).collect();
+        rows[3].critical_until = 2;
+        rows[7].critical_until = 70;
+        join(&mut rows, &kind);
+        let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+        assert_eq!(labels, ["p0", "create 13 more pods", "p1", "p7"]);
         let mut few = vec![pod("a", 0, 9), pod("b", 1, 3), pod("c", 2, 30)];
         join(&mut few, &kind);
         assert_eq!(few.len(), 3);
+    }
+
+    #[test]
+    fn turns_of_a_control_loop_are_alike() {
+        let turn = |start: u64| Node {
+            label: format!("t{start}"),
+            turn: Some("deployment-controller a/web".to_owned()),
+            start,
+            end: Some(start + 1),
+            latest: start + 1,
+            ..Node::default()
+        };
+        let mut rows: Vec<Node> = (0..9).map(turn).collect();
+        rows[8].critical_until = 9;
+        join(&mut rows, &("turn".to_owned(), "deployment-controller a/web".to_owned()));
+        let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+        assert_eq!(labels, ["t0", "6 more turns of deployment-controller", "t1", "t8"]);
     }
 }

@@ -5,6 +5,7 @@ use super::answer::Trace;
 use super::args::{Output, TraceArgs};
 use super::ask::AskError;
 use super::display;
+use super::reads;
 use super::width::Screen;
 use serde_json::Value;
 
@@ -16,7 +17,21 @@ pub(super) fn now() -> i128 {
     jiff::Timestamp::now().as_nanosecond()
 }
 
-/// Prints an answer; the exit code is that of its newest tree.
+/// Prints what several requests caused: those that wrote something in order of time, then a line about the others. The exit code is that
+/// of the newest tree.
+pub(super) fn show_requests(args: &TraceArgs, answer: &Value, trees: Vec<Trace>) -> Result<i32, AskError> {
+    if !args.output.is_none_or(|output| output == Output::Wide) {
+        return show(args, answer, &trees);
+    }
+    let (writes, reads) = reads::split(trees);
+    let code = show(args, answer, &writes)?;
+    if let Some(line) = reads::line(&reads) {
+        print(&format!("{line}\n"))?;
+    }
+    Ok(code)
+}
+
+/// Prints an answer, whose trees are in order of time; the exit code is that of the newest.
 pub(super) fn show(args: &TraceArgs, answer: &Value, trees: &[Trace]) -> Result<i32, AskError> {
     let text = match args.output {
         Some(Output::Json) => format!("{answer:#}\n"),
@@ -27,7 +42,7 @@ pub(super) fn show(args: &TraceArgs, answer: &Value, trees: &[Trace]) -> Result<
         }
     };
     print(&text)?;
-    Ok(trees.first().map_or(0, exit_code))
+    Ok(trees.last().map_or(0, exit_code))
 }
 
 pub(super) fn print(text: &str) -> Result<(), AskError> {

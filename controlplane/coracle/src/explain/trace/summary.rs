@@ -24,7 +24,7 @@ pub(super) fn foot(builder: &Builder<'_>, width: usize) -> Vec<String> {
             trace.spans.iter().filter(|span| is_reason(span, &trace.spans)).map(|span| reason(builder, span)),
         );
     }
-    lines.extend(trace.trouble.clone());
+    lines.extend(trace.trouble.iter().map(|trouble| trouble.text.clone()));
     lines.extend(trace.notes.iter().map(|note| format!("note: {note}")));
     if trace.kept.lost > 0 {
         lines.push(format!("note: {} spans were lost", trace.kept.lost));
@@ -182,7 +182,7 @@ fn is_reason(span: &Span, all: &[Span]) -> bool {
     let is_same = |other: &Span| other.stage == "write" && other.name == span.name && other.has("failed");
     let is_refused_again =
         span.stage == "write" && all.iter().any(|other| other.start > span.start && is_same(other));
-    waits(span) || (span.has("failed") && !is_repeated && !is_refused_again)
+    waits(span) || span.stage == "evicted" || (span.has("failed") && !is_repeated && !is_refused_again)
 }
 
 fn reason(builder: &Builder<'_>, span: &Span) -> String {
@@ -190,5 +190,8 @@ fn reason(builder: &Builder<'_>, span: &Span) -> String {
     let object = span.object.and_then(|index| trace.objects.get(index));
     let object = object.map_or_else(|| trace.title(), names::object);
     let (label, _) = names::label(span, &trace.objects);
-    format!("{object}: {label} {}: {}", time_with_unit(builder.length(span)), span.text)
+    match builder.length(span) {
+        0 => format!("{object}: {label}: {}", span.text),
+        taken => format!("{object}: {label} {}: {}", time_with_unit(taken), span.text),
+    }
 }

@@ -110,7 +110,7 @@ async fn states_are_exit_codes() {
         (fixture!("pod-gone.json"), 0),
         (fixture!("deployment-stuck.json"), 1),
         (fixture!("deployment-refused.json"), 1),
-        (fixture!("list.json"), 0),
+        (fixture!("list.json"), 1),
     ] {
         assert_eq!(code(Answers { body, ..READY }, &["deployment/web"]).await, want);
     }
@@ -183,5 +183,6 @@ async fn commands_have_their_exit_codes() {
 #[test]
 fn exit_codes_of_states() {
     let code = |state: &str| exit_code(&Trace { state: state.to_owned(), ..Trace::default() });
-    assert_eq!(["ready", "running", "gone", "failed", "stuck"].map(code), [0, 0, 0, 1, 1]);
+    let states = ["ready", "running", "gone", "complete", "failed", "stuck"];
+    assert_eq!(states.map(code), [0, 0, 0, 0, 1, 1]);
 }

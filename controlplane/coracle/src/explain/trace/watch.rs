@@ -2,10 +2,13 @@
 
 use super::super::connect::Connected;
 use super::super::resources::{self, Resource};
-use super::answer::{Object, Trace};
-use super::finish::{Programming, Progress, is_ready_node, progress};
+use super::answer::{Fate, Object, Trace, Trouble};
+use super::finish::{self, Programming, Progress, is_ready_node, progress};
 use super::names;
 use super::width::printable;
+use coracle_fields::Schema as _;
+use coracle_fields::core::v1::Pod;
+use jiff::Timestamp;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -17,6 +20,8 @@ const QUIET: Duration = Duration::from_secs(3);
 const REMEMBERED: Duration = Duration::from_secs(5);
 /// The most objects that are looked at.
 const MOST: usize = 200;
+/// Pods of a namespace that are looked at.
+const LISTED: usize = 500;
 
 /// How far everything is that a trace has written.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,7 +77,9 @@ impl Watch {
                 Progress::Done => self.done.push(object.clone()),
                 Progress::Waiting if object.resource == "services" => services = true,
                 Progress::Waiting => waits = true,
-                Progress::Stuck(reason) => stuck = stuck.or(Some((object, reason))),
+                Progress::Stuck(reason) | Progress::Restarted(reason) => {
+                    stuck = stuck.or(Some((object, reason)))
+                }
                 Progress::Failed(reason) => return Verdict::Failed(sentence(object, &reason)),
             }
         }
@@ -117,17 +124,40 @@ pub(super) async fn trouble(connected: &Connected, resources: &[Resource], tree:
     });
     let Some(subject) = subject else { return Now::Waiting };
     let pods = tree.objects.iter().filter(|object| object.resource == "pods" && !object.hidden);
-    for object in std::iter::once(subject).chain(pods.filter(|pod| *pod != subject)).take(MOST) {
+    let pods: Vec<&Object> = pods.filter(|pod| *pod != subject).collect();
+    for object in std::iter::once(subject).chain(pods.iter().copied()).take(MOST) {
         let Some(resource) = resources::by_key(resources, &object.resource) else { continue };
-        match look_at(connected, resource, object, tree).await {
-            Progress::Done if object == subject => return Now::Done,
-            Progress::Done | Progress::Waiting => {}
-            Progress::Stuck(reason) | Progress::Failed(reason) => {
-                return Now::Trouble(sentence(object, &reason));
+        let (reason, now) = match look_at(connected, resource, object, tree).await {
+            Progress::Done if object == subject => {
+                let trouble = restarted(connected, resources, &pods).await;
+                return trouble.map_or(Now::Done, Now::Trouble);
             }
-        }
+            Progress::Done | Progress::Waiting => continue,
+            Progress::Stuck(reason) => (reason, Fate::NotReady),
+            Progress::Restarted(reason) => (reason, Fate::Restarted),
+            Progress::Failed(reason) => (reason, Fate::Failed),
+        };
+        return Now::Trouble(Trouble { text: sentence(object, &reason), now });
     }
     Now::Waiting
+}
+
+/// Which of the pods of an object that is ready was restarted a moment ago. What may not be read is well.
+async fn restarted(connected: &Connected, resources: &[Resource], pods: &[&Object]) -> Option<Trouble> {
+    let (first, resource) = (pods.first()?, resources::by_key(resources, "pods")?);
+    let path = format!("{}?limit={LISTED}", resource.path(&first.namespace));
+    let list = connected.get(&path).await.ok()?;
+    list.get("items").and_then(Value::as_array)?.iter().find_map(|item| {
+        let view = Pod::of(item);
+        let name = view.metadata().name().text();
+        let pod = pods.iter().find(|pod| pod.name == name && pod.namespace == first.namespace)?;
+        match finish::pod(view, Timestamp::now()) {
+            Progress::Restarted(reason) => {
+                Some(Trouble { text: sentence(pod, &reason), now: Fate::Restarted })
+            }
+            _ => None,
+        }
+    })
 }
 
 /// How an object is now.
@@ -135,7 +165,7 @@ pub(super) async fn trouble(connected: &Connected, resources: &[Resource], tree:
 pub(super) enum Now {
     Done,
     Waiting,
-    Trouble(String),
+    Trouble(Trouble),
 }
 
 /// What is wrong with an object, and what says more.

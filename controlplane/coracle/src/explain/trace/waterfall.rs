@@ -5,13 +5,13 @@ use super::headline;
 use super::names::{self, time};
 use super::nodes::{Builder, Node, SHORTEST};
 use super::summary;
-use super::width::{Screen, Style, cut, join, length, printable, wrap};
+use super::width::{Screen, Style, cut, cut_name, join, length, printable, wrap};
 
 /// The least width of the bars.
 const NARROWEST: usize = 10;
 /// The least width of the bars when labels are not cut.
 const WIDE: usize = 20;
-/// Rows that are deeper in the tree than this begin below each other.
+/// Rows that are deeper in the tree than this, or than half of the column of labels, begin below each other.
 const DEEPEST: usize = 16;
 /// As much of a detail must fit for it to be shown.
 const DETAIL: usize = 12;
@@ -50,10 +50,11 @@ pub(super) fn draw(trace: &Trace, form: Form, screen: Screen, now: i128) -> Vec<
     let mut builder = Builder::new(trace, form.all);
     let nodes = builder.rows();
     let style = screen.style;
+    let deepest = if form.wide { DEEPEST } else { DEEPEST.min(widest_label(screen.width) / 2) };
     let mut rows = Vec::new();
     for node in &nodes {
         let row = Row { branch: String::new(), below: String::new(), node };
-        place(row, style, &mut rows);
+        place(row, style, deepest, &mut rows);
     }
     let extent = builder.extent;
     let times: Vec<String> = rows.iter().map(|row| duration(row.node, extent, style)).collect();
@@ -94,15 +95,15 @@ pub(super) fn draw(trace: &Trace, form: Form, screen: Screen, now: i128) -> Vec<
     lines
 }
 
-fn place<'a>(row: Row<'a>, style: Style, rows: &mut Vec<Row<'a>>) {
+fn place<'a>(row: Row<'a>, style: Style, deepest: usize, rows: &mut Vec<Row<'a>>) {
     let (below, children) = (row.below.clone(), &row.node.children);
     rows.push(row);
     for (index, node) in children.iter().enumerate() {
         let is_last = index + 1 == children.len();
         let branch = format!("{below}{}", if is_last { style.last_branch } else { style.branch });
         let deeper = format!("{below}{}", if is_last { "  " } else { style.line });
-        let below = if length(&deeper) > DEEPEST { below.clone() } else { deeper };
-        place(Row { branch, below, node }, style, rows);
+        let below = if length(&deeper) > deepest { below.clone() } else { deeper };
+        place(Row { branch, below, node }, style, deepest, rows);
     }
 }
 
@@ -140,7 +141,7 @@ fn columns(rows: &[Row<'_>], times: &[String], usual: &[String], form: Form, wid
     if form.wide {
         return Columns { label: longest, time, usual, bar: width.saturating_sub(longest + fixed).max(WIDE) };
     }
-    let label = longest.min((width * 9 / 20).max(20));
+    let label = longest.min(widest_label(width));
     let bar = width.saturating_sub(label + fixed);
     if bar >= NARROWEST {
         return Columns { label, time, usual, bar };
@@ -148,8 +149,16 @@ fn columns(rows: &[Row<'_>], times: &[String], usual: &[String], form: Form, wid
     Columns { label: width.saturating_sub(fixed + NARROWEST).max(8), time, usual, bar: NARROWEST }
 }
 
+/// The column of labels takes no more of the width.
+fn widest_label(width: usize) -> usize {
+    (width * 9 / 20).max(20)
+}
+
 fn label(row: &Row<'_>, columns: &Columns, style: Style) -> String {
-    let mut label = format!("{}{}", row.branch, row.node.label);
+    let room = columns.label.saturating_sub(length(&row.branch));
+    let is_name = row.node.label.contains('/');
+    let name = if is_name { cut_name(&row.node.label, room, style) } else { row.node.label.clone() };
+    let mut label = format!("{}{name}", row.branch);
     let detail = &row.node.detail;
     if !detail.is_empty() && length(&label) + 2 + length(detail).min(DETAIL) <= columns.label {
         label.push_str("  ");
@@ -244,98 +253,4 @@ fn paint(line: &str, node: &Node, color: bool) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::super::answer::tests::{first, fixture};
-    use super::super::width::{ASCII, UNICODE};
-    use super::*;
-    use std::path::Path;
-
-    const PLAIN: Form = Form { all: false, compare: false, wide: false };
-
-    /// Draws a fixture two seconds after it began, and compares with `golden/<name>.txt`. With CORACLE_BLESS the file is written.
-    fn check(name: &str, answer: &str, form: Form, width: usize, style: Style) {
-        let trace = first(answer);
-        let screen = Screen { width, height: 24, style, color: false, terminal: false };
-        let mut drawn = draw(&trace, form, screen, trace.began() + 2_100_000_000).join("\n");
-        drawn.push('\n');
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("src/explain/trace/golden")
-            .join(format!("{name}.txt"));
-        if std::env::var_os("CORACLE_BLESS").is_some() {
-            std::fs::write(&path, &drawn).unwrap();
-        }
-        let golden = std::fs::read_to_string(&path).unwrap();
-        for (line, (drawn, golden)) in drawn.lines().zip(golden.lines()).enumerate() {
-            assert_eq!(drawn, golden, "{name}, line {}", line + 1);
-        }
-        assert_eq!(drawn.lines().count(), golden.lines().count(), "{name}");
-        if !form.wide {
-            assert!(drawn.lines().all(|line| length(line) <= width), "{name} is wider than {width}");
-        }
-    }
-
-    #[test]
-    fn a_deployment_in_several_widths() {
-        let answer = fixture!("deployment-ready.json");
-        check("deployment-ready.60", answer, PLAIN, 60, UNICODE);
-        check("deployment-ready.80", answer, PLAIN, 80, UNICODE);
-        check("deployment-ready.160", answer, PLAIN, 160, UNICODE);
-        check("deployment-ready.80.ascii", answer, PLAIN, 80, ASCII);
-    }
-
-    #[test]
-    fn what_is_not_ready() {
-        check("deployment-stuck.80", fixture!("deployment-stuck.json"), PLAIN, 80, UNICODE);
-        check("deployment-refused.80", fixture!("deployment-refused.json"), PLAIN, 80, UNICODE);
-        check("deployment-running.80", fixture!("deployment-running.json"), PLAIN, 80, UNICODE);
-        check("pod-crash-loop.80", fixture!("pod-crash-loop.json"), PLAIN, 80, UNICODE);
-    }
-
-    #[test]
-    fn what_is_not_certain() {
-        check("deployment-restarted.80", fixture!("deployment-restarted.json"), PLAIN, 80, UNICODE);
-        check("deployment-uncertain.60.ascii", fixture!("deployment-uncertain.json"), PLAIN, 60, ASCII);
-        check("evidence.80", fixture!("evidence.json"), PLAIN, 80, UNICODE);
-    }
-
-    #[test]
-    fn other_subjects() {
-        check("pod-gone.60", fixture!("pod-gone.json"), PLAIN, 60, UNICODE);
-        check("service-ready.80", fixture!("service-ready.json"), PLAIN, 80, UNICODE);
-    }
-
-    #[test]
-    fn other_forms() {
-        let answer = fixture!("pod-ready.json");
-        check("pod-ready.100.compare", answer, Form { compare: true, ..PLAIN }, 100, UNICODE);
-        check("pod-ready.80.wide", answer, Form { wide: true, ..PLAIN }, 80, UNICODE);
-        check("pod-ready.80.all", answer, Form { all: true, ..PLAIN }, 80, UNICODE);
-    }
-
-    #[test]
-    fn deep_rows_keep_their_labels() {
-        let span = |level: u64| super::super::answer::Span {
-            id: level.to_string(),
-            parent: level.checked_sub(1).map(|above| above.to_string()),
-            stage: "restart".to_owned(),
-            name: format!("n{level}"),
-            start: level,
-            end: Some(60),
-            ..super::super::answer::Span::default()
-        };
-        let trace = Trace { spans: (0..40).map(span).collect(), ..Trace::default() };
-        let screen = Screen { width: 80, height: 24, style: UNICODE, color: false, terminal: false };
-        let drawn = draw(&trace, PLAIN, screen, 0).join("\n");
-        assert!(drawn.contains("└ restart n39"), "{drawn}");
-    }
-
-    #[test]
-    fn an_empty_trace_and_a_narrow_terminal() {
-        let screen = Screen { width: 10, height: 5, style: UNICODE, color: true, terminal: true };
-        assert!(!draw(&Trace::default(), PLAIN, screen, 0).is_empty());
-        let trace = first(fixture!("pod-ready.json"));
-        let drawn = draw(&trace, PLAIN, screen, 0);
-        assert!(drawn.iter().any(|line| line.starts_with("\x1b[1m")), "the critical path is bold");
-    }
-}
+mod tests;

@@ -58,6 +58,9 @@ pub(super) const ASCII: Style = Style {
     plus_minus: "+-",
 };
 
+/// As much is shown of the end of a name: a hyphen and five characters in those of pods.
+const NAME_END: usize = 6;
+
 /// Where the waterfall is drawn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Screen {
@@ -115,6 +118,16 @@ pub(super) fn cut(text: &str, width: usize, style: Style) -> String {
     text.chars().take(room).chain([style.more]).collect()
 }
 
+/// A text that ends with a name, cut in the middle: names that were generated differ at their end.
+pub(super) fn cut_name(text: &str, width: usize, style: Style) -> String {
+    let all = length(text);
+    if all <= width || width < 3 * NAME_END {
+        return cut(text, width, style);
+    }
+    let (begin, end) = (text.chars().take(width - NAME_END - 1), text.chars().skip(all - NAME_END));
+    begin.chain([style.more]).chain(end).collect()
+}
+
 /// A text in lines that are not longer than `width` if words allow it; lines after the first are indented.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
@@ -162,6 +175,10 @@ mod tests {
         assert_eq!(cut("readiness", 5, UNICODE), "read…");
         assert_eq!(cut("readiness", 5, ASCII), "read~");
         assert_eq!(cut("readiness", 0, ASCII), "");
+        let name = "create pod/web-7d9f8c6b5-2xk4p";
+        assert_eq!(cut_name(name, 30, UNICODE), name);
+        assert_eq!(cut_name(name, 24, UNICODE), "create pod/web-7d…-2xk4p");
+        assert_eq!(cut_name(name, 10, ASCII), "create po~");
         assert_eq!(wrap("one two three", 8), ["one two", "  three"]);
         assert_eq!(wrap("", 8), [""]);
         let pieces = ["a 1".to_owned(), "b 2".to_owned(), "c 3".to_owned()];
