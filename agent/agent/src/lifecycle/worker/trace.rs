@@ -20,6 +20,9 @@ const SHORT_PASS: Duration = Duration::from_millis(1);
 /// The same for a pod that neither starts nor ends: it is looked at again and again for nothing.
 const SHORT_PASS_OF_RUNNING: Duration = Duration::from_millis(100);
 
+/// Reports of a pod that became ready may wait for each other so long, and are a part of its start.
+const SETTLES: Duration = Duration::from_secs(10);
+
 /// The spans of a pod. All that is done for the pod hangs below its start, then below its end. What happens in between, to a pod that was
 /// ready once, is another operation: it hangs below what caused it (an exit, an eviction, a change of the spec), or is a root itself.
 pub(super) struct PodTrace {
@@ -33,8 +36,8 @@ pub(super) struct PodTrace {
     below: SpanId,
     /// Until the pod is ready, or ends.
     start: Option<Span>,
-    /// Whether the pod became ready in this pass: its report is still a part of the start, or of what followed from an exit.
-    became_ready: bool,
+    /// When what is done for a pod that became ready is no part of its start any more, or of what followed from an exit.
+    settles: Option<Instant>,
     /// Since a container of a pod that was ready has ended, until the pod is ready again.
     recovers: bool,
     /// Until the pod is gone.
@@ -63,7 +66,7 @@ impl PodTrace {
             runs_to_end: spec::spec(pod).restart_policy.as_deref().is_some_and(|policy| policy != "Always"),
             below: SpanId::of_stage(uid, Stage::PodStart),
             start: None,
-            became_ready: false,
+            settles: None,
             recovers: false,
             end: None,
             pass: None,
@@ -84,7 +87,9 @@ impl PodTrace {
             trace.seen = received;
             trace.start = Some(enter(trace.scope(), || stage(Stage::PodStart)));
         }
-        trace.became_ready = !is_news;
+        if !is_news && !trace.runs_to_end {
+            trace.below = SpanId::NONE;
+        }
         trace
     }
 
@@ -111,8 +116,7 @@ impl PodTrace {
             self.revision = revision(new);
             self.record_seen(received);
             if self.start.is_none() && self.end.is_none() && !self.runs_to_end {
-                self.below = SpanId::of_write(self.uid, self.revision);
-                self.became_ready = false;
+                (self.below, self.settles) = (SpanId::of_write(self.uid, self.revision), None);
             }
         }
     }
@@ -126,7 +130,7 @@ impl PodTrace {
 
     /// A pass begins.
     pub(super) fn pass_begins(&mut self) {
-        if std::mem::take(&mut self.became_ready) && !self.runs_to_end {
+        if self.settles.take_if(|at| *at <= Instant::now()).is_some() && !self.runs_to_end {
             self.below = SpanId::NONE;
         }
         self.pass = Some((enter(self.scope(), || stage(Stage::Sync)), Instant::now()));
@@ -179,7 +183,7 @@ impl PodTrace {
         let text = format!("{}\n{}", instance.name, instance.reason);
         let exit = recorder.span_at(Stage::Exit, parent, about, finished, finished, &text, code);
         if is_cause {
-            (self.below, self.recovers) = (exit, true);
+            (self.below, self.recovers, self.settles) = (exit, true, None);
         }
     }
 
@@ -218,14 +222,15 @@ impl PodTrace {
         }
         if (self.start.is_some() || self.recovers) && is_ready(status) {
             enter(self.scope(), || point(Stage::Ready, "", 0));
-            (self.start, self.recovers, self.became_ready) = (None, false, true);
+            (self.start, self.recovers) = (None, false);
+            self.settles = Some(Instant::now() + SETTLES);
         }
     }
 
     /// The pod is terminated: by its deletion, by the node for a reason, or because it has completed.
     pub(super) fn terminates(&mut self, is_deleting: bool, reason: Option<&EndReason>) {
         self.backoffs.clear();
-        (self.seen, self.became_ready, self.recovers) = (None, false, false);
+        (self.seen, self.settles, self.recovers) = (None, None, false);
         let start = self.start.take();
         if let Some(end) = reason {
             match start {

@@ -22,6 +22,7 @@ mod scheduling;
 mod turns;
 // The short form.
 mod shorten;
+mod details;
 // Lines above the waterfall.
 mod headline;
 // Lines below the waterfall.

@@ -1,6 +1,7 @@
 //! Spans become rows: stages that belong together are one row, stages that explain nothing are left out.
 
 use super::answer::{Span, Trace};
+use super::details::fold;
 use super::names::{self, is_inner, is_scheduling, is_webhook};
 use super::turns::beside;
 use std::collections::HashMap;
@@ -110,6 +111,9 @@ impl<'a> Builder<'a> {
         }
         for row in &mut rows {
             self.finish(row);
+        }
+        if !self.all {
+            fold(&mut rows);
         }
         rows
     }
