@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::content::{self, ContentError, File, Keyed, Keys, Payload, mode};
 use super::host_path::{self, HostPathError};
 use super::mounts::Source;
-use super::persistent::{self, ClaimError};
+use super::persistent::{self, ClaimError, Wanted};
 use super::token::{TokenError, Tokens};
 use super::{FileError, atomic, empty_dir, nested, ownership};
 use crate::config::NodeConfig;
 use crate::objects::{ObjectError, Objects};
 use crate::pod::downward::Downward;
-use crate::pod::spec;
+use crate::pod::{resources, spec};
 
 /// Why a pod's volumes are not ready; shown in a `FailedMount` event, and tried again.
 #[derive(Debug, thiserror::Error)]
@@ -142,8 +142,9 @@ impl VolumePreparer<'_> {
             if !is_start {
                 return Ok(Source::Path { path: dir, read_only: false });
             }
-            let limit = spec::totals(&spec, true).get("memory").copied().unwrap_or(0);
-            empty_dir::ensure(&dir, source, limit)?;
+            let allocatable = self.facts.allocatable.get("memory").copied().unwrap_or(0);
+            let limit = resources::pod(&spec).memory_limit_in_bytes;
+            empty_dir::ensure(&dir, source, empty_dir::memory_size(source, limit, allocatable))?;
             if let Some(group) = group {
                 give(&dir, group, pod)?;
             }
@@ -156,11 +157,13 @@ impl VolumePreparer<'_> {
             return Ok(Source::Path { path: source.path.clone().into(), read_only: false });
         }
         if let Some(source) = &volume.persistent_volume_claim {
-            return self.claim(pod, &source.claim_name, source.read_only == Some(true), group).await;
+            let wanted = Wanted { pod, volume: &volume.name, claim: &source.claim_name, ephemeral: false };
+            return self.claim(&wanted, source.read_only == Some(true), group).await;
         }
         if volume.ephemeral.is_some() {
             let claim = format!("{}-{}", spec::name(pod), volume.name);
-            return self.claim(pod, &claim, false, group).await;
+            let wanted = Wanted { pod, volume: &volume.name, claim: &claim, ephemeral: true };
+            return self.claim(&wanted, false, group).await;
         }
         if let Some(source) = &volume.image {
             let image = source.reference.clone().unwrap_or_default();
@@ -204,18 +207,15 @@ impl VolumePreparer<'_> {
 
     async fn claim(
         &self,
-        pod: &Pod,
-        claim: &str,
+        wanted: &Wanted<'_>,
         read_only: bool,
         group: Option<u32>,
     ) -> Result<Source, VolumeError> {
-        let found =
-            persistent::resolve(self.client, spec::namespace(pod), claim, self.node_labels, self.config)
-                .await?;
+        let found = persistent::resolve(self.client, wanted, self.node_labels, self.config).await?;
         let read_only = read_only || found.read_only;
         let is_start = self.purpose == Purpose::Start;
         if let Some(group) = group.filter(|_| is_start && found.takes_group && !read_only) {
-            give(&found.path, group, pod)?;
+            give(&found.path, group, wanted.pod)?;
         }
         Ok(Source::Path { path: found.path, read_only })
     }
