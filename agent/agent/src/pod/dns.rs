@@ -35,7 +35,41 @@ impl Resolver {
         resolver.searches.retain(|search| !search.is_empty());
         resolver
     }
+
+    /// Cuts what resolvers do not take; says what is left where something was cut.
+    pub fn apply_limits(&mut self) -> Vec<String> {
+        let mut messages = Vec::new();
+        if self.servers.len() > MAX_SERVERS {
+            self.servers.truncate(MAX_SERVERS);
+            messages.push(format!(
+                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+                self.servers.join(" ")
+            ));
+        }
+        let asked = self.searches.len();
+        self.searches.truncate(MAX_SEARCHES);
+        self.searches.retain(|search| search.len() <= MAX_SEARCH_LENGTH);
+        while self.searches.iter().map(|search| search.len() + 1).sum::<usize>() > MAX_SEARCH_LINE + 1 {
+            self.searches.pop();
+        }
+        if self.searches.len() < asked {
+            messages.push(format!(
+                "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+                self.searches.join(" ")
+            ));
+        }
+        messages
+    }
 }
+
+/// Name servers that glibc takes.
+const MAX_SERVERS: usize = 3;
+/// Search domains of a pod.
+const MAX_SEARCHES: usize = 32;
+/// Characters of one search domain; some resolvers abort on longer ones.
+const MAX_SEARCH_LENGTH: usize = 253;
+/// Characters of all search domains, with the spaces between them.
+const MAX_SEARCH_LINE: usize = 2048;
 
 /// The resolver configuration of a pod, by its `dnsPolicy` and `dnsConfig`.
 pub fn resolver(pod: &Pod, cluster: &ClusterDns, host: &Resolver) -> Resolver {
@@ -191,6 +225,37 @@ mod tests {
                 Resolver { servers: want(servers), searches: want(searches), options: want(options) },
                 "{spec}"
             );
+        }
+    }
+
+    #[test]
+    fn resolv_conf_has_limits() {
+        let list =
+            |prefix: &str, count: usize| (0..count).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+        let mut fits = Resolver { servers: list("s", 3), searches: list("d", 32), options: vec![] };
+        assert!(fits.clone().apply_limits().is_empty());
+        fits.servers.push("s3".into());
+        assert_eq!(
+            fits.apply_limits(),
+            [
+                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: s0 s1 s2"
+            ]
+        );
+        assert_eq!((fits.servers.len(), fits.searches.len()), (3, 32));
+        let long = |letter: &str| letter.repeat(253);
+        for (searches, left) in [
+            (list("d", 33), 32),
+            (vec!["a".into(), "b".repeat(254), "c".into()], 2),
+            // Eight of 253 and the spaces between them are 2031 characters.
+            (["a", "b", "c", "d", "e", "f", "g", "h"].map(long).to_vec(), 8),
+            (["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(long).to_vec(), 8),
+        ] {
+            let mut resolver = Resolver { searches: searches.clone(), ..Resolver::default() };
+            let messages = resolver.apply_limits();
+            assert_eq!(resolver.searches.len(), left);
+            let want = "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: ";
+            let want = (left < searches.len()).then(|| format!("{want}{}", resolver.searches.join(" ")));
+            assert_eq!(messages, want.into_iter().collect::<Vec<_>>());
         }
     }
 

@@ -40,6 +40,8 @@ pub fn labels(pod: &Pod) -> HashMap<String, String> {
 pub fn sandbox_config(pod: &Pod, attempt: u32, facts: &SandboxFacts<'_>) -> cri::PodSandboxConfig {
     let spec = spec::spec(pod);
     let (name, domain) = dns::hostname(pod, &facts.cluster.domain, facts.node);
+    let mut resolver = dns::resolver(pod, facts.cluster, facts.host);
+    resolver.apply_limits();
     let context = spec.security_context.as_ref();
     let sysctls = context.and_then(|context| context.sysctls.as_ref()).into_iter().flatten();
     let mut security_context = security::sandbox(pod);
@@ -60,7 +62,7 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, facts: &SandboxFacts<'_>) -> cri:
             dns::kernel_hostname(&spec, &name, &domain)
         },
         log_directory: facts.log_directory.clone(),
-        dns_config: Some(dns::resolver(pod, facts.cluster, facts.host).into()),
+        dns_config: Some(resolver.into()),
         port_mappings: port_mappings(pod),
         labels: labels(pod),
         annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::job::Job;
 use crate::events::Kind;
 use crate::pod::cgroup::PodCgroupError;
-use crate::pod::dns::Resolver;
+use crate::pod::dns::{self, Resolver};
 use crate::pod::sandbox_config::{SandboxFacts, sandbox_config};
 use crate::pod::spec;
 use crate::pod::users::UsersError;
@@ -80,6 +80,7 @@ impl Job {
         resources.update_qos_weights();
         let handler = self.runtime_handler().await?;
         self.check_runtime(&handler).await?;
+        self.report_dns_limits();
         let config = self.sandbox_config(attempt)?;
         let runtime = &self.executor.runtime;
         let begun = Instant::now();
@@ -126,6 +127,19 @@ impl Job {
         Ok(())
     }
 
+    /// Says what the pod's resolver configuration lacks because there are limits.
+    fn report_dns_limits(&self) {
+        let mut resolver = dns::resolver(&self.pod, &self.executor.config.cluster, &self.host_resolver());
+        for text in resolver.apply_limits() {
+            self.executor.events.pod(&self.pod, Kind::Warning, "DNSConfigForming", text);
+        }
+    }
+
+    fn host_resolver(&self) -> Resolver {
+        let path = &self.executor.config.resolv_conf;
+        Resolver::parse(&std::fs::read_to_string(path).unwrap_or_default())
+    }
+
     pub(super) fn users(&self) -> Result<Option<cri::UserNamespace>, UsersError> {
         let users = || self.executor.resources.users(&self.pod);
         has_own_users(&self.pod).then(users).transpose()
@@ -136,7 +150,7 @@ impl Job {
         attempt: u32,
     ) -> Result<cri::PodSandboxConfig, UsersError> {
         let config = &self.executor.config;
-        let host = Resolver::parse(&std::fs::read_to_string(&config.resolv_conf).unwrap_or_default());
+        let host = self.host_resolver();
         let logs =
             config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), spec::uid(&self.pod));
         let facts = SandboxFacts {
