@@ -3,9 +3,11 @@
 use anyhow::Context as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::engine::EngineOptions;
-use super::values::{self, CpuPolicy, Thresholds};
+use super::values::{self, CpuPolicy, DefaultSeccomp, SwapBehavior, Thresholds};
+use crate::config::image_gc::GcPolicy;
 use crate::config::verification::{Pattern, Verification, VerificationPolicy};
 use crate::config::{ClusterDns, NetworkMode, NodeConfig};
 use crate::dns::route::Stub;
@@ -54,6 +56,9 @@ pub struct RunArgs {
     /// Do not run the service proxy: another proxy is installed.
     #[arg(long)]
     pub no_service_proxy: bool,
+    /// Address of the service proxy's health checks, /healthz and /livez; empty for none.
+    #[arg(long, default_value = "[::]:10256", value_parser = values::socket_or_none)]
+    pub proxy_healthz_bind_address: values::SocketOrNone,
     /// The cluster's domain.
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,
@@ -103,6 +108,27 @@ pub struct RunArgs {
         value_parser = values::thresholds
     )]
     pub eviction_hard: Thresholds,
+    /// Disk usage in percent from which unused images are removed; 100 disables it.
+    #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_high_threshold: u8,
+    /// Disk usage in percent down to which unused images are removed.
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_low_threshold: u8,
+    /// Least age of an image that is removed because the disk is full, such as 2m.
+    #[arg(long, alias = "minimum-image-ttl-duration", default_value = "2m", value_parser = values::duration)]
+    pub image_minimum_gc_age: Duration,
+    /// Age from which unused images are removed however full the disk is, such as 168h; 0s for never.
+    #[arg(long, default_value = "0s", value_parser = values::duration)]
+    pub image_maximum_gc_age: Duration,
+    /// Seccomp profile of containers that name none: RuntimeDefault, or Unconfined as in Kubernetes.
+    #[arg(long, value_enum, default_value_t)]
+    pub default_seccomp_profile: DefaultSeccomp,
+    /// Whether containers use swap: NoSwap, or LimitedSwap for Burstable pods.
+    #[arg(long, value_enum, default_value_t)]
+    pub memory_swap_behavior: SwapBehavior,
+    /// Do not start on a machine that has swap; Kubernetes' default is true.
+    #[arg(long)]
+    pub fail_swap_on: bool,
     /// CPU manager policy: none or static.
     #[arg(long, value_enum, default_value_t)]
     pub cpu_manager_policy: CpuPolicy,
@@ -151,6 +177,28 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    fn image_gc(&self) -> anyhow::Result<GcPolicy> {
+        let policy = GcPolicy {
+            high_percent: self.image_gc_high_threshold,
+            low_percent: self.image_gc_low_threshold,
+            min_age: self.image_minimum_gc_age,
+            max_age: self.image_maximum_gc_age,
+        };
+        anyhow::ensure!(
+            policy.low_percent < policy.high_percent,
+            "--image-gc-low-threshold: {} must be less than --image-gc-high-threshold, which is {}",
+            policy.low_percent,
+            policy.high_percent
+        );
+        anyhow::ensure!(
+            policy.max_age.is_zero() || policy.max_age > policy.min_age,
+            "--image-maximum-gc-age: {:?} must be more than --image-minimum-gc-age, which is {:?}",
+            policy.max_age,
+            policy.min_age
+        );
+        Ok(policy)
+    }
+
     /// The settings of the node.
     pub(super) fn config(&self, machine: &Machine) -> anyhow::Result<NodeConfig> {
         let ips = if self.node_ip.is_empty() {
@@ -158,6 +206,14 @@ impl RunArgs {
         } else {
             self.node_ip.clone()
         };
+        let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+        // The first line is a heading.
+        let swap = swaps.lines().nth(1);
+        anyhow::ensure!(
+            swap.is_none() || !self.fail_swap_on,
+            "running with swap on is not supported with --fail-swap-on; disable swap: {}",
+            swap.unwrap_or_default()
+        );
         Ok(NodeConfig {
             name: self.node_name.clone().unwrap_or_else(|| machine.hostname.to_lowercase()),
             ips,
@@ -180,10 +236,14 @@ impl RunArgs {
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
             eviction: self.eviction_hard.0.clone(),
+            image_gc: self.image_gc()?,
+            seccomp_default: self.default_seccomp_profile == DefaultSeccomp::RuntimeDefault,
+            limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,
             policies: !self.external_policies,
             static_cpus: self.cpu_manager_policy == CpuPolicy::Static,
             network: if self.external_network { NetworkMode::None } else { self.network },
             service_proxy: !self.no_service_proxy,
+            proxy_healthz: self.proxy_healthz_bind_address.0,
             serves_dns: !self.external_dns,
             verification: Verification::new(
                 self.image_pull_credentials_verification_policy,

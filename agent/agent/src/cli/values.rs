@@ -1,7 +1,8 @@
 //! Parsers of option values: invalid values are rejected at the start.
 
 use std::collections::BTreeMap;
-use std::net::{AddrParseError, IpAddr};
+use std::net::{AddrParseError, IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::config::Threshold;
 use crate::node::eviction_signals::{ThresholdError, parse_thresholds};
@@ -16,6 +17,30 @@ pub enum CpuPolicy {
     None,
     /// Whole cpus of their own for Guaranteed pods that ask for whole cpus.
     Static,
+}
+
+/// Seccomp profile of containers that name none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum DefaultSeccomp {
+    /// That of the runtime.
+    #[default]
+    #[value(name = "RuntimeDefault")]
+    RuntimeDefault,
+    /// None.
+    #[value(name = "Unconfined")]
+    Unconfined,
+}
+
+/// Whether containers use swap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SwapBehavior {
+    /// None does.
+    #[default]
+    #[value(name = "NoSwap")]
+    NoSwap,
+    /// Those of Burstable pods may use a part of it that is as large as their part of the memory.
+    #[value(name = "LimitedSwap")]
+    LimitedSwap,
 }
 
 /// Why a value is rejected.
@@ -36,12 +61,25 @@ pub enum ValueError {
         /// The value as given.
         text: String,
     },
+    /// Not a duration.
+    #[error("{text:?} is not a duration such as 90s, 2m or 168h")]
+    Duration {
+        /// The value as given.
+        text: String,
+    },
     /// Not a taint.
     #[error("not of the form key=value:effect, with the effect NoSchedule, PreferNoSchedule or NoExecute")]
     Taint,
     /// Not an address.
     #[error("not an IP address")]
     Address {
+        /// The cause.
+        #[source]
+        source: AddrParseError,
+    },
+    /// Not an address and port.
+    #[error("not of the form address:port")]
+    Socket {
         /// The cause.
         #[source]
         source: AddrParseError,
@@ -78,6 +116,29 @@ pub fn bytes(text: &str) -> Result<u64, ValueError> {
     amount.filter(|amount| *amount > 0).ok_or_else(|| ValueError::Quantity { text: text.to_owned() })
 }
 
+/// `90s`, `2m`, `1h30m`, as Go writes durations.
+pub fn duration(text: &str) -> Result<Duration, ValueError> {
+    let wrong = || ValueError::Duration { text: text.to_owned() };
+    let (mut rest, mut all) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, tail) = rest.split_at(digits);
+        let units = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(units);
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let part = match unit {
+            "ms" => Some(Duration::from_millis(number)),
+            "s" => Some(Duration::from_secs(number)),
+            "m" => number.checked_mul(60).map(Duration::from_secs),
+            "h" => number.checked_mul(3600).map(Duration::from_secs),
+            _ => None,
+        };
+        all = part.and_then(|part| all.checked_add(part)).ok_or_else(wrong)?;
+        rest = tail;
+    }
+    if text.is_empty() { Err(wrong()) } else { Ok(all) }
+}
+
 /// `8Mi`; 0 is allowed.
 pub fn bytes_or_none(text: &str) -> Result<u64, ValueError> {
     let amount = amount::parse_units(text).and_then(|amount| u64::try_from(amount).ok());
@@ -93,6 +154,18 @@ pub fn taint(text: &str) -> Result<String, ValueError> {
 pub fn address(text: &str) -> Result<String, ValueError> {
     let address: IpAddr = text.parse().map_err(|source| ValueError::Address { source })?;
     Ok(address.to_string())
+}
+
+/// An address and port, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketOrNone(pub Option<SocketAddr>);
+
+/// `0.0.0.0:10256`; empty is none.
+pub fn socket_or_none(text: &str) -> Result<SocketOrNone, ValueError> {
+    match text {
+        "" => Ok(SocketOrNone(None)),
+        text => text.parse().map(|at| SocketOrNone(Some(at))).map_err(|source| ValueError::Socket { source }),
+    }
 }
 
 /// Eviction thresholds by signal.
@@ -142,6 +215,20 @@ mod tests {
             ("--trace-size", "8Mi", ""),
             ("--trace-size", "lots", "is not a quantity"),
             ("--eviction-hard", "memory.available<1Mi,imagefs.available<15%", ""),
+            ("--image-gc-high-threshold", "100", ""),
+            ("--image-gc-high-threshold", "101", "101"),
+            ("--image-minimum-gc-age", "1h30m", ""),
+            ("--image-minimum-gc-age", "500ms", ""),
+            ("--image-minimum-gc-age", "2", "is not a duration"),
+            ("--image-maximum-gc-age", "2d", "is not a duration"),
+            ("--image-maximum-gc-age", "99999999999999999999h", "is not a duration"),
+            ("--default-seccomp-profile", "Unconfined", ""),
+            ("--default-seccomp-profile", "Localhost", "[possible values: RuntimeDefault, Unconfined]"),
+            ("--memory-swap-behavior", "LimitedSwap", ""),
+            ("--memory-swap-behavior", "UnlimitedSwap", "[possible values: NoSwap, LimitedSwap]"),
+            ("--proxy-healthz-bind-address", "", ""),
+            ("--proxy-healthz-bind-address", "127.0.0.1:10256", ""),
+            ("--proxy-healthz-bind-address", "10256", "address:port"),
             ("--eviction-hard", "", ""),
             ("--eviction-hard", "memory.available<lots", "memory.available<lots"),
             ("--eviction-hard", "memory.availabel<100Mi", "memory.availabel"),

@@ -1,11 +1,15 @@
 //! Settings of the node.
 
+// When unused images are removed.
+pub mod image_gc;
 // Which images need credentials.
 pub mod verification;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use self::image_gc::GcPolicy;
 use self::verification::Verification;
 
 /// Least amount of a resource that must be free: bytes or counts, or a part of the whole.
@@ -94,6 +98,12 @@ pub struct NodeConfig {
     pub cgroup_parent: String,
     /// Hard eviction thresholds by signal.
     pub eviction: BTreeMap<String, Threshold>,
+    /// When unused images are removed.
+    pub image_gc: GcPolicy,
+    /// Containers without a seccomp profile get the runtime's default one.
+    pub seccomp_default: bool,
+    /// Burstable containers may use swap, by their requests of memory.
+    pub limited_swap: bool,
     /// Enforce network policies.
     pub policies: bool,
     /// Static CPU manager policy: exclusive cpus for Guaranteed pods with integer requests.
@@ -102,6 +112,8 @@ pub struct NodeConfig {
     pub network: NetworkMode,
     /// Whether the service proxy runs.
     pub service_proxy: bool,
+    /// Address of the service proxy's health checks; none without.
+    pub proxy_healthz: Option<SocketAddr>,
     /// Whether this node serves cluster DNS.
     pub serves_dns: bool,
     /// Which images on the node need credentials that have pulled them.
@@ -183,10 +195,14 @@ impl NodeConfig {
             cgroup_root: dir.join("cgroup"),
             cgroup_parent: String::new(),
             eviction: Default::default(),
+            image_gc: GcPolicy::default(),
+            seccomp_default: true,
+            limited_swap: false,
             policies: false,
             static_cpus: false,
             network: NetworkMode::None,
             service_proxy: false,
+            proxy_healthz: None,
             serves_dns: false,
             verification: Default::default(),
         }
