@@ -35,6 +35,7 @@ use crate::node::reconcile::NodeReconciler;
 use crate::node::shutdown::{self, Periods};
 use crate::proxy::Proxy;
 use crate::proxy::trace::RulesTrace;
+use crate::proxy::healthz::{self, ProxyHealth};
 use crate::servers::Servers;
 use crate::source;
 use crate::source::mirror::Mirrors;
@@ -252,7 +253,8 @@ fn serve_services(
     let open = move || {
         let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
         let (cluster, supervisor) = (cluster.clone(), proxy_supervisor.clone());
-        Proxy::new(cluster, config.name.clone(), dns, unfit.clone(), supervisor, trace.clone())
+        let own = (supervisor, health.clone());
+        Proxy::new(cluster, config.name.clone(), dns, unfit.clone(), own, trace.clone())
     };
     let mut first = Some(open()?);
     supervisor.spawn("service proxy", move || {
@@ -260,6 +262,12 @@ fn serve_services(
         async move {
             match proxy {
                 Ok(proxy) => proxy.run().await,
+    let health = ProxyHealth::default();
+    if let Some(address) = config.proxy_healthz {
+        let (health, nodes, name) = (health.clone(), cluster.nodes.clone(), config.name.clone());
+        let make = move || healthz::serve(address, health.clone(), nodes.clone(), name.clone());
+        supervisor.spawn("service proxy health", make);
+    }
                 Err(error) => tracing::error!(error = %causes::chain(&error), "service proxy not restarted"),
             }
         }

@@ -18,6 +18,8 @@ pub struct Node {
     pub pod_ranges: Box<[Cidr]>,
     /// Its zone, empty when it has none.
     pub zone: Box<str>,
+    /// It is being deleted, or is to be by the cluster autoscaler: load balancers must not use it any more.
+    pub is_leaving: bool,
 }
 
 fields! {
@@ -33,6 +35,12 @@ fields! {
     struct WireSpec: v1::NodeSpec {
         pod_cidr: String,
         pod_cidrs: Vec<String>,
+        taints: Vec<WireTaint>,
+    }
+
+    #[derive(Clone, Debug)]
+    struct WireTaint: v1::Taint {
+        key: String,
     }
 
     #[derive(Clone, Debug)]
@@ -55,11 +63,14 @@ impl FromWire for Node {
     fn from_wire(wire: WireNode) -> Option<Self> {
         let WireNode { metadata, spec, status } = wire;
         let ranges = if spec.pod_cidrs.is_empty() { vec![spec.pod_cidr] } else { spec.pod_cidrs };
+        let is_leaving = metadata.0.deletion_timestamp.is_some()
+            || spec.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
         let labels = metadata.0.labels.unwrap_or_default();
         let internal = status.addresses.iter().filter(|address| address.type_ == "InternalIP");
         Some(Node {
             ips: internal.filter_map(|address| address.address.parse().ok()).collect(),
             pod_ranges: ranges.iter().filter_map(|range| range.parse().ok()).collect(),
+            is_leaving,
             zone: labels.get("topology.kubernetes.io/zone").map_or("", String::as_str).into(),
         })
     }
@@ -81,6 +92,9 @@ mod tests {
             Node::from_wire(serde_json::from_value(wire).unwrap()).unwrap()
         };
         assert_eq!(node("a"), node("b"));
+        assert!(!node("a").is_leaving);
+        let wire = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}});
+        assert!(Node::from_wire(serde_json::from_value(wire).unwrap()).unwrap().is_leaving);
         assert_eq!((node("a").ips.len(), node("a").pod_ranges.len(), &*node("a").zone), (1, 2, "z"));
     }
 }

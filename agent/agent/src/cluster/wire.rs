@@ -1,7 +1,7 @@
 //! Decodes only the fields that are kept; everything else is skipped by the parser.
 
 use coracle_fields::{FromField, Map, Position, Text, fields, meta};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -18,12 +18,13 @@ fields! {
         namespace: Option<String>,
         uid: Option<String>,
         resource_version: Option<String>,
+        deletion_timestamp: Option<String>,
         labels: Option<BTreeMap<String, String>>,
         annotations: SlimAnnotations,
     }
 }
 
-/// Metadata of which name, uid, version and labels are read, and one annotation; owners and managed fields are not.
+/// Metadata of which name, uid, version, deletion and labels are read, and one annotation; owners and managed fields are not.
 #[derive(Clone, Debug, Default)]
 pub struct SlimMeta(pub ObjectMeta);
 
@@ -31,7 +32,7 @@ impl FromField<meta::ObjectMeta> for SlimMeta {}
 
 impl<'de> Deserialize<'de> for SlimMeta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let SlimFields { name, namespace, uid, resource_version, labels, annotations } =
+        let SlimFields { name, namespace, uid, resource_version, deletion_timestamp, labels, annotations } =
             SlimFields::deserialize(deserializer)?;
         let annotations = annotations.0.map(|time| BTreeMap::from([(TRIGGER_TIME.to_owned(), time)]));
         let meta = ObjectMeta {
@@ -39,6 +40,7 @@ impl<'de> Deserialize<'de> for SlimMeta {
             namespace,
             uid,
             resource_version,
+            deletion_timestamp: deletion_timestamp.and_then(|time| time.parse().ok()).map(Time),
             labels,
             annotations,
             ..ObjectMeta::default()

@@ -97,6 +97,7 @@ mod tests {
             ips: [ip.parse().unwrap()].into(),
             pod_ranges: ranges.iter().map(|range| range.parse().unwrap()).collect(),
             zone: Box::default(),
+            is_leaving: false,
         }
     }
 

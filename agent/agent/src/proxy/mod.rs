@@ -19,6 +19,8 @@ mod state;
 mod sysctl;
 // Removes stale conntrack entries.
 mod stale;
+// Health checks of the proxy itself.
+pub mod healthz;
 // `healthCheckNodePort` server.
 mod health;
 // Records how long changes take.

@@ -37,7 +37,7 @@ pub struct Picked {
 }
 
 /// Picks endpoints: ready ones; where there are none, those that still serve while they end.
-pub fn pick(port: &Port, slices: &[&Slice], place: &NodeTopology<'_>, v4: bool, affinity: bool) -> Picked {
+pub fn pick(port: &Port, slices: &[&Slice], place: &NodeTopology<'_>, v4: bool) -> Picked {
     let all = endpoints(port, slices, v4);
     let here = |endpoint: &Endpoint| endpoint.node.as_deref() == Some(place.node);
     let select = |wanted: &dyn Fn(&Endpoint) -> bool| -> Vec<Target> {
@@ -51,12 +51,8 @@ pub fn pick(port: &Port, slices: &[&Slice], place: &NodeTopology<'_>, v4: bool, 
         }
     };
     let mut cluster = or_ending(&|_| true);
-    // A client that stays with an endpoint must find it from every zone.
-    if !affinity {
-        let near = near(all.values().copied().filter(|endpoint| endpoint.ready), place);
-        if let Some(near) = near {
-            cluster = select(&|endpoint| endpoint.ready && near(endpoint));
-        }
+    if let Some(near) = near(all.values().copied().filter(|endpoint| endpoint.ready), place) {
+        cluster = select(&|endpoint| endpoint.ready && near(endpoint));
     }
     let local = or_ending(&here);
     Picked { any: !cluster.is_empty() || !local.is_empty(), cluster, local }

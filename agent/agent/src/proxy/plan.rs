@@ -121,7 +121,7 @@ fn plan_port(
     place: &NodeTopology<'_>,
     v4: bool,
 ) {
-    let picked = pick::pick(port, slices, place, v4, service.affinity.is_some());
+    let picked = pick::pick(port, slices, place, v4);
     plan.local.extend(picked.local.iter().map(|target| target.ip));
     let mut group = |scope: &str, targets: &[Target], empty: Empty| {
         plan.groups.push(Group {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::health::Health;
+use super::healthz::ProxyHealth;
 use super::live_servers;
 use super::pick::NodeTopology;
 use super::plan::{self, Plan};
@@ -52,6 +53,7 @@ pub struct Proxy {
     zone: Box<str>,
     state: State,
     health: Health,
+    own_health: ProxyHealth,
     trace: RulesTrace,
 }
 
@@ -62,7 +64,7 @@ impl Proxy {
         node: String,
         answers_itself: Vec<IpAddr>,
         unfit: UnfitServers,
-        supervisor: Supervisor,
+        (supervisor, own_health): (Supervisor, ProxyHealth),
         trace: RulesTrace,
     ) -> Result<Self, ProxyError> {
         Ok(Proxy {
@@ -75,7 +77,8 @@ impl Proxy {
             ground: TableConfig::default(),
             zone: Box::default(),
             state: State::default(),
-            health: Health::new(supervisor),
+            health: Health::new(supervisor, own_health.clone()),
+            own_health,
             trace,
         })
     }
@@ -109,10 +112,12 @@ impl Proxy {
             }
             pending.add(services.take_caused(), Kind::Service);
             pending.add(slices.take_caused(), Kind::Slice);
+            self.own_health.queued();
             let (begun, names) = (Instant::now(), pending.take_names());
             match tokio::task::block_in_place(|| self.apply(names, whole)) {
                 Ok(elements) => {
                     whole = false;
+                    self.own_health.updated();
                     self.trace.applied(&mut pending, begun, elements, &self.cluster);
                 }
                 Err(error) => {

@@ -155,3 +155,13 @@ fn what_somebody_else_answers_is_left_alone() {
     assert_eq!(plan_service(&name, &headless, &[], &HERE), Plan::default());
     assert_eq!(plan_service(&name, &Service { foreign: true, ..service(None) }, &[], &HERE), Plan::default());
 }
+
+#[test]
+fn clients_with_affinity_follow_zone_hints_too() {
+    let hinted = |ip: &str, zone: &str| Endpoint { zones: [zone.into()].into(), ..endpoint(ip, "n2") };
+    let near = slice(vec![hinted("10.0.0.1", "z1"), hinted("10.0.0.2", "z2")]);
+    for affinity in [None, Some(10800)] {
+        let plan = plan(&Service { affinity, ..service(None) }, &near);
+        assert_eq!(ips(&plan.groups[0]), ["10.0.0.1"], "{affinity:?}");
+    }
+}
