@@ -27,6 +27,7 @@ use crate::identity::client::Identity;
 use crate::identity::join::SERVERS;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
+use crate::image::gc::ImageGc;
 use crate::lifecycle::worker::Workers;
 use crate::network;
 use crate::node::log_rotation::{self, LogLimits};
@@ -34,8 +35,8 @@ use crate::node::machine;
 use crate::node::reconcile::NodeReconciler;
 use crate::node::shutdown::{self, Periods};
 use crate::proxy::Proxy;
-use crate::proxy::trace::RulesTrace;
 use crate::proxy::healthz::{self, ProxyHealth};
+use crate::proxy::trace::RulesTrace;
 use crate::servers::Servers;
 use crate::source;
 use crate::source::mirror::Mirrors;
@@ -116,6 +117,16 @@ impl RunArgs {
             LogLimits { size: self.container_log_max_size, files: self.container_log_max_files.max(2) };
         let of = (pods.clone(), runtime.clone());
         supervisor.spawn("log rotation", move || log_rotation::run(of.0.clone(), of.1.clone(), limits));
+        if !config.image_gc.is_off() {
+            let gc = ImageGc {
+                policy: config.image_gc,
+                runtime: runtime.clone(),
+                pods: pods.clone(),
+                events: node.status.events.clone(),
+                node: config.name.clone(),
+            };
+            supervisor.spawn("image garbage collection", move || gc.clone().run());
+        }
         if config.network != NetworkMode::None {
             let (nodes, config) = (node.cluster.nodes.clone(), config.clone());
             let make = move || network::follow(nodes.clone(), NodeConfig::clone(&config));
@@ -250,6 +261,12 @@ fn serve_services(
 ) -> anyhow::Result<()> {
     let (config, cluster, proxy_supervisor) = (config.clone(), cluster.clone(), supervisor.clone());
     let unfit = servers.unfit();
+    let health = ProxyHealth::default();
+    if let Some(address) = config.proxy_healthz {
+        let (health, nodes, name) = (health.clone(), cluster.nodes.clone(), config.name.clone());
+        let make = move || healthz::serve(address, health.clone(), nodes.clone(), name.clone());
+        supervisor.spawn("service proxy health", make);
+    }
     let open = move || {
         let dns = config.cluster.servers.iter().filter_map(|server| server.parse().ok()).collect();
         let (cluster, supervisor) = (cluster.clone(), proxy_supervisor.clone());
@@ -262,12 +279,6 @@ fn serve_services(
         async move {
             match proxy {
                 Ok(proxy) => proxy.run().await,
-    let health = ProxyHealth::default();
-    if let Some(address) = config.proxy_healthz {
-        let (health, nodes, name) = (health.clone(), cluster.nodes.clone(), config.name.clone());
-        let make = move || healthz::serve(address, health.clone(), nodes.clone(), name.clone());
-        supervisor.spawn("service proxy health", make);
-    }
                 Err(error) => tracing::error!(error = %causes::chain(&error), "service proxy not restarted"),
             }
         }

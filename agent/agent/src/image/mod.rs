@@ -6,6 +6,8 @@ pub mod records;
 mod pull_error;
 // Access of pods to images on the node.
 mod access;
+// Garbage collection.
+pub mod gc;
 
 use coracle_cli::causes::chain;
 use coracle_proto::cri;

@@ -1,21 +1,24 @@
 //! Evicts pods when memory, disk, inodes or pids run short.
 
-use coracle_cli::causes;
-use coracle_proto::cri;
+use coracle_trace::{SpanId, Stage, Uid};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::eviction_signals::{read_signals, thresholds_met};
+use super::local_storage::{self, Amount};
 use crate::config::NodeConfig;
 use crate::events::{Kind, Recorder};
+use crate::image::gc;
 use crate::lifecycle::table::{Message, PodTable};
 use crate::pod::node_facts::Pressure;
 use crate::pod::observed::label;
 use crate::pod::{amount, spec};
 use coracle_engine::runtime::Runtime;
 
+const STORAGE: &str = "ephemeral-storage";
+const INODES: &str = "inodes";
 /// How long a pressure condition stays after its cause is gone, against flapping.
 const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 /// Interval between evictions, so that freed resources are measured first.
@@ -23,13 +26,16 @@ const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait for an evicted pod to stop before evicting the next.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Eviction order: pods above their requests, then lower priority, then the largest excess.
+/// Eviction order: pods above their requests, then lower priority, then the largest excess. Pods cannot request inodes:
+/// those with a request of storage are then taken last, as kubelets do.
 pub fn rank_for_eviction(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resource: &str) -> Vec<Arc<Pod>> {
     let key = |pod: &Arc<Pod>| {
         let used = usage.get(spec::uid(pod)).copied().unwrap_or(0);
-        let asked = spec::totals(&spec::spec(pod), false).get(resource).copied().unwrap_or(0);
+        let requests = spec::totals(&spec::spec(pod), false);
+        let of = |resource: &str| requests.get(resource).copied().unwrap_or(0);
+        let asked = if resource == INODES { STORAGE } else { resource };
         let priority = spec::spec(pod).priority.unwrap_or(0);
-        (used <= asked, priority, std::cmp::Reverse(used - asked))
+        (used <= of(resource), priority, std::cmp::Reverse(used.saturating_sub(of(asked))))
     };
     let mut ranked: Vec<Arc<Pod>> = pods.iter().filter(|pod| !spec::is_critical(pod)).cloned().collect();
     ranked.sort_by_key(key);
@@ -79,9 +85,9 @@ impl Evictor {
             && self.may_evict(&parts.pods.admitted())
         {
             let disk = signal.starts_with("nodefs");
-            if !(disk && free_images(parts).await) {
+            let pods = parts.pods.admitted();
+            if !(disk && gc::remove_unused(&*parts.runtime, &pods).await) {
                 self.last_eviction = Some(now);
-                let pods = parts.pods.admitted();
                 let pods: Vec<_> =
                     pods.into_iter().filter(|pod| !self.ending.contains(spec::uid(pod))).collect();
                 self.ending.extend(evict(parts, &pods, signal, least, free).await);
@@ -102,40 +108,6 @@ impl Evictor {
     }
 }
 
-/// Removes images that no container uses; whether any was.
-async fn free_images(parts: &EvictionParts) -> bool {
-    let (Ok(images), Ok(containers)) =
-        (parts.runtime.list_images(None).await, parts.runtime.list_containers(None).await)
-    else {
-        return false;
-    };
-    let used: HashSet<&str> = containers
-        .iter()
-        .flat_map(|container| {
-            [
-                container.image_ref.as_str(),
-                container.image_id.as_str(),
-                container.image.as_ref().map_or("", |image| &image.image),
-            ]
-        })
-        .collect();
-    let mut removed = false;
-    for image in images.iter().filter(|image| !image.pinned) {
-        let names = image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]);
-        if names.into_iter().any(|name| used.contains(name.as_str())) {
-            continue;
-        }
-        let spec = cri::ImageSpec { image: image.id.clone(), ..cri::ImageSpec::default() };
-        match parts.runtime.remove_image(spec).await {
-            Ok(()) => removed = true,
-            Err(error) => {
-                tracing::warn!(image = image.id, error = %causes::chain(&error), "unused image not removed")
-            }
-        }
-    }
-    removed
-}
-
 /// Evicts the first pod in eviction order; returns its uid.
 async fn evict(
     parts: &EvictionParts,
@@ -147,9 +119,10 @@ async fn evict(
     let resource = match signal.split('.').next() {
         Some("memory") => "memory",
         Some("pid") => "pids",
-        _ => "ephemeral-storage",
+        _ if signal.ends_with("inodesFree") => INODES,
+        _ => STORAGE,
     };
-    let usage = usage(parts, resource).await;
+    let usage = usage(parts, pods, resource).await;
     let totals = usage.iter().map(|(uid, parts)| (uid.clone(), parts.values().sum())).collect();
     let pod = rank_for_eviction(pods, &totals, resource).into_iter().next()?;
     let (least, free) = match signal {
@@ -175,7 +148,7 @@ async fn evict(
 }
 
 /// Bytes in the largest binary unit that leaves no rest.
-fn binary(bytes: i64) -> String {
+pub(super) fn binary(bytes: i64) -> String {
     let mut amount = bytes;
     for unit in ["", "Ki", "Mi", "Gi", "Ti", "Pi"] {
         if amount == 0 || amount % 1024 != 0 {
@@ -190,7 +163,10 @@ fn binary(bytes: i64) -> String {
 fn excess(pod: &Pod, used: &BTreeMap<String, i64>, resource: &str) -> String {
     let spec = spec::spec(pod);
     let mut text = String::new();
-    for container in &spec.containers {
+    if resource == INODES {
+        return text;
+    }
+    for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
         let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
         let request = requests.and_then(|requests| requests.get(resource));
         let Some(used) = used.get(&container.name).copied() else { continue };
@@ -207,8 +183,18 @@ fn excess(pod: &Pod, used: &BTreeMap<String, i64>, resource: &str) -> String {
 }
 
 /// What each pod uses, by uid and by container; processes are counted for the pod as a whole.
-async fn usage(parts: &EvictionParts, resource: &str) -> HashMap<String, BTreeMap<String, i64>> {
+async fn usage(
+    parts: &EvictionParts,
+    pods: &[Arc<Pod>],
+    resource: &str,
+) -> HashMap<String, BTreeMap<String, i64>> {
     let mut all: HashMap<String, BTreeMap<String, i64>> = HashMap::new();
+    if matches!(resource, STORAGE | INODES) {
+        for (pod, usage) in local_storage::measure_pods(parts, pods.to_vec()).await {
+            all.insert(spec::uid(&pod).to_owned(), disk_parts(&usage, resource));
+        }
+        return all;
+    }
     let mut add = |uid: String, part: String, amount: u64| {
         *all.entry(uid).or_default().entry(part).or_default() += i64::try_from(amount).unwrap_or(i64::MAX);
     };
@@ -224,15 +210,20 @@ async fn usage(parts: &EvictionParts, resource: &str) -> HashMap<String, BTreeMa
     for stats in parts.runtime.list_container_stats(None).await.unwrap_or_default() {
         let Some(attributes) = &stats.attributes else { continue };
         let Some(uid) = attributes.labels.get(label::POD_UID) else { continue };
-        let bytes = if resource == "memory" {
-            stats.memory.as_ref().and_then(|memory| memory.working_set_bytes).map(|value| value.value)
-        } else {
-            stats.writable_layer.as_ref().and_then(|layer| layer.used_bytes).map(|value| value.value)
-        };
+        let bytes =
+            stats.memory.as_ref().and_then(|memory| memory.working_set_bytes).map(|value| value.value);
         let name = attributes.labels.get(label::CONTAINER_NAME).cloned().unwrap_or_default();
         add(uid.clone(), name, bytes.unwrap_or(0));
     }
     all
+}
+
+/// What a pod uses of the disk: by container, volumes together under no name.
+fn disk_parts(usage: &local_storage::Usage, resource: &str) -> BTreeMap<String, i64> {
+    let of = |amount: &Amount| if resource == INODES { amount.files } else { amount.bytes };
+    let volumes = usage.volumes.values().map(of).fold(0, i64::saturating_add);
+    let containers = usage.containers.iter().map(|(name, amount)| (name.clone(), of(amount)));
+    containers.chain([(String::new(), volumes)]).collect()
 }
 
 #[cfg(test)]
@@ -283,6 +274,35 @@ mod tests {
         let order: Vec<String> =
             rank_for_eviction(&pods, &usage, "memory").iter().map(|pod| spec::uid(pod).to_owned()).collect();
         assert_eq!(order, ["over-more", "over", "over-important", "within"]);
+    }
+
+    #[test]
+    fn eviction_ranks_by_logs_and_volumes_too_and_inodes_by_their_number() {
+        let pod = |uid: &str, request: &str| -> Arc<Pod> {
+            let requests = json!({"ephemeral-storage": request});
+            let spec = json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+            Arc::new(serde_json::from_value(json!({"metadata": {"uid": uid}, "spec": spec})).unwrap())
+        };
+        let amount = |bytes, files| Amount { bytes, files };
+        let of = |container: Amount, volume: Amount| local_storage::Usage {
+            containers: HashMap::from([("c".to_owned(), container)]),
+            volumes: HashMap::from([("v".to_owned(), volume)]),
+        };
+        let pods = [pod("layer", "0"), pod("volume", "0"), pod("asked", "1Mi")];
+        let usages = [
+            ("layer", of(amount(500, 1), amount(0, 0))),
+            ("volume", of(amount(10, 1), amount(900, 2))),
+            ("asked", of(amount(2000, 900), amount(0, 0))),
+        ];
+        let order = |resource: &str| -> Vec<String> {
+            let sum = |usage: &local_storage::Usage| disk_parts(usage, resource).values().sum();
+            let totals = usages.iter().map(|(uid, usage)| ((*uid).to_owned(), sum(usage))).collect();
+            rank_for_eviction(&pods, &totals, resource).iter().map(|pod| spec::uid(pod).to_owned()).collect()
+        };
+        assert_eq!(order(STORAGE), ["volume", "layer", "asked"]);
+        assert_eq!(order(INODES), ["volume", "layer", "asked"]);
+        let many = HashMap::from([("layer".to_owned(), 9), ("volume".to_owned(), 3)]);
+        assert_eq!(spec::uid(&rank_for_eviction(&pods[..2], &many, INODES)[0]), "layer");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Enforces local storage limits: emptyDir sizes and ephemeral storage of containers and pods.
 
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, PodSpec};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::eviction::EvictionParts;
+use super::eviction::{EvictionParts, binary};
 use crate::config::NodeConfig;
 use crate::events::Kind;
 use crate::pod::observed::label;
@@ -14,13 +15,45 @@ use coracle_host_dir::{HostDir, measure as measure_tree};
 
 const STORAGE: &str = "ephemeral-storage";
 
-/// What one pod uses: bytes by emptyDir, and by container with its logs.
+/// Bytes and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Bytes on disk.
+    pub bytes: i64,
+    /// Files and directories.
+    pub files: i64,
+}
+
+impl Amount {
+    fn add(self, other: Amount) -> Amount {
+        Amount {
+            bytes: self.bytes.saturating_add(other.bytes),
+            files: self.files.saturating_add(other.files),
+        }
+    }
+}
+
+/// What one pod uses of the node's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of its emptyDirs on disk.
-    pub volumes: HashMap<String, i64>,
-    /// Of its containers: writable layer and logs.
-    pub containers: HashMap<String, i64>,
+    /// Of its volumes that live with it: emptyDirs on disk and ConfigMaps.
+    pub volumes: HashMap<String, Amount>,
+    /// Of its containers of every kind: writable layer and logs.
+    pub containers: HashMap<String, Amount>,
+}
+
+/// Measures pods; their containers' layers come from the runtime.
+pub async fn measure_pods(parts: &EvictionParts, pods: Vec<Arc<Pod>>) -> Vec<(Arc<Pod>, Usage)> {
+    let stats = parts.runtime.list_container_stats(None).await.unwrap_or_default();
+    let config = parts.config.clone();
+    let measured = tokio::task::spawn_blocking(move || {
+        let measure = |pod: Arc<Pod>| {
+            let usage = measure(&config, &pod, &stats);
+            (pod, usage)
+        };
+        pods.into_iter().map(measure).collect::<Vec<_>>()
+    });
+    measured.await.unwrap_or_default()
 }
 
 /// Evicts pods that exceed their limits. Only pods with limits are measured.
@@ -35,16 +68,7 @@ pub async fn check(parts: &EvictionParts) {
     if limited.is_empty() {
         return;
     }
-    let stats = parts.runtime.list_container_stats(None).await.unwrap_or_default();
-    let config = parts.config.clone();
-    let measured = tokio::task::spawn_blocking(move || {
-        let measure = |pod: std::sync::Arc<Pod>| {
-            let usage = measure(&config, &pod, &stats);
-            (pod, usage)
-        };
-        limited.into_iter().map(measure).collect::<Vec<_>>()
-    });
-    for (pod, usage) in measured.await.unwrap_or_default() {
+    for (pod, usage) in measure_pods(parts, limited).await {
         let Some(message) = over(&spec::spec(&pod), &usage) else { continue };
         parts.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
         tracing::info!(
@@ -77,31 +101,29 @@ fn container_limits(spec: &PodSpec) -> impl Iterator<Item = (&str, &str, i64)> {
 }
 
 fn has_limits(spec: &PodSpec) -> bool {
-    volume_limits(spec).next().is_some() || container_limits(spec).next().is_some()
+    volume_limits(spec).next().is_some() || spec::totals(spec, true).contains_key(STORAGE)
 }
 
 /// Eviction message of a pod that exceeds a limit.
 pub fn over(spec: &PodSpec, usage: &Usage) -> Option<String> {
-    let used = |of: &HashMap<String, i64>, name: &str| of.get(name).copied().unwrap_or(0);
+    let used = |of: &HashMap<String, Amount>, name: &str| of.get(name).map_or(0, |amount| amount.bytes);
     for (name, limit, bytes) in volume_limits(spec) {
         if used(&usage.volumes, name) > bytes {
             return Some(format!("Usage of EmptyDir volume {name:?} exceeds the limit {limit:?}. "));
         }
     }
-    // The pod as a whole is limited only when every container is.
-    let limits: Vec<_> = container_limits(spec).collect();
-    if limits.len() == spec.containers.len() {
-        let total = limits.iter().map(|(_, _, bytes)| *bytes).fold(0, i64::saturating_add);
+    // The limits that containers have, sidecars too, are together the limit of the whole pod.
+    if let Some(total) = spec::totals(spec, true).get(STORAGE).copied() {
         let all = usage.containers.values().chain(usage.volumes.values());
-        let all = all.copied().fold(0, i64::saturating_add);
-        if all > total {
+        if all.map(|amount| amount.bytes).fold(0, i64::saturating_add) > total {
+            let total = binary(total);
             return Some(format!(
                 "Pod ephemeral local storage usage exceeds the total limit of containers {total}. "
             ));
         }
     }
     let (name, limit, _) =
-        limits.into_iter().find(|(name, _, bytes)| used(&usage.containers, name) > *bytes)?;
+        container_limits(spec).find(|(name, _, bytes)| used(&usage.containers, name) > *bytes)?;
     Some(format!("Container {name} exceeded its local ephemeral storage limit {limit:?}. "))
 }
 
@@ -110,33 +132,44 @@ fn measure(config: &NodeConfig, pod: &Pod, stats: &[cri::ContainerStats]) -> Usa
     let spec = spec::spec(pod);
     let mut usage = Usage::default();
     for volume in spec.volumes.iter().flatten() {
-        let memory = volume.empty_dir.as_ref().is_none_or(|e| e.medium.as_deref() == Some("Memory"));
-        if !memory {
-            let bytes = size_of_tree(&config.volume_dir(uid, "empty-dir", &volume.name));
-            usage.volumes.insert(volume.name.clone(), bytes);
-        }
+        let is_on_disk = |source: &EmptyDirVolumeSource| source.medium.as_deref() != Some("Memory");
+        let plugin = match volume.empty_dir.as_ref().map(is_on_disk) {
+            Some(true) => "empty-dir",
+            Some(false) => continue,
+            None if volume.config_map.is_some() => "configmap",
+            None => continue,
+        };
+        usage
+            .volumes
+            .insert(volume.name.clone(), size_of_tree(&config.volume_dir(uid, plugin, &volume.name)));
     }
     let logs = config.pod_log_dir(spec::namespace(pod), spec::name(pod), uid);
-    for container in &spec.containers {
+    for (_, container) in spec::containers(&spec) {
         let layer = stats.iter().filter(|stats| {
             let labels = stats.attributes.as_ref().map(|attributes| &attributes.labels);
             let is = |key: &str, value: &str| labels.and_then(|l| l.get(key)).is_some_and(|v| v == value);
             is(label::POD_UID, uid) && is(label::CONTAINER_NAME, &container.name)
         });
-        let layer =
-            layer.filter_map(|stats| stats.writable_layer.as_ref()?.used_bytes).map(|bytes| bytes.value);
-        let layer = i64::try_from(layer.max().unwrap_or(0)).unwrap_or(i64::MAX);
-        let bytes = layer.saturating_add(size_of_tree(&logs.join(&container.name)));
-        usage.containers.insert(container.name.clone(), bytes);
+        let number = |value: Option<cri::UInt64Value>| {
+            i64::try_from(value.map_or(0, |value| value.value)).unwrap_or(i64::MAX)
+        };
+        let layer = layer
+            .filter_map(|stats| stats.writable_layer.as_ref())
+            .map(|layer| Amount { bytes: number(layer.used_bytes), files: number(layer.inodes_used) });
+        let layer = layer.max_by_key(|amount| amount.bytes).unwrap_or_default();
+        let amount = layer.add(size_of_tree(&logs.join(&container.name)));
+        usage.containers.insert(container.name.clone(), amount);
     }
     usage
 }
 
-/// Bytes on disk, as `du` counts them; nothing for a tree that is not there.
-fn size_of_tree(dir: &Path) -> i64 {
-    let Ok(dir) = HostDir::open(dir) else { return 0 };
+/// A tree on disk, as `du` counts it; nothing for a tree that is not there.
+fn size_of_tree(dir: &Path) -> Amount {
+    let Ok(dir) = HostDir::open(dir) else { return Amount::default() };
     let own = dir.stat().map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512);
-    i64::try_from(measure_tree(dir).bytes.saturating_add(own)).unwrap_or(i64::MAX)
+    let below = measure_tree(dir);
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    Amount { bytes: number(below.bytes.saturating_add(own)), files: number(below.files.saturating_add(1)) }
 }
 
 #[cfg(test)]
@@ -155,9 +188,11 @@ mod tests {
         }))
         .unwrap();
         assert!(has_limits(&spec));
+        let of = |bytes| Amount { bytes, files: 1 };
         let usage = |volumes: &[(&str, i64)], containers: &[(&str, i64)]| {
-            let map =
-                |list: &[(&str, i64)]| list.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect();
+            let map = |list: &[(&str, i64)]| {
+                list.iter().map(|(name, bytes)| (name.to_string(), of(*bytes))).collect()
+            };
             Usage { volumes: map(volumes), containers: map(containers) }
         };
         for (used, want) in [
@@ -172,10 +207,30 @@ mod tests {
             ),
             (
                 usage(&[("free", 6000)], &[("a", 200)]),
-                Some("Pod ephemeral local storage usage exceeds the total limit of containers 6144. "),
+                Some("Pod ephemeral local storage usage exceeds the total limit of containers 6Ki. "),
             ),
         ] {
             assert_eq!(over(&spec, &used).as_deref(), want, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_limited_when_some_of_its_containers_are() {
+        let limit = json!({"limits": {"ephemeral-storage": "1Ki"}});
+        let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": limit});
+        for (spec, total) in [
+            (json!({"containers": [{"name": "a", "resources": limit}, {"name": "b"}]}), 1024),
+            (json!({"containers": [{"name": "a", "resources": limit}], "initContainers": [sidecar]}), 2048),
+            (json!({"containers": [{"name": "a"}], "initContainers": [sidecar]}), 1024),
+        ] {
+            let parsed: PodSpec = serde_json::from_value(spec.clone()).unwrap();
+            assert!(has_limits(&parsed), "{spec}");
+            let evicted = |bytes| {
+                let amount = Amount { bytes, files: 1 };
+                let containers = [("b".to_owned(), amount)].into();
+                over(&parsed, &Usage { containers, ..Usage::default() }).is_some()
+            };
+            assert_eq!((evicted(total), evicted(total + 1)), (false, true), "{spec}");
         }
     }
 
@@ -185,7 +240,9 @@ mod tests {
         let before = size_of_tree(dir.path());
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         std::fs::write(dir.path().join("sub/file"), vec![1; 100_000]).unwrap();
-        assert!(size_of_tree(dir.path()) >= before + 100_000);
-        assert_eq!(size_of_tree(&dir.path().join("none")), 0);
+        let after = size_of_tree(dir.path());
+        assert!(after.bytes >= before.bytes + 100_000);
+        assert_eq!((before.files, after.files), (1, 3));
+        assert_eq!(size_of_tree(&dir.path().join("none")), Amount::default());
     }
 }

@@ -1,0 +1,297 @@
+//! Image garbage collection: removes images that nothing uses when the disk is too full, or that nothing has used for
+//! too long.
+
+use coracle_cli::causes;
+use coracle_proto::cri;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::with_tag;
+use crate::config::image_gc::GcPolicy;
+use crate::events::{Kind, Recorder};
+use crate::lifecycle::table::PodTable;
+use crate::pod::spec;
+use coracle_engine::runtime::{Runtime, RuntimeError};
+
+/// Interval between collections.
+const PERIOD: Duration = Duration::from_secs(300);
+
+/// Why images were not collected.
+#[derive(Debug, thiserror::Error)]
+pub enum GcError {
+    /// The runtime did not say what it has, or did not remove an image.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The runtime does not say where its images are.
+    #[error("the runtime reports no image filesystem")]
+    NoFilesystem,
+    /// The image file system was not read.
+    #[error("reading the image filesystem {path}")]
+    Filesystem {
+        /// Where it is mounted.
+        path: String,
+        /// The cause.
+        source: nix::Error,
+    },
+    /// The image file system has no size.
+    #[error("invalid capacity 0 on image filesystem")]
+    Capacity,
+    /// Too little could be removed.
+    #[error(
+        "Insufficient free disk space on the node's image filesystem ({percent}% of {capacity} bytes used). Failed to \
+         free sufficient space by deleting unused images (freed {freed} bytes). Investigate disk usage, as it could be \
+         used by active images, logs, volumes, or other data."
+    )]
+    TooLittle {
+        /// Use of the disk.
+        percent: u64,
+        /// Its size.
+        capacity: u64,
+        /// What was removed.
+        freed: u64,
+    },
+}
+
+/// Size of a file system and what is free of it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Disk {
+    capacity: u64,
+    available: u64,
+}
+
+impl Disk {
+    fn of(path: &str) -> Result<Self, GcError> {
+        let stat = nix::sys::statvfs::statvfs(Path::new(path))
+            .map_err(|source| GcError::Filesystem { path: path.to_owned(), source })?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
+        Ok(Disk { capacity: bytes(stat.blocks()), available: bytes(stat.blocks_available()) })
+    }
+
+    fn used_percent(self) -> u64 {
+        let available = self.available.min(self.capacity);
+        100 - (u128::from(available) * 100 / u128::from(self.capacity.max(1))) as u64
+    }
+
+    /// Bytes to free until only so much is used.
+    fn above(self, percent: u8) -> u64 {
+        let free = u128::from(self.capacity) * u128::from(100 - percent.min(100)) / 100;
+        u64::try_from(free).unwrap_or(u64::MAX).saturating_sub(self.available)
+    }
+}
+
+/// What is remembered of an image.
+#[derive(Clone, Debug)]
+struct Record {
+    detected: Instant,
+    used: Option<Instant>,
+    size: u64,
+    /// In use now, or pinned.
+    kept: bool,
+}
+
+/// An image that may be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unused {
+    id: String,
+    size: u64,
+    /// Unused for longer than the maximum age.
+    is_old: bool,
+    /// On the node for longer than the minimum age.
+    is_ripe: bool,
+}
+
+/// The images of the node and when each was used. Pure.
+#[derive(Debug)]
+struct Records {
+    began: Instant,
+    images: HashMap<String, Record>,
+}
+
+impl Records {
+    fn new(began: Instant) -> Self {
+        Records { began, images: HashMap::new() }
+    }
+
+    fn update(&mut self, images: &[cri::Image], used: &HashSet<String>, now: Instant) {
+        self.images.retain(|id, _| images.iter().any(|image| image.id == *id));
+        for image in images {
+            let record = self.images.entry(image.id.clone()).or_insert(Record {
+                detected: now,
+                used: None,
+                size: 0,
+                kept: false,
+            });
+            let is_used = names(image).any(|name| used.contains(name));
+            if is_used {
+                record.used = Some(now);
+            }
+            (record.size, record.kept) = (image.size, is_used || image.pinned);
+        }
+    }
+
+    /// Images that may be removed, those that were used longest ago first.
+    fn unused(&self, policy: &GcPolicy, now: Instant) -> Vec<Unused> {
+        let mut all: Vec<_> = self.images.iter().filter(|(_, record)| !record.kept).collect();
+        all.sort_by_key(|(id, record)| (record.used, record.detected, *id));
+        // Before that, nobody knows what was used.
+        let knows_age = !policy.max_age.is_zero() && now.duration_since(self.began) > policy.max_age;
+        let unused = |(id, record): (&String, &Record)| Unused {
+            id: id.clone(),
+            size: record.size,
+            is_old: knows_age && record.used.is_none_or(|used| now.duration_since(used) > policy.max_age),
+            is_ripe: now.duration_since(record.detected) >= policy.min_age,
+        };
+        all.into_iter().map(unused).collect()
+    }
+}
+
+fn names(image: &cri::Image) -> impl Iterator<Item = &str> {
+    image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]).map(String::as_str)
+}
+
+/// Names of all images that containers, or volumes of pods, use.
+async fn used(runtime: &dyn Runtime, pods: &[Arc<Pod>]) -> Result<HashSet<String>, RuntimeError> {
+    let mut used = HashSet::new();
+    for container in runtime.list_containers(None).await? {
+        used.extend([container.image_ref, container.image_id]);
+        used.extend(container.image.map(|image| image.image));
+    }
+    for pod in pods {
+        for volume in spec::spec(pod).volumes.iter().flatten() {
+            let Some(reference) = volume.image.as_ref().and_then(|image| image.reference.as_ref()) else {
+                continue;
+            };
+            let image = cri::ImageSpec { image: with_tag(reference), ..cri::ImageSpec::default() };
+            used.extend(runtime.image_status(image).await?.map(|image| image.id));
+        }
+    }
+    used.remove("");
+    Ok(used)
+}
+
+async fn remove(runtime: &dyn Runtime, id: &str) -> Result<(), RuntimeError> {
+    let spec = cri::ImageSpec { image: id.to_owned(), ..cri::ImageSpec::default() };
+    runtime.remove_image(spec).await
+}
+
+/// Removes all images that nothing uses; whether any was removed.
+pub async fn remove_unused(runtime: &dyn Runtime, pods: &[Arc<Pod>]) -> bool {
+    let (Ok(images), Ok(used)) = (runtime.list_images(None).await, used(runtime, pods).await) else {
+        return false;
+    };
+    let mut removed = false;
+    for image in images.iter().filter(|image| !image.pinned && !names(image).any(|name| used.contains(name)))
+    {
+        match remove(runtime, &image.id).await {
+            Ok(()) => removed = true,
+            Err(error) => {
+                tracing::warn!(image = image.id, error = %causes::chain(&error), "unused image not removed")
+            }
+        }
+    }
+    removed
+}
+
+/// Collects images of a node.
+#[derive(Clone)]
+pub struct ImageGc {
+    /// When images are removed.
+    pub policy: GcPolicy,
+    /// The container runtime.
+    pub runtime: Arc<dyn Runtime>,
+    /// Pods whose images are in use.
+    pub pods: PodTable,
+    /// Events about the node.
+    pub events: Recorder,
+    /// Its name.
+    pub node: String,
+}
+
+impl ImageGc {
+    /// Collects every five minutes, until the process ends. Errors are tried again then.
+    pub async fn run(self) {
+        let mut records = Records::new(Instant::now());
+        let mut has_failed = false;
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Err(error) = self.collect(&mut records, Disk::of).await else {
+                has_failed = false;
+                continue;
+            };
+            let text = causes::chain(&error);
+            tracing::warn!(node = self.node, error = text, "images not collected, will retry");
+            let reason = match error {
+                GcError::Capacity => Some("InvalidDiskCapacity"),
+                GcError::TooLittle { .. } => Some("FreeDiskSpaceFailed"),
+                _ => None,
+            };
+            // As kubelets do, the first failure is not reported: the node may be starting.
+            for reason in reason.into_iter().chain(has_failed.then_some("ImageGCFailed")) {
+                self.report(reason, text.clone());
+            }
+            has_failed = true;
+        }
+    }
+
+    fn report(&self, reason: &'static str, text: String) {
+        let metadata = ObjectMeta { name: Some(self.node.clone()), ..ObjectMeta::default() };
+        self.events.node(&Node { metadata, ..Node::default() }, Kind::Warning, reason, text);
+    }
+
+    /// One collection.
+    async fn collect(
+        &self,
+        records: &mut Records,
+        disk: impl Fn(&str) -> Result<Disk, GcError>,
+    ) -> Result<(), GcError> {
+        let (runtime, policy, now) = (&*self.runtime, &self.policy, Instant::now());
+        let images = runtime.list_images(None).await?;
+        let pods: Vec<_> = self.pods.list().into_iter().map(|entry| entry.pod).collect();
+        records.update(&images, &used(runtime, &pods).await?, now);
+        let (old, unused): (Vec<_>, Vec<_>) =
+            records.unused(policy, now).into_iter().partition(|image| image.is_old);
+        for image in old {
+            tracing::info!(image = image.id, size = image.size, "image removed: unused for too long");
+            remove(runtime, &image.id).await?;
+        }
+        let info = runtime.image_fs_info().await?;
+        let place = info.image_filesystems.into_iter().find_map(|usage| usage.fs_id);
+        let disk = disk(&place.ok_or(GcError::NoFilesystem)?.mountpoint)?;
+        if disk.capacity == 0 {
+            return Err(GcError::Capacity);
+        }
+        let percent = disk.used_percent();
+        if percent < u64::from(policy.high_percent) {
+            return Ok(());
+        }
+        let wanted = disk.above(policy.low_percent);
+        let (mut freed, mut failed) = (0, None);
+        for image in unused.iter().filter(|image| image.is_ripe) {
+            if freed >= wanted {
+                break;
+            }
+            match remove(runtime, &image.id).await {
+                Ok(()) => {
+                    tracing::info!(image = image.id, size = image.size, "image removed: disk too full");
+                    freed = freed.saturating_add(image.size);
+                }
+                // The others may be enough.
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) => Err(error.into()),
+            None if freed < wanted => Err(GcError::TooLittle { percent, capacity: disk.capacity, freed }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
