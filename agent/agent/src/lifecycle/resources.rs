@@ -11,8 +11,9 @@ use crate::config::NodeConfig;
 use crate::pod::cgroup::{self, PodCgroupError};
 use crate::pod::cpus::{Cpus, CpusError};
 use crate::pod::node_facts::{NodeFacts, SharedFacts};
+use crate::pod::resources::{self, NodeMemory};
 use crate::pod::users::{Users, UsersError};
-use crate::pod::{qos, spec};
+use crate::pod::{all_pods, qos, spec};
 use coracle_engine::cgroup::Hierarchy;
 
 /// What the node has to give, and what it has given.
@@ -22,6 +23,10 @@ pub struct NodeResources {
     pods: PodTable,
     /// Cgroups, where the host has version 2 of them.
     cgroups: Option<Hierarchy>,
+    /// Whether cgroups limit swap here.
+    limits_swap: bool,
+    /// Swap that pods may use, in bytes.
+    swap: i64,
     /// CPU manager, if the static policy is enabled.
     cpus: Option<Cpus>,
     users: Users,
@@ -36,7 +41,11 @@ impl NodeResources {
         let cgroups = Hierarchy::open(&config.cgroup_root)
             .inspect_err(|error| tracing::warn!(error = %causes::chain(error), "cgroup hierarchy not available, pods run without cgroups of their own"))
             .ok();
-        NodeResources { config, facts, pods, cgroups, cpus, users }
+        let capacity = facts.read().clone();
+        let limits_swap =
+            cgroups.as_ref().is_some_and(|cgroups| all_pods::limit(cgroups, &config, &capacity));
+        let swap = if config.limited_swap && limits_swap { all_pods::swap_total() } else { 0 };
+        NodeResources { config, facts, pods, cgroups, limits_swap, swap, cpus, users }
     }
 
     /// The node's resources and properties now.
@@ -49,9 +58,9 @@ impl NodeResources {
         self.facts.read().allocatable.clone()
     }
 
-    /// All memory of the machine.
-    pub fn memory(&self) -> i64 {
-        self.facts.read().memory
+    /// Memory of the machine.
+    pub fn memory(&self) -> NodeMemory {
+        NodeMemory { total: self.facts.read().memory, swap: self.swap }
     }
 
     /// Whether new pods are rejected because the machine goes down.
@@ -87,6 +96,9 @@ impl NodeResources {
     pub fn keep_supported(&self, limits: &mut cri::LinuxContainerResources) {
         if self.cgroups.is_none() {
             limits.unified.clear();
+        }
+        if !self.limits_swap {
+            limits.unified.remove(resources::SWAP_MAX);
         }
     }
 

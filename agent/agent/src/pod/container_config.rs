@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::env::expand;
 use super::observed::{annotation, label};
 use super::plan::Start;
+use super::resources::NodeMemory;
 use super::security::ImageUser;
 use super::{resources, security, spec};
 
@@ -20,8 +21,10 @@ pub struct ContainerFacts<'a> {
     pub env: &'a BTreeMap<String, String>,
     /// Mounts, in order.
     pub mounts: Vec<cri::Mount>,
-    /// Memory of the node in bytes.
-    pub node_memory: i64,
+    /// Memory of the node.
+    pub node_memory: NodeMemory,
+    /// Whether a container without a seccomp profile gets the runtime's default one.
+    pub seccomp_default: bool,
     /// Id of the container whose processes an ephemeral container sees.
     pub target: Option<&'a str>,
     /// Cpus it is bound to, `""` for all.
@@ -47,7 +50,8 @@ pub fn container_config(
     };
     let mut limits = resources::container(pod, start.role, container, facts.node_memory);
     limits.cpuset_cpus = facts.cpuset;
-    let mut context = security::container(pod, start.role, container, facts.image_user, facts.target);
+    let mut context =
+        security::container(pod, container, facts.image_user, facts.target, facts.seccomp_default);
     if let (Some(options), Some(userns)) = (&mut context.namespace_options, facts.userns) {
         options.userns_options = Some(userns);
     }
@@ -130,7 +134,8 @@ mod tests {
                 image_user: &ImageUser::default(),
                 env: &env,
                 mounts: vec![],
-                node_memory: 1 << 30,
+                node_memory: NodeMemory { total: 1 << 30, swap: 0 },
+                seccomp_default: true,
                 target: None,
                 cpuset: String::new(),
                 userns: None,

@@ -42,5 +42,7 @@ pub mod cgroup;
 pub mod qos;
 // Properties of the node that pods depend on.
 pub mod node_facts;
+// The cgroup of all pods.
+pub mod all_pods;
 // Admission of pods.
 pub mod admit;

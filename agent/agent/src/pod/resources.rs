@@ -20,10 +20,34 @@ pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).clamp(1000, MAX_QUOTA) }
 }
 
+/// Memory of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeMemory {
+    /// All of it, in bytes.
+    pub total: i64,
+    /// Swap that containers of Burstable pods may use, in bytes; 0 for none.
+    pub swap: i64,
+}
+
+/// The file of a cgroup that limits its swap.
+pub const SWAP_MAX: &str = "memory.swap.max";
+
+/// Swap that a container may use: none, or as large a part of the node's as its request is of the memory.
+fn swap(pod: &Pod, container: &Container, node: NodeMemory) -> i64 {
+    let (request, limit) = (requested(container, "memory"), limited(container, "memory"));
+    let is_burstable = spec::qos(&spec::spec(pod)) == Qos::Burstable;
+    if spec::is_critical(pod) || !is_burstable || request == 0 || request == limit {
+        return 0;
+    }
+    let part = i128::from(request) * i128::from(node.swap) / i128::from(node.total.max(1));
+    i64::try_from(part).unwrap_or(i64::MAX).min(node.swap)
+}
+
 /// `oom_score_adj` of a container.
 pub fn oom_score(pod: &Pod, role: Role, container: &Container, node_memory: i64) -> i64 {
     let spec = spec::spec(pod);
-    if spec::is_critical(pod) {
+    // Other critical pods have the score of their class.
+    if spec::is_node_critical(pod) {
         return -997;
     }
     match spec::qos(&spec) {
@@ -65,7 +89,7 @@ pub fn container(
     pod: &Pod,
     role: Role,
     container: &Container,
-    node_memory: i64,
+    node_memory: NodeMemory,
 ) -> cri::LinuxContainerResources {
     let (request, limit) = (requested(container, "cpu"), limited(container, "cpu"));
     let memory = limited(container, "memory");
@@ -77,13 +101,15 @@ pub fn container(
     let mut unified = HashMap::new();
     // The kernel ends a container as a whole, not one process of it.
     unified.insert("memory.oom.group".to_owned(), "1".to_owned());
+    let swap = swap(pod, container, node_memory);
+    unified.insert(SWAP_MAX.to_owned(), swap.to_string());
     cri::LinuxContainerResources {
         cpu_period: PERIOD,
         cpu_quota: quota(limit),
         cpu_shares: shares(if has_request || limit == 0 { request } else { limit }),
         memory_limit_in_bytes: memory,
-        memory_swap_limit_in_bytes: memory,
-        oom_score_adj: oom_score(pod, role, container, node_memory),
+        memory_swap_limit_in_bytes: if memory > 0 { memory.saturating_add(swap) } else { 0 },
+        oom_score_adj: oom_score(pod, role, container, node_memory.total),
         hugepage_limits: hugepages(container),
         unified,
         ..cri::LinuxContainerResources::default()
@@ -179,13 +205,51 @@ mod tests {
             (json!({"limits": {"cpu": "1m"}}), 1000, 2, 0, 999, "/kubepods/burstable/podu"),
         ] {
             let (pod, c) = one(resources.clone());
-            let got = container(&pod, Role::Regular, &c, 4 << 30);
+            let got = container(&pod, Role::Regular, &c, NodeMemory { total: 4 << 30, swap: 0 });
             assert_eq!(
                 (got.cpu_quota, got.cpu_shares, got.memory_limit_in_bytes, got.oom_score_adj),
                 (quota, shares, memory, score),
                 "{resources}"
             );
             assert_eq!(cgroup(&pod), group);
+        }
+    }
+
+    #[test]
+    fn swap_is_limited_without_a_memory_limit_too() {
+        const GI: i64 = 1 << 30;
+        let request = json!({"requests": {"memory": "1Gi"}});
+        let both = json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+        let guaranteed = json!({"limits": {"memory": "1Gi", "cpu": "1"}});
+        for (resources, node_swap, want, with_memory) in [
+            (json!({}), 0, 0, 0),
+            (request.clone(), 0, 0, 0),
+            (both.clone(), 0, 0, 2 * GI),
+            // A quarter of the memory is a quarter of the swap.
+            (request, 8 * GI, 2 * GI, 0),
+            (both, 8 * GI, 2 * GI, 4 * GI),
+            (json!({}), 8 * GI, 0, 0),
+            (guaranteed, 8 * GI, 0, GI),
+        ] {
+            let (pod, c) = one(resources.clone());
+            let got = container(&pod, Role::Regular, &c, NodeMemory { total: 4 * GI, swap: node_swap });
+            let got = (got.unified[SWAP_MAX].as_str(), got.memory_swap_limit_in_bytes);
+            assert_eq!(got, (want.to_string().as_str(), with_memory), "{resources} {node_swap}");
+        }
+    }
+
+    #[test]
+    fn only_node_critical_pods_are_killed_last_whatever_their_class() {
+        for (class, priority, want) in [
+            ("system-node-critical", 2_000_001_000, -997),
+            ("system-cluster-critical", 2_000_000_000, 1000),
+            ("system-node-critical", 0, 1000),
+            ("", 0, 1000),
+        ] {
+            let (mut pod, container) = one(json!({}));
+            let spec = pod.spec.as_mut().unwrap();
+            (spec.priority_class_name, spec.priority) = (Some(class.into()), Some(priority));
+            assert_eq!(oom_score(&pod, Role::Regular, &container, 1 << 30), want, "{class} {priority}");
         }
     }
 

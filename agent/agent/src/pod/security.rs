@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     SecurityContext,
 };
 
-use super::spec::{self, Role};
+use super::spec;
 
 const MASKED: [&str; 13] = [
     "/proc/asound",
@@ -129,13 +129,14 @@ pub fn namespaces(pod: &Pod, target: Option<&str>) -> cri::NamespaceOption {
     options
 }
 
-/// The security context of a container. Without a seccomp profile it gets the runtime's default one.
+/// The security context of a container. Without a seccomp profile it gets the runtime's default one, or none if
+/// `seccomp_default` is false.
 pub fn container(
     pod: &Pod,
-    role: Role,
     container: &Container,
     image: &ImageUser,
     target: Option<&str>,
+    seccomp_default: bool,
 ) -> cri::LinuxContainerSecurityContext {
     let (of_pod, own) = contexts(pod, container);
     let privileged = own.privileged == Some(true);
@@ -144,7 +145,6 @@ pub fn container(
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked") || privileged;
     let paths =
         |list: &[&str]| if unmasked { vec![] } else { list.iter().map(|path| (*path).to_owned()).collect() };
-    let _ = role;
     cri::LinuxContainerSecurityContext {
         capabilities: Some(capabilities(own.capabilities.as_ref())),
         privileged,
@@ -163,7 +163,7 @@ pub fn container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&MASKED),
         readonly_paths: paths(&READ_ONLY),
-        seccomp: Some(if privileged { unconfined() } else { seccomp_profile(seccomp) }),
+        seccomp: Some(if privileged { unconfined() } else { seccomp_profile(seccomp, seccomp_default) }),
         // A name that is not one is not loaded either, and the runtime says so.
         apparmor: apparmor(pod, container).unwrap_or_else(|error| Some(localhost(error.name))),
         ..cri::LinuxContainerSecurityContext::default()
@@ -232,11 +232,12 @@ fn unconfined() -> cri::SecurityProfile {
     }
 }
 
-fn seccomp_profile(from: Option<&SeccompProfile>) -> cri::SecurityProfile {
+fn seccomp_profile(from: Option<&SeccompProfile>, default: bool) -> cri::SecurityProfile {
     use cri::security_profile::ProfileType;
     let (kind, path) = match from.map(|from| (from.type_.as_str(), from.localhost_profile.clone())) {
         Some(("Unconfined", _)) => (ProfileType::Unconfined, String::new()),
         Some(("Localhost", path)) => (ProfileType::Localhost, path.unwrap_or_default()),
+        None if !default => (ProfileType::Unconfined, String::new()),
         _ => (ProfileType::RuntimeDefault, String::new()),
     };
     cri::SecurityProfile { profile_type: kind as i32, localhost_ref: path }
@@ -329,12 +330,27 @@ mod tests {
     }
 
     #[test]
+    fn the_seccomp_default_can_be_switched_off() {
+        use cri::security_profile::ProfileType;
+        for (context, default, want) in [
+            (json!({}), true, ProfileType::RuntimeDefault),
+            (json!({}), false, ProfileType::Unconfined),
+            (json!({"seccompProfile": {"type": "RuntimeDefault"}}), false, ProfileType::RuntimeDefault),
+            (json!({"seccompProfile": {"type": "Unconfined"}}), true, ProfileType::Unconfined),
+        ] {
+            let (pod, c) = one(json!({}), context.clone());
+            let got = container(&pod, &c, &ImageUser::default(), None, default);
+            assert_eq!(got.seccomp.unwrap().profile_type(), want, "{context} {default}");
+        }
+    }
+
+    #[test]
     fn container_overrides_pod_and_defaults_are_safe() {
         let (pod, c) = one(
             json!({"runAsUser": 1, "runAsGroup": 2, "fsGroup": 3, "supplementalGroups": [4]}),
             json!({"runAsUser": 10, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}}),
         );
-        let got = container(&pod, Role::Regular, &c, &ImageUser { uid: Some(5), name: String::new() }, None);
+        let got = container(&pod, &c, &ImageUser { uid: Some(5), name: String::new() }, None, true);
         assert_eq!(got.run_as_user.unwrap().value, 10);
         assert_eq!(got.run_as_group.unwrap().value, 2);
         assert_eq!(got.supplemental_groups, [3, 4]);
@@ -345,7 +361,7 @@ mod tests {
         );
         assert!(!got.masked_paths.is_empty());
         let (pod, c) = one(json!({}), json!({"privileged": true}));
-        let got = container(&pod, Role::Regular, &c, &ImageUser::default(), None);
+        let got = container(&pod, &c, &ImageUser::default(), None, true);
         assert_eq!(got.seccomp.unwrap().profile_type, cri::security_profile::ProfileType::Unconfined as i32);
         assert!(got.masked_paths.is_empty() && sandbox(&pod).privileged);
         let (mut pod, c) = one(json!({"appArmorProfile": {"type": "RuntimeDefault"}}), json!({}));

@@ -92,6 +92,11 @@ pub fn is_critical(pod: &Pod) -> bool {
     is_static(pod) || is_mirror(pod) || spec(pod).priority.is_some_and(|priority| priority >= 2_000_000_000)
 }
 
+/// Critical pods that the node needs itself: the last to be killed when memory runs out.
+pub fn is_node_critical(pod: &Pod) -> bool {
+    is_critical(pod) && spec(pod).priority_class_name.as_deref() == Some("system-node-critical")
+}
+
 /// Init container that is kept running.
 pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")

@@ -77,6 +77,7 @@ impl Job {
                 cpuset: resources.cpuset(spec::uid(pod), &start.name).unwrap_or_default(),
                 userns: self.users()?,
             },
+                seccomp_default: self.executor.config.seccomp_default,
         );
         if let Some(limits) = config.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
             resources.keep_supported(limits);

@@ -13,7 +13,7 @@ use crate::lifecycle::stop;
 use crate::pod::admit::{self, RoomError};
 use crate::pod::observed::{Instance, State};
 use crate::pod::plan::{Cause, Kill};
-use crate::pod::resources;
+use crate::pod::resources::{self, NodeMemory};
 use crate::pod::spec::{self, Qos, Role};
 use crate::status::facts::Resize;
 
@@ -142,7 +142,7 @@ impl Worker {
         role: Role,
         container: &Container,
         instance: &Instance,
-        memory: i64,
+        memory: NodeMemory,
         target: &Applied,
     ) -> Applied {
         let status = self.status.get();

@@ -1,0 +1,65 @@
+//! The cgroup of all pods: limited to what the node does not reserve.
+
+use coracle_cli::causes;
+
+use super::node_facts::NodeFacts;
+use super::resources::{SWAP_MAX, shares};
+use crate::config::NodeConfig;
+use coracle_engine::cgroup::{Error, Hierarchy};
+use coracle_engine::limits::{Files, weight_of_shares};
+
+/// Limits of the cgroup. What eviction thresholds keep free is not taken off: pods would be killed before they are
+/// evicted.
+fn limits(config: &NodeConfig, memory: i64, allocatable_cpu: Option<i64>) -> Files {
+    let reserved = |resource: &str| config.reserved.get(resource).copied().unwrap_or(0);
+    let mut files = Files::new();
+    if reserved("memory") > 0 && memory > reserved("memory") {
+        files.insert("memory.max".to_owned(), (memory - reserved("memory")).to_string());
+    }
+    if let Some(cpu) = allocatable_cpu.filter(|cpu| *cpu > 0) {
+        files.insert("cpu.weight".to_owned(), weight_of_shares(shares(cpu)).to_string());
+    }
+    files
+}
+
+/// Makes the cgroup of all pods and sets its limits; returns whether cgroups limit swap here. Errors are logged: pods then
+/// run without these limits.
+pub fn limit(hierarchy: &Hierarchy, config: &NodeConfig, capacity: &NodeFacts) -> bool {
+    let path = format!("{}/kubepods", config.cgroup_parent);
+    let set = || -> Result<bool, Error> {
+        let cgroup = hierarchy.ensure(&path)?;
+        let files = limits(config, capacity.memory, capacity.allocatable.get("cpu").copied());
+        cgroup.apply(files, hierarchy.controllers())?;
+        Ok(cgroup.path().join(SWAP_MAX).exists())
+    };
+    set().unwrap_or_else(|error| {
+        tracing::warn!(cgroup = path, error = %causes::chain(&error), "limits of all pods not set");
+        false
+    })
+}
+
+/// All swap of the machine, in bytes.
+pub fn swap_total() -> i64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("SwapTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<i64>().ok());
+    kib.unwrap_or(0).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_memory_is_kept_from_all_pods_together() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let mut config = NodeConfig::in_directory(dir.path());
+        assert_eq!(limits(&config, 1 << 30, None), Files::new(), "nothing is reserved");
+        config.reserved.insert("memory".to_owned(), 256 << 20);
+        let files = limits(&config, 1 << 30, Some(2000));
+        assert_eq!(files["memory.max"], (768 << 20).to_string());
+        assert_eq!(files["cpu.weight"], weight_of_shares(2048).to_string());
+        assert_eq!(limits(&config, 1 << 20, None), Files::new(), "more is reserved than there is");
+        Ok(())
+    }
+}
