@@ -1,6 +1,9 @@
 //! Lifecycle hooks: `postStart` and `preStop`.
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::probe::http::GetError;
@@ -37,6 +40,44 @@ pub enum HookError {
     GracePeriod,
 }
 
+/// Containers of a pod whose postStart hook has not ended. Clones share them.
+#[derive(Clone)]
+pub struct RunningHooks {
+    names: Arc<Mutex<BTreeSet<String>>>,
+    ended: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl RunningHooks {
+    /// None runs; `ended` is called whenever one has ended.
+    pub fn new(ended: impl Fn() + Send + Sync + 'static) -> Self {
+        RunningHooks { names: Arc::default(), ended: Arc::new(ended) }
+    }
+
+    /// Names of the containers.
+    pub fn names(&self) -> BTreeSet<String> {
+        self.names.lock().clone()
+    }
+
+    /// The hook of a container runs as long as the guard is held.
+    pub fn begin(&self, container: &str) -> RunningHook {
+        self.names.lock().insert(container.to_owned());
+        RunningHook { all: self.clone(), container: container.to_owned() }
+    }
+}
+
+/// A postStart hook that runs.
+pub struct RunningHook {
+    all: RunningHooks,
+    container: String,
+}
+
+impl Drop for RunningHook {
+    fn drop(&mut self) {
+        self.all.names.lock().remove(&self.container);
+        (self.all.ended)();
+    }
+}
+
 /// Runs a hook to its end.
 pub async fn run(
     runtime: &dyn Runtime,
@@ -57,7 +98,7 @@ pub async fn run(
     }
     if let Some(action) = &handler.http_get {
         let port = check::port(&action.port, container).unwrap_or(80);
-        let target = http::Target::new(action, port, ip, "kube-lifecycle/1.35");
+        let target = http::Target::new(action, port, ip, "kube-lifecycle/1.36");
         let answer = http::get(&target, POST_START_TIMEOUT).await;
         // Falls back from HTTPS to HTTP, as the kubelet does.
         let answer = match answer {

@@ -16,6 +16,8 @@ mod precreate;
 mod hooks;
 // Stopping a container.
 mod stop;
+// Files of a container instance.
+mod instance_files;
 // Selects the probes of a pod.
 mod probe_targets;
 // The task of a pod.

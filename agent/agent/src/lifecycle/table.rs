@@ -41,6 +41,8 @@ pub enum Message {
         /// Seconds it has to end.
         grace: i64,
     },
+    /// The pods that this one preempts have ended, or had enough time to.
+    Preempted,
     /// The API object was read again: its status may have to be sent.
     Report,
     /// Its API object is deleted.
@@ -147,18 +149,18 @@ impl PodTable {
 
     /// Decides on admission under a lock, against the pods admitted before. Force-deleted pods that are still
     /// terminating are not counted, because the scheduler has assigned their resources already.
-    pub fn admit<E>(&self, uid: &str, decide: impl FnOnce(&[Arc<Pod>]) -> Result<(), E>) -> Result<(), E> {
+    pub fn admit<T, E>(&self, uid: &str, decide: impl FnOnce(&[Arc<Pod>]) -> Result<T, E>) -> Result<T, E> {
         let mut slots = self.slots.lock();
         let others: Vec<Arc<Pod>> = slots
             .iter()
             .filter(|(other, slot)| *other != uid && slot.admitted && !slot.gone)
             .map(|(_, slot)| slot.pod.clone())
             .collect();
-        decide(&others)?;
+        let decision = decide(&others)?;
         if let Some(slot) = slots.get_mut(uid) {
             slot.admitted = true;
         }
-        Ok(())
+        Ok(decision)
     }
 
     /// The pod no longer uses resources of the node.

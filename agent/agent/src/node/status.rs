@@ -94,6 +94,7 @@ pub fn status(input: &StatusInput<'_>) -> NodeStatus {
         }),
         images: Some(images(input.images)),
         node_info: Some(info),
+        declared_features: Some(vec!["RestartAllContainersOnContainerExits".to_owned()]),
         runtime_handlers: input.runtime.as_ref().ok().map(|status| handlers(status)),
         features: input.runtime.as_ref().ok().and_then(|status| status.features).map(|features| {
             NodeFeatures { supplemental_groups_policy: Some(features.supplemental_groups_policy) }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::node_facts::Pressure;
+use super::preempt::{self, Shortage};
 use super::spec::Qos;
 use super::{affinity, spec};
 
@@ -34,15 +35,16 @@ pub struct Rejection {
     pub message: String,
 }
 
-fn refuse(reason: impl Into<String>, message: impl Into<String>) -> Result<(), Rejection> {
+fn refuse<T>(reason: impl Into<String>, message: impl Into<String>) -> Result<T, Rejection> {
     Err(Rejection { reason: reason.into(), message: message.into() })
 }
 
 /// Safe sysctl that is not in the list of PodSecurity.
 const SAFE_ON_NODES: &str = "net.ipv4.tcp_notsent_lowat";
 
-/// Admits or rejects a pod, given the pods that are admitted already.
-pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
+/// Admits or rejects a pod, given the pods that are admitted already. A critical pod is not rejected for resources:
+/// these of the others have to end before it starts.
+pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<Vec<Arc<Pod>>, Rejection> {
     pressure(pod, facts)?;
     let spec = spec::spec(pod);
     let os = spec.node_selector.as_ref().and_then(|selector| selector.get("kubernetes.io/os"));
@@ -54,7 +56,21 @@ pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
         return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS");
     }
     sysctls(pod, facts)?;
-    resources(pod, others, facts)?;
+    let missing = resources(pod, others, facts);
+    if let Some(first) = missing.first().filter(|_| !spec::is_critical(pod)) {
+        return Err(first.rejection());
+    }
+    placement(pod, others, facts)?;
+    let missing: Vec<Shortage> = missing.iter().map(Insufficient::shortage).collect();
+    preempt::victims(pod, others, &missing).map_err(|error| Rejection {
+        reason: "UnexpectedAdmissionError".into(),
+        message: format!("Unexpected error while attempting to recover from admission failure: {error}"),
+    })
+}
+
+/// Rejects a pod that does not belong on the node, whatever is free there.
+fn placement(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
+    let spec = spec::spec(pod);
     let selected =
         spec.node_selector.iter().flatten().all(|(key, value)| facts.labels.get(key) == Some(value));
     let required = spec
@@ -150,16 +166,36 @@ fn sysctls(pod: &Pod, facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
+/// A resource of which the node has too little left.
+struct Insufficient {
+    resource: String,
+    requested: i64,
+    used: i64,
+    capacity: i64,
+}
+
+impl Insufficient {
+    fn rejection(&self) -> Rejection {
+        let Insufficient { resource, requested, used, capacity } = self;
+        let message = format!(
+            "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+        );
+        Rejection { reason: format!("OutOf{resource}"), message }
+    }
+
+    fn shortage(&self) -> Shortage {
+        let missing = self.requested.saturating_add(self.used).saturating_sub(self.capacity);
+        Shortage { resource: self.resource.clone(), missing }
+    }
+}
+
+fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Vec<Insufficient> {
+    let mut missing = Vec::new();
     let used_pods = i64::try_from(others.len()).unwrap_or(i64::MAX);
     let pods = facts.allocatable.get("pods").copied().unwrap_or(i64::MAX);
     if used_pods >= pods {
-        return refuse(
-            "OutOfpods",
-            format!(
-                "Node didn't have enough resource: pods, requested: 1, used: {used_pods}, capacity: {pods}"
-            ),
-        );
+        let resource = "pods".to_owned();
+        missing.push(Insufficient { resource, requested: 1, used: used_pods, capacity: pods });
     }
     for (key, wanted) in spec::totals(&spec::spec(pod), false) {
         // Unknown resources are not counted here, except huge pages.
@@ -170,13 +206,10 @@ fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
             .map(|other| spec::totals(&spec::spec(other), false).get(&key).copied().unwrap_or(0))
             .fold(0, i64::saturating_add);
         if wanted > 0 && wanted.saturating_add(used) > capacity {
-            let text = format!(
-                "Node didn't have enough resource: {key}, requested: {wanted}, used: {used}, capacity: {capacity}"
-            );
-            return refuse(format!("OutOf{key}"), text);
+            missing.push(Insufficient { resource: key, requested: wanted, used, capacity });
         }
     }
-    Ok(())
+    missing
 }
 
 /// Why a resize does not fit on the node.
@@ -372,6 +405,43 @@ mod tests {
         }
         let full = [other.clone(), other];
         assert_eq!(admit(&pod(c(json!({}))), &full, &facts).unwrap_err().reason, "OutOfpods");
+    }
+
+    #[test]
+    fn critical_pods_preempt_for_resources_and_are_rejected_for_other_reasons() {
+        let allocatable = BTreeMap::from([("cpu".to_owned(), 1000), ("pods".to_owned(), 9)]);
+        let labels = BTreeMap::new();
+        let facts = AdmitFacts {
+            allocatable: &allocatable,
+            labels: &labels,
+            node: "n",
+            taints: &[],
+            pressure: Pressure::default(),
+            allowed_sysctls: &[],
+        };
+        let spec = |cpu: &str, priority: i32, selector: Value| {
+            json!({"priority": priority, "nodeSelector": selector, "containers": [{"name": "a",
+                "resources": {"requests": {"cpu": cpu}}, "ports": [{"containerPort": 80, "hostPort": 80}]}]})
+        };
+        let other =
+            Arc::new(pod(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "600m"}}}]})));
+        let others = std::slice::from_ref(&other);
+        let critical = 2_000_000_000;
+        let got = admit(&pod(spec("500m", critical, json!({}))), others, &facts);
+        assert_eq!(got, Ok(vec![other.clone()]));
+        assert_eq!(admit(&pod(spec("400m", critical, json!({}))), others, &facts), Ok(vec![]));
+        for (pod, others, reason) in [
+            (pod(spec("500m", 0, json!({}))), others, "OutOfcpu"),
+            (pod(spec("500m", critical, json!({"disk": "ssd"}))), others, "NodeAffinity"),
+            (
+                pod(spec("100m", critical, json!({}))),
+                &[Arc::new(pod(spec("100m", 0, json!({}))))][..],
+                "NodePorts",
+            ),
+            (pod(spec("2", critical, json!({}))), others, "UnexpectedAdmissionError"),
+        ] {
+            assert_eq!(admit(&pod, others, &facts).unwrap_err().reason, reason);
+        }
     }
 
     #[test]

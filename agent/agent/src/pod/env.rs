@@ -1,10 +1,11 @@
 //! Environment of a container: `env`, `envFrom`, the downward API, services, and `$(VAR)` expansion. Pure.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, FileKeySelector, Pod, Secret};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::downward::{self, Downward};
+use super::env_file::{self, EnvFileError};
 use super::spec;
 
 /// ConfigMaps and Secrets of the pod's namespace that the pod refers to; what is missing does not exist.
@@ -14,6 +15,8 @@ pub struct Sources {
     pub config_maps: HashMap<String, Arc<ConfigMap>>,
     /// Secrets by name.
     pub secrets: HashMap<String, Arc<Secret>>,
+    /// Texts of files of variables, by volume and path.
+    pub files: HashMap<(String, String), String>,
 }
 
 /// Why an environment cannot be made; shown on the pod as `CreateContainerConfigError`.
@@ -37,6 +40,26 @@ pub enum EnvError {
         /// Name.
         name: String,
         /// Key.
+        key: String,
+    },
+    /// A file of variables is not understood.
+    #[error("couldn't parse env file {path:?} of volume {volume:?}: {source}")]
+    File {
+        /// The volume.
+        volume: String,
+        /// The file in it.
+        path: String,
+        /// The cause.
+        source: EnvFileError,
+    },
+    /// The file exists, the variable does not.
+    #[error("environment variable key {key:?} not found in file {path:?} of volume {volume:?}")]
+    FileKey {
+        /// The volume.
+        volume: String,
+        /// The file in it.
+        path: String,
+        /// The variable.
         key: String,
     },
     /// A field or resource cannot be read.
@@ -115,6 +138,9 @@ fn sourced(
     if let Some(resource) = &from.resource_field_ref {
         return Ok(Some(downward::resource(pod, Some(&container.name), resource, facts)?));
     }
+    if let Some(reference) = &from.file_key_ref {
+        return from_file(reference, sources);
+    }
     let (kind, lower, name, key, optional, found) = if let Some(reference) = &from.config_map_key_ref {
         let object = sources.config_maps.get(&reference.name);
         let value = object.map(|map| map.data.as_ref().and_then(|data| data.get(&reference.key)).cloned());
@@ -140,6 +166,24 @@ fn sourced(
             key: key.clone(),
         }),
     }
+}
+
+fn from_file(reference: &FileKeySelector, sources: &Sources) -> Result<Option<String>, EnvError> {
+    let FileKeySelector { key, optional, path, volume_name } = reference;
+    let (volume, path) = (volume_name.clone(), path.clone());
+    let text = sources.files.get(&(volume.clone(), path.clone())).map_or("", String::as_str);
+    match env_file::value(text, key) {
+        Ok(Some(value)) => Ok(Some(value)),
+        Ok(None) if *optional == Some(true) => Ok(None),
+        Ok(None) => Err(EnvError::FileKey { volume, path, key: key.clone() }),
+        Err(source) => Err(EnvError::File { volume, path, source }),
+    }
+}
+
+/// Volumes and paths of the files that a container's environment refers to.
+pub fn files(container: &Container) -> impl Iterator<Item = &FileKeySelector> {
+    let from = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+    from.filter_map(|from| from.file_key_ref.as_ref())
 }
 
 /// Names of the ConfigMaps and Secrets a container's environment refers to.
@@ -235,6 +279,7 @@ mod tests {
         let sources = Sources {
             config_maps: HashMap::from([("cm".to_owned(), Arc::new(map))]),
             secrets: HashMap::from([("se".to_owned(), Arc::new(secret))]),
+            files: HashMap::from([(("v".to_owned(), "env".to_owned()), "A='from a file'\n".to_owned())]),
         };
         let services = BTreeMap::from([("WEB_SERVICE_HOST".to_owned(), "10.0.0.9".to_owned())]);
         let ips = ["10.1.0.5".to_owned(), "fd00::5".to_owned()];
@@ -255,6 +300,8 @@ mod tests {
                 {"name": "KEY", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}},
                 {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "se", "key": "s"}}},
                 {"name": "SKIPPED", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "no", "optional": true}}},
+                {"name": "FILE", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "env", "key": "A"}}},
+                {"name": "NOFILE", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "env", "key": "B", "optional": true}}},
                 {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                 {"name": "IPS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIPs"}}},
                 {"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
@@ -270,6 +317,8 @@ mod tests {
             ("KEY", Some("v")),
             ("SECRET", Some("secret")),
             ("SKIPPED", None),
+            ("FILE", Some("from a file")),
+            ("NOFILE", None),
             ("IP", Some("10.1.0.5")),
             ("IPS", Some("10.1.0.5,fd00::5")),
             ("HOST", Some("192.0.2.1")),

@@ -10,6 +10,8 @@ pub mod observed;
 pub mod backoff;
 // Spec and observation in, actions out.
 pub mod plan;
+// Files of environment variables.
+pub mod env_file;
 // Environment variables of a container.
 pub mod env;
 // Downward API.
@@ -40,9 +42,11 @@ pub mod users;
 pub mod cgroup;
 // cgroups of QoS classes.
 pub mod qos;
-// Properties of the node that pods depend on.
-pub mod node_facts;
 // The cgroup of all pods.
 pub mod all_pods;
+// Properties of the node that pods depend on.
+pub mod node_facts;
+// Pods that make room for critical ones.
+pub mod preempt;
 // Admission of pods.
 pub mod admit;

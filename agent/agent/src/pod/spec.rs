@@ -160,13 +160,8 @@ pub fn restarts_after(spec: &PodSpec, role: Role, container: &Container, exit_co
         Role::Sidecar => return true,
         Role::Init | Role::Regular => {}
     }
-    for rule in container.restart_policy_rules.iter().flatten() {
-        let Some(codes) = &rule.exit_codes else { continue };
-        let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
-        let matches = if codes.operator == "NotIn" { !listed } else { listed };
-        if matches {
-            return rule.action == "Restart";
-        }
+    if let Some(action) = restart_action(container, exit_code) {
+        return matches!(action, "Restart" | "RestartAllContainers");
     }
     let policy = container.restart_policy.as_deref().or(spec.restart_policy.as_deref()).unwrap_or("Always");
     match policy {
@@ -175,6 +170,18 @@ pub fn restarts_after(spec: &PodSpec, role: Role, container: &Container, exit_co
         // An init container that succeeded is done whatever the policy.
         _ => role == Role::Regular || exit_code != 0,
     }
+}
+
+/// The action of the first restart rule for an exit code.
+pub fn restart_action(container: &Container, exit_code: i32) -> Option<&str> {
+    let mut rules = container.restart_policy_rules.iter().flatten();
+    let rule = rules.find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
+            listed != (codes.operator == "NotIn")
+        })
+    })?;
+    Some(&rule.action)
 }
 
 /// Whether the policy forbids another start after any failure (probe failures have no exit code yet).

@@ -99,16 +99,6 @@ fn fields(spec: &PodSpec, container: &Container) -> Result<(), Rejection> {
         );
         return refuse("ProcMount", text);
     }
-    let mut sources = container.env.iter().flatten();
-    if let Some(variable) =
-        sources.find(|env| env.value_from.as_ref().is_some_and(|from| from.file_key_ref.is_some()))
-    {
-        let text = format!(
-            "Cannot set variable {:?} of container {:?}: fileKeyRef is not supported",
-            variable.name, container.name
-        );
-        return refuse("EnvFiles", text);
-    }
     Ok(())
 }
 
@@ -209,13 +199,6 @@ mod tests {
                 json!({"containers": [{"name": "c"}], "volumes": [{"name": "h", "emptyDir": {"medium": "HugePages"}}]}),
                 "EmptyDirMedium",
                 "volume \"h\"",
-            ),
-            (
-                container(
-                    json!({"env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "k", "path": "p", "volumeName": "v"}}}]}),
-                ),
-                "EnvFiles",
-                "variable \"E\"",
             ),
         ] {
             let (got, message) = refusal(json!({}), spec.clone(), Confinement::default()).unwrap();

@@ -33,6 +33,8 @@ pub struct Target {
     pub ip: String,
     /// When the container started, nanoseconds since the epoch.
     pub started_at: i64,
+    /// The verdict before the first check, if an earlier agent has reported one.
+    pub initial: Option<bool>,
 }
 
 type Key = (String, ProbeKind);
@@ -100,6 +102,8 @@ pub struct Probes {
 const TASK: &str = "prober";
 /// A container that has run for longer was started by an earlier agent.
 const NEW: Duration = Duration::from_secs(10);
+/// How often a check is made that ends in an error.
+const MAX_TRIES: u32 = 3;
 /// Delay before a check that panicked is repeated.
 const PANIC_BACKOFF: Duration = Duration::from_secs(60);
 
@@ -126,8 +130,9 @@ impl Probes {
                 target.kind,
                 target.probe.success_threshold,
                 target.probe.failure_threshold,
+                target.initial,
             );
-            state.due.push(Reverse((first_due(&target), serial, key.clone())));
+            state.due.push(Reverse((first_due(&target, serial), serial, key.clone())));
             let span = span(&target);
             let (uid, pod) = (uid.clone(), pod.clone());
             state.entries.insert(key, Entry { uid, pod, target, count, totals: (0, 0), span, serial });
@@ -156,19 +161,18 @@ impl Probes {
         self.state.lock().entries.retain(|(id, _), entry| entry.uid != uid || ids.contains(id.as_str()));
     }
 
-    /// Verdicts of a pod's containers, and which of them are ready.
-    pub fn verdicts(&self, uid: &str) -> (BTreeMap<String, Verdict>, BTreeSet<String>) {
-        let (mut verdicts, mut ready) = (BTreeMap::<String, Verdict>::new(), BTreeSet::new());
+    /// Verdicts of a pod's containers, and whether those with a readiness probe are ready.
+    pub fn verdicts(&self, uid: &str) -> (BTreeMap<String, Verdict>, BTreeMap<String, bool>) {
+        let (mut verdicts, mut ready) = (BTreeMap::<String, Verdict>::new(), BTreeMap::new());
         for ((id, kind), entry) in self.state.lock().entries.iter().filter(|(_, entry)| entry.uid == uid) {
             match (kind, entry.count.verdict()) {
                 (ProbeKind::Startup, started) => verdicts.entry(id.clone()).or_default().started = started,
                 (ProbeKind::Liveness, alive) => {
                     verdicts.entry(id.clone()).or_default().dead = alive == Some(false)
                 }
-                (ProbeKind::Readiness, Some(true)) => {
-                    ready.insert(id.clone());
+                (ProbeKind::Readiness, verdict) => {
+                    ready.insert(id.clone(), verdict == Some(true));
                 }
-                (ProbeKind::Readiness, _) => {}
             }
         }
         (verdicts, ready)
@@ -216,7 +220,7 @@ impl Probes {
 
     async fn one(&self, key: Key, serial: u64, target: Target, pod: Arc<Pod>) {
         let began = Instant::now();
-        let check = check::check(&*self.runtime, &target.probe, &target.container, &target.id, &target.ip);
+        let check = check_with_retries(&*self.runtime, &target);
         let subject = || Subject::new("pods", spec::namespace(&pod), spec::name(&pod));
         let checked = self.supervisor.isolate(TASK, subject, check).await;
         let pause =
@@ -226,23 +230,28 @@ impl Probes {
             self.events.pod(&pod, Kind::Warning, "ReconcilePanicked", text);
             Outcome::Error(panicked.to_string())
         });
-        let (success, event) = match outcome {
-            Outcome::Success => (true, None),
-            Outcome::Failure(text) => (false, Some(format!("{} probe failed: {text}", target.kind.as_str()))),
-            Outcome::Error(text) => (
-                false,
-                Some(format!("{} probe errored and resulted in unknown state: {text}", target.kind.as_str())),
-            ),
+        let kind = target.kind.as_str();
+        // An error says nothing about the container: it is reported and not counted.
+        let (result, event) = match outcome {
+            Outcome::Success => (Some(true), None),
+            Outcome::Failure(text) => (Some(false), Some(format!("{kind} probe failed: {text}"))),
+            Outcome::Error(text) => {
+                (None, Some(format!("{kind} probe errored and resulted in unknown state: {text}")))
+            }
         };
         let mut state = self.state.lock();
         // The probe was removed meanwhile: drops the result without an event.
         let Some(entry) = state.entries.get_mut(&key).filter(|entry| entry.serial == serial) else { return };
-        let total = if success { &mut entry.totals.0 } else { &mut entry.totals.1 };
-        *total += 1;
-        if success && let Some(span) = entry.span.take() {
+        if let Some(success) = result {
+            let total = if success { &mut entry.totals.0 } else { &mut entry.totals.1 };
+            *total += 1;
+        }
+        if result == Some(true)
+            && let Some(span) = entry.span.take()
+        {
             finish(*span, &entry.target, entry.totals);
         }
-        let changed = entry.count.count(success);
+        let changed = result.is_some_and(|success| entry.count.count(success));
         let uid = entry.uid.clone();
         let next = (began + pause).max(Instant::now());
         state.due.push(Reverse((next, serial, key)));
@@ -254,6 +263,18 @@ impl Probes {
         if changed {
             (self.wake)(&uid);
         }
+    }
+}
+
+/// One check; an error of the check itself, not of the container, is retried at once.
+async fn check_with_retries(runtime: &dyn Runtime, target: &Target) -> Outcome {
+    let mut tries = 1;
+    loop {
+        let outcome = check::check(runtime, &target.probe, &target.container, &target.id, &target.ip).await;
+        if tries == MAX_TRIES || !matches!(outcome, Outcome::Error(_)) {
+            return outcome;
+        }
+        tries += 1;
     }
 }
 
@@ -286,8 +307,29 @@ fn period(probe: &Probe) -> Duration {
 }
 
 /// The initial delay counts from the container's start, not from when we noticed it.
-fn first_due(target: &Target) -> Instant {
+fn first_due(target: &Target, serial: u64) -> Instant {
     let delay =
         target.probe.initial_delay_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
-    Instant::now() + Duration::from_secs(delay).saturating_sub(age(target))
+    let delay = Duration::from_secs(delay).saturating_sub(age(target));
+    Instant::now() + delay.max(spread(target, serial))
 }
+
+/// A part of the period, different for each probe: a restarted agent does not make all its checks at once. Nobody waits
+/// for these, the container is known to be ready or alive.
+fn spread(target: &Target, serial: u64) -> Duration {
+    let is_waited_for = match target.kind {
+        ProbeKind::Startup => true,
+        ProbeKind::Liveness => age(target) < NEW,
+        ProbeKind::Readiness => target.initial != Some(true),
+    };
+    if is_waited_for {
+        return Duration::ZERO;
+    }
+    // The golden ratio distributes consecutive numbers evenly.
+    let part = serial.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let millis = u64::try_from(period(&target.probe).as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(millis.saturating_mul(part) >> 32)
+}
+
+#[cfg(test)]
+mod tests;

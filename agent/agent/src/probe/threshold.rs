@@ -34,12 +34,18 @@ pub struct ThresholdCounter {
 }
 
 impl ThresholdCounter {
-    /// Nothing counted yet. A container is alive and not ready until its probes say otherwise.
-    pub fn new(kind: ProbeKind, successes_needed: Option<i32>, failures_needed: Option<i32>) -> Self {
+    /// Nothing counted yet. A container is alive and not ready until its probes say otherwise, or as an earlier agent
+    /// reported it (`initial`).
+    pub fn new(
+        kind: ProbeKind,
+        successes_needed: Option<i32>,
+        failures_needed: Option<i32>,
+        initial: Option<bool>,
+    ) -> Self {
         let needed = |value: Option<i32>, default: u32| {
             value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
         };
-        let verdict = match kind {
+        let unprobed = match kind {
             ProbeKind::Startup => None,
             ProbeKind::Liveness => Some(true),
             ProbeKind::Readiness => Some(false),
@@ -50,7 +56,7 @@ impl ThresholdCounter {
             failures_needed: needed(failures_needed, 3),
             last: None,
             run: 0,
-            verdict,
+            verdict: initial.or(unprobed),
         }
     }
 
@@ -104,7 +110,7 @@ mod tests {
             (ProbeKind::Startup, 1, 3, "fff", Some(false)),
             (ProbeKind::Startup, 1, 3, "ffs", Some(true)),
         ] {
-            let mut count = ThresholdCounter::new(kind, Some(successes), Some(failures));
+            let mut count = ThresholdCounter::new(kind, Some(successes), Some(failures), None);
             for result in results.chars() {
                 count.count(result == 's');
             }

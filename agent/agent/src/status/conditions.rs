@@ -8,12 +8,13 @@ use super::phase::Phase;
 use crate::pod::spec::{self, Role};
 
 /// Condition types that the node owns; others belong to other writers.
-pub const OWNED: [&str; 8] = [
+pub const OWNED: [&str; 9] = [
     "PodReadyToStartContainers",
     "Initialized",
     "Ready",
     "ContainersReady",
     "PodScheduled",
+    "AllContainersRestarting",
     "DisruptionTarget",
     "PodResizePending",
     "PodResizeInProgress",
@@ -34,6 +35,8 @@ pub struct ConditionFacts<'a> {
     pub phase: Phase,
     /// A sandbox is ready.
     pub sandbox: bool,
+    /// Whether all containers restart; `None` if no rule says that they ever do.
+    pub restarting: Option<bool>,
     /// Conditions as they were.
     pub previous: &'a [PodCondition],
     /// Conditions of the API object, with other owners' ones.
@@ -53,7 +56,8 @@ pub fn conditions(facts: &ConditionFacts<'_>) -> Vec<PodCondition> {
         ("ContainersReady", containers_ready),
         ("PodScheduled", answer(true)),
     ];
-    list.into_iter().map(|(kind, answer)| finish(facts, kind, answer)).collect()
+    let restarting = facts.restarting.map(|is| ("AllContainersRestarting", restarting(facts.phase, is)));
+    list.into_iter().chain(restarting).map(|(kind, answer)| finish(facts, kind, answer)).collect()
 }
 
 /// Corrects the times of conditions that the server was told otherwise about (a node that was cut off has its pods told not
@@ -97,6 +101,19 @@ fn finish(facts: &ConditionFacts<'_>, kind: &str, answer: Answer) -> PodConditio
         last_transition_time: Some(since.unwrap_or(Time(facts.now))),
         last_probe_time: None,
         observed_generation: facts.generation,
+    }
+}
+
+fn restarting(phase: Phase, is_restarting: bool) -> Answer {
+    match phase {
+        Phase::Succeeded => no("PodCompleted", None),
+        Phase::Failed => no("PodFailed", None),
+        _ if is_restarting => Answer {
+            status: true,
+            reason: Some("RestartAllContainersStarted"),
+            message: Some("container exited with restart policy rule".to_owned()),
+        },
+        _ => answer(false),
     }
 }
 

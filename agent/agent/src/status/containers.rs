@@ -14,7 +14,11 @@ use crate::pod::spec::{self, Role};
 /// Status of one container.
 pub fn status(facts: &StatusFacts<'_>, role: Role, container: &Container) -> ContainerStatus {
     let previous = previous(facts, &container.name);
-    let latest = facts.observed.latest(&container.name);
+    // Until its postStart hook has ended, a container is as it was before.
+    let latest = facts
+        .observed
+        .latest(&container.name)
+        .filter(|instance| instance.state != State::Running || !facts.hooked.contains(&container.name));
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
@@ -46,6 +50,11 @@ pub fn status(facts: &StatusFacts<'_>, role: Role, container: &Container) -> Con
     if status.last_state.is_none() {
         status.last_state = match last {
             Some(instance) => Some(terminated(facts, instance)),
+            // Its instance was removed: how it ended is known from what was reported.
+            None if latest.is_none() => previous.and_then(|old| {
+                let ended = old.state.clone().filter(|state| state.terminated.is_some() && !facts.ended);
+                ended.or_else(|| old.last_state.clone())
+            }),
             None => previous.and_then(|old| old.last_state.clone()),
         };
     }

@@ -38,6 +38,8 @@ pub struct StatusFacts<'a> {
     pub verdicts: &'a BTreeMap<String, Verdict>,
     /// Ids of containers whose readiness probe succeeds.
     pub ready: &'a BTreeSet<String>,
+    /// Names of containers whose postStart hook runs: they count as being created.
+    pub hooked: &'a BTreeSet<String>,
     /// Ids of containers stopped to be replaced.
     pub replaced: &'a BTreeSet<String>,
     /// No container will be started again.

@@ -9,6 +9,7 @@ use super::conditions::{self, ConditionFacts};
 use super::containers;
 use super::facts::{Resize, StatusFacts};
 use super::phase::{self, Phase};
+use crate::pod::plan::reset;
 use crate::pod::spec::{self, Role};
 
 /// The status of the pod now.
@@ -45,6 +46,7 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         statuses: &counted,
         phase,
         sandbox: facts.observed.ready_sandbox().is_some(),
+        restarting: reset::has_rule(&facts.spec).then(|| reset::is_due(&facts.spec, facts.observed)),
         previous: old.conditions.as_deref().unwrap_or_default(),
         foreign,
         now: whole_second(facts.now),
@@ -53,11 +55,14 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
     let disruption = old.conditions.iter().flatten().chain(foreign).find(|c| c.type_ == "DisruptionTarget");
     match (disruption, facts.failure) {
         (Some(condition), _) => all.push(condition.clone()),
-        (None, Some(("Evicted", message))) => all.push(PodCondition {
+        (None, Some((reason @ ("Evicted" | "Preempting"), message))) => all.push(PodCondition {
             type_: "DisruptionTarget".into(),
             status: "True".into(),
             reason: Some("TerminationByKubelet".into()),
-            message: Some(message.to_owned()),
+            message: Some(match reason {
+                "Preempting" => "Pod was preempted by Kubelet to accommodate a critical pod.".to_owned(),
+                _ => message.to_owned(),
+            }),
             last_transition_time: Some(Time(whole_second(facts.now))),
             observed_generation: facts.pod.metadata.generation,
             last_probe_time: None,

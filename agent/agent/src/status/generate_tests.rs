@@ -17,6 +17,7 @@ struct Case {
     waiting: BTreeMap<String, (String, String)>,
     verdicts: BTreeMap<String, Verdict>,
     ready: BTreeSet<String>,
+    hooked: BTreeSet<String>,
     ended: bool,
     failure: Option<(&'static str, &'static str)>,
     resize: Option<Resize>,
@@ -41,6 +42,7 @@ impl Case {
             waiting: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             ready: BTreeSet::new(),
+            hooked: BTreeSet::new(),
             ended: false,
             failure: None,
             resize: None,
@@ -79,6 +81,7 @@ impl Case {
             waiting: &self.waiting,
             verdicts: &self.verdicts,
             ready: &self.ready,
+            hooked: &self.hooked,
             replaced: &none,
             ended: self.ended,
             failure: self.failure,
@@ -116,6 +119,29 @@ fn a_running_pod() {
     assert_eq!((container.ready, container.started), (true, Some(true)));
     assert_eq!(container.container_id.as_deref(), Some("coracle://a0"));
     assert_eq!((container.image.as_str(), container.image_id.as_str()), ("img", "img@sha256:1"));
+}
+
+#[test]
+fn a_container_is_created_until_its_post_start_hook_has_ended() {
+    let spec = json!({"containers": [{"name": "a", "image": "img"}]});
+    let mut case = Case::new(spec.clone()).with("a", State::Running, 0, "");
+    case.hooked.insert("a".into());
+    let status = case.generate();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    assert_eq!(state(&status, 0), json!({"waiting": {"reason": "ContainerCreating"}}));
+    assert_eq!(condition(&status, "Ready").0, "False");
+    let container = &status.container_statuses.unwrap()[0];
+    assert_eq!((container.ready, container.started, &container.container_id), (false, Some(false), &None));
+    // The hook of a container that was restarted.
+    let mut again = Case::new(spec).with("a", State::Exited, 1, "").with("a", State::Running, 0, "");
+    again.hooked.insert("a".into());
+    let status = again.generate();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    let container = &status.container_statuses.unwrap()[0];
+    assert!(container.state.as_ref().unwrap().waiting.is_some());
+    assert_eq!(container.last_state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code, 1);
+    again.hooked.clear();
+    assert!(again.generate().container_statuses.unwrap()[0].ready);
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn restart_policy(container: &Field<'_, Container>) {
         rules.too_long(20);
     }
     for rule in rules.items() {
-        rule.action().one_of(&["Restart"]);
+        rule.action().one_of(&["Restart", "RestartAllContainers"]);
         let codes = rule.exit_codes();
         if codes.is_set() {
             codes.operator().one_of(&["In", "NotIn"]);

@@ -69,7 +69,8 @@ fn addresses<'a>(list: &FieldRef<'_>, items: impl Iterator<Item = Field<'a, Text
     }
 }
 
-/// A container that ended stays ended, unless it is to be restarted; ephemeral containers never are.
+/// A container that ended stays ended, unless it is to be restarted, by its own rules or with all others; ephemeral
+/// containers never are.
 fn transitions(
     new: &Field<'_, List<ContainerStatus>>,
     old: View<'_, List<ContainerStatus>>,
@@ -84,13 +85,23 @@ fn transitions(
         let name = before.name().text();
         let Some(after) = new.view().items().find(|status| status.name() == name) else { continue };
         let restarts = || {
-            containers.is_some_and(|containers| may_restart(containers, name, ended.exit_code().or(0), spec))
+            containers.is_some_and(|containers| {
+                all_may_restart(spec) || may_restart(containers, name, ended.exit_code().or(0), spec)
+            })
         };
         if !after.state().terminated().is_set() && !restarts() {
             let path = format!("{}[{index}].state", new.path());
             new.report(FieldError::forbidden(path, "may not be transitioned to non-terminated state"));
         }
     }
+}
+
+/// Whether a rule of any container restarts all of them.
+fn all_may_restart(spec: View<'_, PodSpec>) -> bool {
+    let mut containers = spec.init_containers().items().chain(spec.containers().items());
+    containers.any(|container| {
+        container.restart_policy_rules().items().any(|rule| rule.action() == "RestartAllContainers")
+    })
 }
 
 fn may_restart(

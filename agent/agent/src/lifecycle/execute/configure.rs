@@ -1,10 +1,10 @@
 //! Step 5: the configuration of a container: environment, mounts and managed files.
 
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, FileKeySelector};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::job::Job;
@@ -40,6 +40,10 @@ pub(in crate::lifecycle) enum ConfigureError {
     /// An image that is a volume is not on the node.
     #[error("{}: {}", .0.reason, .0.message)]
     ImageVolume(PullFailure),
+    #[error("cannot find the volume {volume:?} referenced by fileKeyRef")]
+    NoEnvVolume { volume: String },
+    #[error("failed to read {path:?} of volume {volume:?}, referenced by fileKeyRef: {source}")]
+    EnvFile { volume: String, path: String, source: io::Error },
     #[error("failed to write {path}: {source}")]
     HostsFile { path: PathBuf, source: io::Error },
     #[error("failed to create {path}: {source}")]
@@ -59,7 +63,7 @@ impl Job {
     ) -> Result<cri::ContainerConfig, ConfigureError> {
         let (resources, pod) = (&self.executor.resources, &self.pod);
         security::verify_non_root(pod, container, &present.user)?;
-        let env = self.environment(container).await?;
+        let env = self.environment(container, prepared).await?;
         let mounts = self.mounts(container, start, &env, prepared, sandbox_config).await?;
         let target = self.target(role, &start.name);
         let node_memory = resources.memory();
@@ -73,11 +77,11 @@ impl Job {
                 env: &env,
                 mounts,
                 node_memory,
+                seccomp_default: self.executor.config.seccomp_default,
                 target: target.as_deref(),
                 cpuset: resources.cpuset(spec::uid(pod), &start.name).unwrap_or_default(),
                 userns: self.users()?,
             },
-                seccomp_default: self.executor.config.seccomp_default,
         );
         if let Some(limits) = config.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
             resources.keep_supported(limits);
@@ -105,7 +109,11 @@ impl Job {
         pull_secret::credentials(image, &secrets)
     }
 
-    async fn environment(&self, container: &Container) -> Result<BTreeMap<String, String>, ConfigureError> {
+    async fn environment(
+        &self,
+        container: &Container,
+        prepared: Option<&Prepared>,
+    ) -> Result<BTreeMap<String, String>, ConfigureError> {
         let (executor, uid, namespace) = (&self.executor, spec::uid(&self.pod), spec::namespace(&self.pod));
         let (maps, secrets) = env::references(container);
         let mut sources = Sources::default();
@@ -116,6 +124,10 @@ impl Job {
         for name in secrets {
             let found = executor.objects.secret(uid, namespace, &name).await?;
             sources.secrets.extend(found.map(|object| (name, object)));
+        }
+        for reference in env::files(container) {
+            let text = tokio::task::block_in_place(|| read_env_file(reference, prepared))?;
+            sources.files.insert((reference.volume_name.clone(), reference.path.clone()), text);
         }
         let links = spec::spec(&self.pod).enable_service_links != Some(false);
         let services = executor.network.service_variables(namespace, links).await;
@@ -220,6 +232,33 @@ impl Job {
         let of = spec.ephemeral_containers.iter().flatten().find(|container| container.name == name)?;
         let target = of.target_container_name.as_deref().filter(|target| !target.is_empty())?;
         self.observed.latest(target).map(|instance| instance.id.clone())
+    }
+}
+
+/// Largest file of environment variables.
+const MAX_ENV_FILE: u64 = 1 << 20;
+
+/// The text of a file of variables. It is in a volume that containers of the pod write: links are not followed.
+fn read_env_file(reference: &FileKeySelector, prepared: Option<&Prepared>) -> Result<String, ConfigureError> {
+    let (volume, path) = (reference.volume_name.clone(), reference.path.clone());
+    let source = prepared.and_then(|prepared| prepared.sources.get(&volume));
+    let Some(Source::Path { path: dir, .. }) = source else {
+        return Err(ConfigureError::NoEnvVolume { volume });
+    };
+    let read = || -> io::Result<String> {
+        let file = HostDir::open(dir)?.open_file_below(Path::new(&path))?;
+        let mut text = String::new();
+        file.take(MAX_ENV_FILE + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_ENV_FILE {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(text)
+    };
+    match read() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && reference.optional == Some(true) => {
+            Ok(String::new())
+        }
+        read => read.map_err(|source| ConfigureError::EnvFile { volume, path, source }),
     }
 }
 

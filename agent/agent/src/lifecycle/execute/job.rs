@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::NodeConfig;
 use crate::events::Recorder;
 use crate::image::Images;
+use crate::lifecycle::hooks::RunningHooks;
 use crate::lifecycle::network::PodNetwork;
 use crate::lifecycle::resources::NodeResources;
 use crate::objects::Objects;
@@ -64,6 +65,8 @@ pub struct Job {
     pub volumes_failed: bool,
     /// Addresses of the sandbox that this job made.
     pub addresses: Option<Vec<String>>,
+    /// The postStart hooks that it runs.
+    pub hooks: RunningHooks,
     /// Cancels waits; started operations are completed.
     pub cancel: CancellationToken,
 }

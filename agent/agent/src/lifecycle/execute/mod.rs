@@ -21,11 +21,12 @@ pub use self::job::{Executor, Job};
 use self::outcome::{Failure, Outcome};
 use self::sandbox::Made;
 pub(super) use self::sandbox::has_own_users;
-use super::hooks;
+use super::stop::Turn;
+use super::{hooks, stop};
 use crate::events::{Kind, pod_reference};
 use crate::image::{ImageRequest, Present};
 use crate::pod::observed::Sandbox;
-use crate::pod::plan::Start;
+use crate::pod::plan::{Cause, Kill, Start};
 use crate::pod::spec::{self, Role};
 use crate::volume::prepare::{PrepareError, Prepared, Purpose};
 use coracle_host_dir::HostDir;
@@ -254,7 +255,9 @@ impl Job {
         };
         executor.events.container(pod, &start.name, Kind::Normal, "Created", "Container created");
 
-        // 7: start.
+        // 7: start. It counts as being created until its hook has ended.
+        let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
+        let _running = hook.map(|_| self.hooks.begin(&start.name));
         executor.runtime.start_container(id).await.map_err(|error| {
             let text = format!("Error: {error}");
             executor.events.container(pod, &start.name, Kind::Warning, "Failed", text);
@@ -272,7 +275,6 @@ impl Job {
         );
 
         // 8: hook.
-        let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
         if let Some(hook) = hook {
             let ip = self.ips().into_iter().next().unwrap_or_default();
             let run = hooks::run(&*executor.runtime, hook, container, id, &ip);
@@ -290,8 +292,20 @@ impl Job {
                     "PostStartHook failed",
                 );
                 let grace = Duration::from_secs(u64::try_from(spec::grace(pod)).unwrap_or(30));
-                executor.events.container(pod, &start.name, Kind::Normal, "Killing", "FailedPostStartHook");
-                let _ = executor.runtime.stop_container(id, grace).await;
+                let kill = Kill {
+                    id: id.to_owned(),
+                    name: start.name.clone(),
+                    cause: Cause::PostStart,
+                    replace: false,
+                    message: "FailedPostStartHook".to_owned(),
+                };
+                let stop =
+                    stop::stop(&*executor.runtime, &executor.events, pod, kill, grace, ip, Turn::now());
+                tokio::select! {
+                    () = stop => {}
+                    // The pod's own termination stops it.
+                    () = self.cancel.cancelled() => return Ok(()),
+                }
                 return Err(failed("PostStartHookError", error.to_string()));
             }
         }

@@ -1,13 +1,12 @@
 //! Reports the pod's status and updates its probes.
 
 use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::known::Known;
 use super::task::Worker;
-use crate::lifecycle::probe_targets;
-use crate::pod::plan::Verdict;
+use crate::lifecycle::probe_targets::{self, Health};
 use crate::pod::spec;
 use crate::status::facts::StatusFacts;
 use crate::status::generate::generate;
@@ -19,15 +18,16 @@ const FIRST_REPORT: Duration = Duration::from_millis(250);
 impl Worker {
     /// Generates the status, reports it if it changed, and updates the probes; returns the phase.
     pub(super) fn report_status(&mut self, ended: bool) -> Phase {
-        let (verdicts, ready) = self.parts.probes.verdicts(self.uid());
+        let (health, hooked) = (self.health(), self.tasks.hooks.names());
         let status = generate(&StatusFacts {
             pod: self.pod(),
             spec: spec::spec(self.pod()),
             previous: self.status.get(),
             observed: self.observed.get(),
             waiting: &self.retries.waiting,
-            verdicts: &verdicts,
-            ready: &ready,
+            verdicts: &health.verdicts,
+            ready: &health.ready,
+            hooked: &hooked,
             replaced: &self.replaced,
             ended,
             failure: self.stage.failure(),
@@ -56,15 +56,22 @@ impl Worker {
             Known::Current(status)
         };
         if !ended {
-            self.probe(&verdicts);
+            self.probe(&health, &hooked);
         }
         phase
     }
 
-    fn probe(&self, verdicts: &BTreeMap<String, Verdict>) {
+    /// What is known of the health of the containers.
+    pub(super) fn health(&self) -> Health {
+        let (verdicts, ready) = self.parts.probes.verdicts(self.uid());
+        probe_targets::health(verdicts, ready, self.observed.get(), self.status.get())
+    }
+
+    fn probe(&self, health: &Health, hooked: &BTreeSet<String>) {
         let (observed, ending) = (self.observed.get(), self.stage.is_ending());
         let ip = self.ips().into_iter().next().unwrap_or_default();
-        let targets = probe_targets::targets(&spec::spec(self.pod()), observed, verdicts, &ip, ending);
+        let spec = spec::spec(self.pod());
+        let targets = probe_targets::targets(&spec, observed, health, hooked, &ip, ending);
         self.parts.probes.set(self.pod(), targets);
         let alive: BTreeSet<&str> = observed.alive().map(|instance| instance.id.as_str()).collect();
         self.parts.probes.retain(self.uid(), &alive);

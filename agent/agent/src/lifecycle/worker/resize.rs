@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::containers::Applied;
 use super::task::Worker;
 use crate::events::Kind;
-use crate::lifecycle::stop;
+use crate::lifecycle::stop::{self, Turn};
 use crate::pod::admit::{self, RoomError};
 use crate::pod::observed::{Instance, State};
 use crate::pod::plan::{Cause, Kill};
@@ -33,6 +33,12 @@ impl Change {
 
     fn memory(&self) -> bool {
         self.has.memory != self.target.memory
+    }
+
+    /// Whether its memory limit becomes less while it runs.
+    fn lowers_memory(&self) -> bool {
+        let lower = self.has.memory == 0 || self.target.memory < self.has.memory;
+        self.target.memory != 0 && lower && !self.restarts()
     }
 
     /// Whether the container must be restarted for it.
@@ -70,6 +76,36 @@ impl ResizeError {
     }
 }
 
+/// A memory limit to be set, and what is used of it.
+struct LimitOf {
+    /// `pod`, or `container` and its name.
+    what: String,
+    limit: i64,
+    used: Option<u64>,
+}
+
+/// Why memory limits are not lowered.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("cannot decrease memory limits: {}", .0.join(", "))]
+struct UsageError(Vec<String>);
+
+fn used(memory: Option<cri::MemoryUsage>) -> Option<u64> {
+    memory.and_then(|memory| memory.usage_bytes).map(|bytes| bytes.value)
+}
+
+/// Whether all limits are above what is used.
+fn above_usage(limits: &[LimitOf]) -> Result<(), UsageError> {
+    let refusal = |LimitOf { what, limit, used }: &LimitOf| match used {
+        None => Some(format!("missing {what} memory usage")),
+        Some(used) if *used >= u64::try_from(*limit).unwrap_or(0) => {
+            Some(format!("attempting to set {what} memory limit ({limit}) below current usage ({used})"))
+        }
+        Some(_) => None,
+    };
+    let refusals: Vec<String> = limits.iter().filter_map(refusal).collect();
+    if refusals.is_empty() { Ok(()) } else { Err(UsageError(refusals)) }
+}
+
 /// Retry interval of a deferred resize.
 const DEFERRED: Duration = Duration::from_secs(10);
 
@@ -89,6 +125,15 @@ impl Worker {
                 self.executor.events.pod(self.pod(), Kind::Warning, event, message);
             }
             self.resizes.pending = Some(pending);
+            self.wake_in(DEFERRED);
+            return;
+        }
+        if let Err(error) = self.check_usage(&changes).await {
+            let failing = Resize::Failing(error.to_string());
+            if had.as_ref() != Some(&failing) {
+                self.executor.events.pod(self.pod(), Kind::Warning, "ResizeError", error.to_string());
+            }
+            self.resizes.pending = Some(failing);
             self.wake_in(DEFERRED);
             return;
         }
@@ -176,6 +221,30 @@ impl Worker {
         self.parts.pods.admit(self.uid(), room).map_err(ResizeError::Room)
     }
 
+    /// Refuses a memory limit that is not above what is used: the kernel would kill the container. Checked before anything
+    /// is changed, so that no pod is resized by half.
+    async fn check_usage(&self, changes: &[Change]) -> Result<(), UsageError> {
+        let lower: Vec<&Change> = changes.iter().filter(|change| change.lowers_memory()).collect();
+        if lower.is_empty() {
+            return Ok(());
+        }
+        let runtime = &self.executor.runtime;
+        let mut limits = Vec::new();
+        let pod_limit = resources::pod(&spec::spec(self.pod())).memory_limit_in_bytes;
+        if let Some(sandbox) = self.observed.get().ready_sandbox().filter(|_| pod_limit > 0) {
+            let stats = runtime.pod_sandbox_stats(&sandbox.id).await.ok();
+            let memory = stats.and_then(|stats| stats.linux).and_then(|linux| linux.memory);
+            limits.push(LimitOf { what: "pod".to_owned(), limit: pod_limit, used: used(memory) });
+        }
+        for change in lower {
+            let stats = runtime.container_stats(&change.instance.id).await.ok();
+            let what = format!("container {:?}", change.container.name);
+            let used = used(stats.and_then(|stats| stats.memory));
+            limits.push(LimitOf { what, limit: change.target.memory, used });
+        }
+        above_usage(&limits)
+    }
+
     /// Makes one change; whether the container has the new resources now.
     async fn apply(&mut self, change: Change) -> bool {
         let restarts = change.restarts();
@@ -188,7 +257,7 @@ impl Worker {
                 Kill { id: instance.id, name: container.name, cause: Cause::Changed, replace: true, message };
             let grace = Duration::from_secs(u64::try_from(spec::grace(self.pod())).unwrap_or(30));
             let grace = stop::grace(self.pod(), &kill, grace);
-            self.kill(kill, grace);
+            self.kill(kill, grace, Turn::now());
             return false;
         }
         match self.executor.runtime.update_container_resources(&instance.id, wanted).await {
@@ -221,5 +290,29 @@ impl Worker {
         let generation = pod.metadata.generation.unwrap_or(0);
         let text = format!("Pod resize completed: {{\"generation\":{generation}}}");
         self.executor.events.pod(pod, Kind::Normal, "ResizeCompleted", text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_limit_below_usage_is_refused() {
+        let of = |what: &str, limit, used| LimitOf { what: what.to_owned(), limit, used };
+        assert_eq!(above_usage(&[]), Ok(()));
+        assert_eq!(above_usage(&[of("pod", 100, Some(99))]), Ok(()));
+        let error = above_usage(&[
+            of("pod", 300, Some(200)),
+            of("container \"a\"", 100, Some(100)),
+            of("container \"b\"", 100, None),
+        ]);
+        assert_eq!(
+            error.err().map(|error| error.to_string()).as_deref(),
+            Some(
+                "cannot decrease memory limits: attempting to set container \"a\" memory limit (100) below current \
+                 usage (100), missing container \"b\" memory usage"
+            )
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Stages of a pod: Pending → Running → Ending, never backwards.
+//! Stages of a pod: Pending → (Preempting →) Running → Ending, never backwards.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +11,8 @@ use crate::volume::prepare::Prepared;
 pub(super) enum Stage {
     /// Not admitted yet.
     Pending,
+    /// Admitted: waits until the pods that make room for it have ended.
+    Preempting,
     /// Admitted: reconciled with its spec.
     Running(Volumes),
     /// Being stopped, or stopped; final.
@@ -74,7 +76,7 @@ impl Stage {
     pub(super) fn step(&self) -> Option<Step> {
         match self {
             Stage::Ending(termination) => Some(termination.step),
-            Stage::Pending | Stage::Running(_) => None,
+            Stage::Pending | Stage::Preempting | Stage::Running(_) => None,
         }
     }
 
@@ -91,7 +93,7 @@ impl Stage {
             Stage::Ending(termination) => {
                 termination.reason.as_ref().map(|end| (end.reason.as_str(), end.message.as_str()))
             }
-            Stage::Pending | Stage::Running(_) => None,
+            Stage::Pending | Stage::Preempting | Stage::Running(_) => None,
         }
     }
 
@@ -99,7 +101,7 @@ impl Stage {
     pub(super) fn volumes(&self) -> Option<&Volumes> {
         match self {
             Stage::Running(volumes) => Some(volumes),
-            Stage::Pending | Stage::Ending(_) => None,
+            Stage::Pending | Stage::Preempting | Stage::Ending(_) => None,
         }
     }
 

@@ -2,7 +2,10 @@
 
 use coracle_cli::causes;
 use coracle_trace::within;
-use std::collections::BTreeSet;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clock::now;
@@ -11,12 +14,17 @@ use super::task::{RETRY, Worker};
 use crate::events::{Kind, pod_reference};
 use crate::lifecycle::execute::Job;
 use crate::lifecycle::execute::outcome::Outcome;
-use crate::lifecycle::stop;
+use crate::lifecycle::instance_files;
+use crate::lifecycle::stop::{self, Turn};
 use crate::lifecycle::table::Message;
 use crate::pod::admit::{self, AdmitFacts, Rejection};
+use crate::pod::observed::State;
 use crate::pod::plan::{self, Facts, Plan};
 use crate::pod::{security, spec, unsupported};
 use crate::status::phase::Phase;
+
+/// Least time that preempted pods have to end before the critical pod starts anyway.
+const MIN_PREEMPTION: Duration = Duration::from_secs(10);
 
 impl Worker {
     pub(super) async fn sync(&mut self) {
@@ -34,6 +42,10 @@ impl Worker {
             return;
         }
         if self.is_past_deadline() {
+            return;
+        }
+        if matches!(self.stage, Stage::Preempting) {
+            self.report_status(false);
             return;
         }
         let plan = self.plan();
@@ -55,12 +67,9 @@ impl Worker {
         let decision = self.parts.pods.admit(self.uid(), |others| {
             // A pod that is running was admitted before a restart of the agent.
             if self.observed.get().alive().next().is_some() {
-                return Ok(());
+                return Ok(vec![]);
             }
             unsupported::check(self.pod(), facts.confinement)?;
-            if spec::is_critical(self.pod()) {
-                return Ok(());
-            }
             let facts = AdmitFacts {
                 allocatable: &facts.allocatable,
                 labels: &facts.labels,
@@ -76,15 +85,21 @@ impl Worker {
             admit::admit(self.pod(), others, &facts)
         });
         // Cpus of its own, where the node gives them and the pod asks for them.
-        let decision = decision.and_then(|()| {
-            executor.resources.take_cpus(self.pod()).map_err(|error| Rejection {
+        let decision = decision.and_then(|victims| {
+            let taken = executor.resources.take_cpus(self.pod()).map_err(|error| Rejection {
                 reason: "UnexpectedAdmissionError".into(),
                 message: error.to_string(),
-            })
+            });
+            taken.map(|()| victims)
         });
         match decision {
-            Ok(()) => {
+            Ok(victims) if victims.is_empty() => {
                 self.stage = Stage::Running(Volumes::Unprepared);
+                true
+            }
+            Ok(victims) => {
+                self.preempt(&victims);
+                self.stage = Stage::Preempting;
                 true
             }
             Err(refusal) => {
@@ -104,6 +119,34 @@ impl Worker {
         }
     }
 
+    /// Ends pods to make room for this one, which waits for them.
+    fn preempt(&self, victims: &[Arc<Pod>]) {
+        const MESSAGE: &str = "Preempted in order to admit critical pod";
+        let mut longest = Duration::ZERO;
+        for pod in victims {
+            tracing::info!(
+                pod = spec::name(pod),
+                namespace = spec::namespace(pod),
+                uid = spec::uid(pod),
+                by = self.uid(),
+                "pod preempted"
+            );
+            self.executor.events.pod(pod, Kind::Warning, "Preempting", MESSAGE);
+            let grace = spec::grace(pod);
+            longest = longest.max(Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
+            let (reason, message) = ("Preempting".to_owned(), MESSAGE.to_owned());
+            self.parts.pods.send(spec::uid(pod), Message::Evict { reason, message, grace });
+        }
+        let uids: Vec<String> = victims.iter().map(|pod| spec::uid(pod).to_owned()).collect();
+        let (pods, mailbox) = (self.parts.pods.clone(), self.tasks.mailbox.clone());
+        // Pods that cannot be stopped must not keep a critical one out for ever.
+        let limit = MIN_PREEMPTION.max(longest.saturating_mul(3) / 2);
+        self.tasks.tracker.spawn(async move {
+            let _ = tokio::time::timeout(limit, pods.wait_stopped(&uids)).await;
+            let _ = mailbox.send(Message::Preempted);
+        });
+    }
+
     /// `activeDeadlineSeconds`, counted from the pod's start.
     fn is_past_deadline(&mut self) -> bool {
         let Some(limit) = spec::spec(self.pod()).active_deadline_seconds else { return false };
@@ -121,16 +164,17 @@ impl Worker {
     }
 
     fn plan(&self) -> Plan {
-        let (verdicts, _) = self.parts.probes.verdicts(self.uid());
+        let health = self.health();
         let none = BTreeSet::new();
         plan::plan(&Facts {
             spec: &spec::spec(self.pod()),
             observed: self.observed.get(),
-            verdicts: &verdicts,
+            verdicts: &health.verdicts,
             stopping: &self.tasks.stopping_ids(),
             starting: self.tasks.job.as_ref().unwrap_or(&none),
             replaced: &self.replaced,
             backoffs: &self.retries.backoffs,
+            next_attempts: &next_attempts(self.status.get()),
             now: now(),
         })
     }
@@ -141,13 +185,26 @@ impl Worker {
             if kill.replace {
                 self.replaced.insert(kill.id.clone());
             }
-            self.kill(kill.clone(), stop::grace(self.pod(), kill, grace));
+            self.kill(kill.clone(), stop::grace(self.pod(), kill, grace), Turn::now());
         }
         if self.tasks.job.is_some() {
             return;
         }
         for id in &plan.remove {
             self.remove_container(id).await;
+        }
+        for id in &plan.reset {
+            match self.executor.runtime.remove_container(id).await {
+                Ok(()) => self.observed.get_mut().instances.retain(|instance| instance.id != *id),
+                Err(error) => {
+                    tracing::warn!(uid = self.uid(), id, error = %causes::chain(&error), "container not removed, will retry");
+                    self.wake_in(RETRY);
+                    return;
+                }
+            }
+        }
+        if !plan.reset.is_empty() {
+            self.wake_in(Duration::ZERO);
         }
         for id in &plan.remove_sandboxes {
             let removed = match self.executor.runtime.stop_pod_sandbox(id).await {
@@ -167,7 +224,19 @@ impl Worker {
 
     async fn remove_container(&mut self, id: &str) {
         match self.executor.runtime.remove_container(id).await {
-            Ok(()) => self.observed.get_mut().instances.retain(|instance| instance.id != id),
+            Ok(()) => {
+                let all = &mut self.observed.get_mut().instances;
+                let removed = all.iter().position(|instance| instance.id == id).map(|at| all.remove(at));
+                // The next attempt writes to the files of one that never ran.
+                if let Some(instance) = removed.filter(|instance| instance.state == State::Exited) {
+                    let message =
+                        self.executor.config.termination_log(self.uid(), &instance.name, instance.attempt);
+                    tokio::task::block_in_place(|| {
+                        instance_files::remove_log(Path::new(&instance.log_path));
+                        instance_files::remove_file(&message);
+                    });
+                }
+            }
             Err(error) => {
                 tracing::warn!(uid = self.uid(), id, error = %causes::chain(&error), "container not removed, will retry");
                 self.wake_in(RETRY);
@@ -220,6 +289,7 @@ impl Worker {
             adopt_volumes,
             volumes_failed: matches!(self.stage, Stage::Running(Volumes::Failed)),
             addresses: None,
+            hooks: self.tasks.hooks.clone(),
             cancel: self.tasks.cancel.clone(),
         };
         for start in &job.starts {
@@ -262,6 +332,20 @@ impl Worker {
     }
 }
 
+/// Restart counts to go on with where instances are gone: from the status that was reported last.
+fn next_attempts(status: &PodStatus) -> BTreeMap<String, u32> {
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let ended =
+        |state: &Option<ContainerState>| state.as_ref().is_some_and(|state| state.terminated.is_some());
+    let has_run = |status: &&ContainerStatus| {
+        status.container_id.is_some() || ended(&status.state) || ended(&status.last_state)
+    };
+    let next = |status: &ContainerStatus| {
+        (status.name.clone(), u32::try_from(status.restart_count).unwrap_or(0).saturating_add(1))
+    };
+    lists.into_iter().flatten().flatten().filter(has_run).map(next).collect()
+}
+
 /// Seconds as Go prints them: `10s`, `2m40s`.
 fn go_duration(seconds: i64) -> String {
     let (minutes, seconds) = (seconds / 60, seconds % 60);
@@ -270,7 +354,7 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn leak_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 19] = [
+    const KNOWN: [&str; 18] = [
         "Evicted",
         "NodeShutdown",
         "OutOfcpu",
@@ -289,7 +373,6 @@ fn leak_reason(reason: &str) -> &'static str {
         "VolumeDevices",
         "ProcMount",
         "EmptyDirMedium",
-        "EnvFiles",
     ];
     KNOWN.into_iter().find(|known| *known == reason).unwrap_or("UnexpectedAdmissionError")
 }

@@ -13,7 +13,7 @@ use super::containers::{Resizes, Retries};
 use super::desired::Desired;
 use super::known::Known;
 use super::shared::{TASK, WorkerParts, subject};
-use super::stage::{EndReason, Stage, Step, Termination};
+use super::stage::{EndReason, Stage, Step, Termination, Volumes};
 use super::tasks::Tasks;
 use super::trace::PodTrace;
 use crate::lifecycle::execute::Executor;
@@ -232,6 +232,11 @@ impl Worker {
             }
             Message::Evict { reason, message, grace } => {
                 self.terminate(grace, Some(EndReason { reason, message }));
+            }
+            Message::Preempted => {
+                if matches!(self.stage, Stage::Preempting) {
+                    self.stage = Stage::Running(Volumes::Unprepared);
+                }
             }
             Message::Report => self.status.outdate(),
             Message::Deleted => {

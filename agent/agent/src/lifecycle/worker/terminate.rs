@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::stage::Step;
 use super::task::{RETRY, Worker};
-use crate::lifecycle::stop;
+use crate::lifecycle::stop::{self, Turn};
 use crate::lifecycle::table::Message;
 use crate::pod::plan::{self, Kill};
 use crate::pod::spec;
@@ -18,7 +18,7 @@ const AFTER_PANIC: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Stops a container in a task of its own.
-    pub(super) fn kill(&mut self, kill: Kill, grace: Duration) {
+    pub(super) fn kill(&mut self, kill: Kill, grace: Duration, turn: Turn) {
         if self.tasks.stopping.contains_key(&kill.id) {
             return;
         }
@@ -27,7 +27,7 @@ impl Worker {
         let ip = self.ips().into_iter().next().unwrap_or_default();
         let task = async move {
             let executor = &parts.executor;
-            let stop = stop::stop(&*executor.runtime, &executor.events, &pod, kill, grace, ip);
+            let stop = stop::stop(&*executor.runtime, &executor.events, &pod, kill, grace, ip, turn);
             if parts.catch_panic(&pod, stop).await.is_err() {
                 tokio::time::sleep(AFTER_PANIC).await;
             }
@@ -37,17 +37,19 @@ impl Worker {
         self.tasks.stopping.insert(id, task.abort_handle());
     }
 
-    /// Stops containers first, sidecars last, then the sandbox.
+    /// Stops all containers, sidecars after those that they serve, then the sandbox.
     pub(super) async fn stop_all(&mut self, deadline: Instant) {
         self.tasks.cancel.cancel();
         let stopping = self.tasks.stopping_ids();
         let left = deadline.saturating_duration_since(Instant::now());
-        let kills = plan::plan_stop(&spec::spec(self.pod()), self.observed.get(), &stopping);
-        for kill in kills {
-            self.kill(kill, left);
+        let alive: BTreeSet<String> = self.observed.get().alive().map(|i| i.name.clone()).collect();
+        self.tasks.alive.send_replace(alive.clone());
+        for kill in plan::plan_stop(self.observed.get(), &stopping) {
+            let after = plan::stops_after(&spec::spec(self.pod()), &kill.name);
+            let turn = Turn::after(self.tasks.alive.subscribe(), after);
+            self.kill(kill, left, turn);
         }
-        let alive = self.observed.get().alive().next().is_some();
-        if self.tasks.job.is_some() || !self.tasks.stopping.is_empty() || alive {
+        if self.tasks.job.is_some() || !self.tasks.stopping.is_empty() || !alive.is_empty() {
             self.report_status(false);
             return;
         }

@@ -1,5 +1,8 @@
 //! Computes the actions for a pod from its spec and observed state. Pure: the worker executes the actions.
 
+// All containers of a pod restart.
+pub mod reset;
+
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +35,8 @@ pub struct Facts<'a> {
     pub replaced: &'a BTreeSet<String>,
     /// Restart delays.
     pub backoffs: &'a Backoffs,
+    /// The restart count of a container's next instance where no earlier one is left.
+    pub next_attempts: &'a BTreeMap<String, u32>,
     /// Now, in nanoseconds since the epoch.
     pub now: i64,
 }
@@ -47,6 +52,10 @@ pub enum Cause {
     Changed,
     /// Its state is unknown.
     Unknown,
+    /// Its postStart hook failed.
+    PostStart,
+    /// All containers of the pod restart.
+    RestartAll,
     /// Its sandbox is gone or not the current one.
     Sandbox,
     /// The pod ends.
@@ -97,6 +106,8 @@ pub struct Plan {
     pub kills: Vec<Kill>,
     /// Dead instances of no more use.
     pub remove: Vec<String>,
+    /// Dead instances to be removed so that the pod starts anew, in this order; their logs stay.
+    pub reset: Vec<String>,
     /// Sandboxes that are not the current one: stop them (their network), and remove those nothing refers to.
     pub stop_sandboxes: Vec<String>,
     /// Sandboxes to remove after they were stopped.
@@ -116,6 +127,7 @@ impl Plan {
     pub fn is_idle(&self) -> bool {
         self.kills.is_empty()
             && self.remove.is_empty()
+            && self.reset.is_empty()
             && self.stop_sandboxes.is_empty()
             && self.remove_sandboxes.is_empty()
             && self.create_sandbox.is_none()
@@ -130,6 +142,9 @@ pub fn backoff_key(container: &Container) -> String {
 
 /// Actions that bring a running pod to its spec.
 pub fn plan(facts: &Facts<'_>) -> Plan {
+    if let Some(plan) = reset::plan(facts) {
+        return plan;
+    }
     let mut planner = Planner { facts, sandbox: "", plan: Plan::default() };
     planner.garbage();
     let Some(sandbox) = facts.observed.ready_sandbox() else {
@@ -147,33 +162,25 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
     planner.plan
 }
 
-/// Containers of a terminating pod to stop next: all at once, except sidecars, which are stopped last, one by one in
-/// reverse order.
-pub fn plan_stop(spec: &PodSpec, observed: &Observed, stopping: &BTreeSet<String>) -> Vec<Kill> {
-    let sidecars: Vec<&str> = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|c| spec::is_sidecar(c))
-        .map(|c| c.name.as_str())
-        .collect();
-    let rank = |name: &str| sidecars.iter().position(|sidecar| *sidecar == name);
-    let mut kills = Vec::new();
-    for instance in observed.alive().filter(|instance| !stopping.contains(&instance.id)) {
-        let waits = rank(&instance.name).is_some_and(|own| {
-            observed.alive().any(|other| rank(&other.name).is_none_or(|theirs| theirs > own))
-        });
-        if !waits {
-            kills.push(Kill {
-                id: instance.id.clone(),
-                name: instance.name.clone(),
-                cause: Cause::PodEnds,
-                replace: false,
-                message: format!("Stopping container {}", instance.name),
-            });
-        }
-    }
-    kills
+/// Containers of a terminating pod to stop: all of them. [`stops_after`] says which of them wait.
+pub fn plan_stop(observed: &Observed, stopping: &BTreeSet<String>) -> Vec<Kill> {
+    let kill = |instance: &Instance| Kill {
+        id: instance.id.clone(),
+        name: instance.name.clone(),
+        cause: Cause::PodEnds,
+        replace: false,
+        message: format!("Stopping container {}", instance.name),
+    };
+    observed.alive().filter(|instance| !stopping.contains(&instance.id)).map(kill).collect()
+}
+
+/// Containers that a container of a terminating pod outlives: a sidecar those that it serves, which are the regular
+/// ones and the sidecars after it. Its preStop hook does not wait for them, only its stop signal does.
+pub fn stops_after(spec: &PodSpec, name: &str) -> BTreeSet<String> {
+    let sidecars = || spec.init_containers.iter().flatten().filter(|c| spec::is_sidecar(c));
+    let Some(own) = sidecars().position(|sidecar| sidecar.name == name) else { return BTreeSet::new() };
+    let later = sidecars().skip(own + 1);
+    spec.containers.iter().chain(later).map(|container| container.name.clone()).collect()
 }
 
 enum Progress {
@@ -277,7 +284,8 @@ impl<'a> Planner<'a> {
     fn start(&mut self, container: &Container, role: Role) {
         let facts = self.facts;
         let last = facts.observed.latest(&container.name);
-        let mut start = Start { name: container.name.clone(), role, attempt: 0, failed_at: None };
+        let attempt = facts.next_attempts.get(&container.name).copied().unwrap_or(0);
+        let mut start = Start { name: container.name.clone(), role, attempt, failed_at: None };
         if let Some(last) = last {
             start.attempt = last.attempt + 1;
             match last.state {

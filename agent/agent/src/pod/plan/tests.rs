@@ -19,6 +19,7 @@ struct Model {
     verdicts: BTreeMap<String, Verdict>,
     replaced: BTreeSet<String>,
     backoffs: Backoffs,
+    next_attempts: BTreeMap<String, u32>,
     now: i64,
     serial: u32,
     ended: bool,
@@ -34,6 +35,7 @@ impl Model {
             verdicts: BTreeMap::new(),
             replaced: BTreeSet::new(),
             backoffs: Backoffs::default(),
+            next_attempts: BTreeMap::new(),
             now: SECOND,
             serial: 0,
             ended: false,
@@ -51,6 +53,7 @@ impl Model {
             starting: &none,
             replaced: &self.replaced,
             backoffs: &self.backoffs,
+            next_attempts: &self.next_attempts,
             now: self.now,
         })
     }
@@ -109,6 +112,13 @@ impl Model {
             }
         }
         self.observed.instances.retain(|i| !plan.remove.contains(&i.id));
+        for id in &plan.reset {
+            assert!(self.observed.alive().next().is_none(), "removed while others run");
+            let at = self.observed.instances.iter().position(|i| i.id == *id).unwrap();
+            let removed = self.observed.instances.remove(at);
+            let next = self.next_attempts.entry(removed.name).or_default();
+            *next = (*next).max(removed.attempt + 1);
+        }
         for sandbox in &mut self.observed.sandboxes {
             if plan.stop_sandboxes.contains(&sandbox.id) {
                 sandbox.ready = false;
@@ -175,7 +185,10 @@ impl Model {
 
     fn stop(&mut self) {
         for _ in 0..20 {
-            let kills = plan_stop(&self.spec, &self.observed, &BTreeSet::new());
+            let kills = plan_stop(&self.observed, &BTreeSet::new());
+            let alive: BTreeSet<String> = self.observed.alive().map(|i| i.name.clone()).collect();
+            let has_turn = |kill: &Kill| stops_after(&self.spec, &kill.name).is_disjoint(&alive);
+            let kills: Vec<Kill> = kills.into_iter().filter(has_turn).collect();
             if kills.is_empty() {
                 assert!(self.observed.alive().next().is_none());
                 return;
@@ -183,7 +196,7 @@ impl Model {
             for kill in kills {
                 if spec::container(&self.spec, &kill.name).is_some_and(|(role, _)| role == Role::Sidecar) {
                     let others = self.observed.alive().filter(|i| {
-                        spec::container(&self.spec, &i.name).is_none_or(|(role, _)| role != Role::Sidecar)
+                        spec::container(&self.spec, &i.name).is_some_and(|(role, _)| role == Role::Regular)
                     });
                     assert_eq!(others.count(), 0, "a sidecar stopped before the containers it serves");
                 }
@@ -454,4 +467,50 @@ fn a_clock_set_back_holds_no_restart() {
     assert_eq!(model.plan().held.len(), 1);
     model.now -= 3600 * SECOND;
     assert_eq!((model.plan().held.len(), model.plan().starts.len()), (0, 1));
+}
+
+#[test]
+fn restart_all_containers_starts_the_pod_anew() {
+    let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]);
+    let spec = spec_of(json!({
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "init"}],
+        "containers": [{"name": "done"}, {"name": "main"},
+            {"name": "watcher", "restartPolicy": "Never", "restartPolicyRules": rule}],
+    }));
+    let mut model = Model::new(spec);
+    model.settle();
+    let id = |model: &Model, name: &str| model.observed.latest(name).unwrap().id.clone();
+    let init = id(&model, "init");
+    model.exit(&init, 0);
+    model.settle();
+    let (done, watcher) = (id(&model, "done"), id(&model, "watcher"));
+    model.exit(&done, 0);
+    model.settle();
+    assert!(!reset::is_due(&model.spec, &model.observed));
+    model.exit(&watcher, 88);
+    assert!(reset::is_due(&model.spec, &model.observed));
+    let plan = model.plan();
+    assert_eq!(plan.kills.iter().map(|kill| kill.name.as_str()).collect::<Vec<_>>(), ["main"]);
+    assert!(plan.reset.is_empty() && plan.starts.is_empty() && !plan.finished);
+    model.apply(plan);
+    let plan = model.plan();
+    assert_eq!((plan.reset.len(), plan.reset.last()), (4, Some(&watcher)), "the cause goes last");
+    model.apply(plan);
+    let plan = model.plan();
+    let starts: Vec<_> = plan.starts.iter().map(|start| (start.name.as_str(), start.attempt)).collect();
+    assert_eq!(starts, [("init", 1)], "init containers run again, and restarts are counted");
+    model.passed.clear();
+    model.settle();
+    let init = id(&model, "init");
+    model.exit(&init, 0);
+    model.settle();
+    for name in ["done", "main", "watcher"] {
+        let latest = model.observed.latest(name).unwrap();
+        assert_eq!((latest.state, latest.attempt), (State::Running, 1), "{name}");
+    }
+    // Another exit code is the policy's.
+    let watcher = id(&model, "watcher");
+    model.exit(&watcher, 1);
+    assert!(model.plan().is_idle());
 }
