@@ -8,6 +8,7 @@ mod volumes;
 mod refusals;
 mod node;
 mod survival;
+mod kubelet;
 
 use coracle_tests::{namespaces, pods as cluster};
 

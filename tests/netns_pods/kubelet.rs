@@ -1,0 +1,218 @@
+//! What workloads notice of a kubelet beyond conformance: restarts of the agent, hooks, termination order, preemption,
+//! restart rules, variables from files, resolver limits, the health port of the service proxy.
+
+use crate::cluster::{Cluster, IMAGE, condition};
+use coracle_tests::eventually;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
+const WAIT: Duration = Duration::from_secs(60);
+
+/// A directory of the host that the test shares with a pod, and the volume and mount for it.
+fn shared(cluster: &Cluster, name: &str) -> (std::path::PathBuf, String, &'static str) {
+    let dir = cluster.path(name);
+    fs::create_dir(&dir).unwrap();
+    let volume = format!("volumes: [{{name: h, hostPath: {{path: {}}}}}]", dir.display());
+    (dir, volume, "volumeMounts: [{name: h, mountPath: /h}]")
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_restarted_agent_keeps_started_and_ready() {
+    let mut cluster = Cluster::start();
+    let (dir, volume, mount) = shared(&cluster, "once");
+    cluster.pod(
+        "probed",
+        &format!(
+            "{volume}, containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000'], {mount},
+            startupProbe: {{exec: {{command: [test, -f, /h/up]}}, periodSeconds: 1, failureThreshold: 60}},
+            readinessProbe: {{exec: {{command: [test, -f, /h/up]}}, periodSeconds: 300}}}}]"
+        ),
+    );
+    fs::write(dir.join("up"), "").unwrap();
+    let before = cluster.wait_ready("probed");
+    // From now on both probes would fail.
+    fs::remove_file(dir.join("up")).unwrap();
+    cluster.kill_agent();
+    cluster.start_agent();
+    cluster.pod("other", &format!("containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000']}}]"));
+    cluster.wait_ready("other");
+    let after = cluster.get("probed")["status"].clone();
+    assert_eq!(after["containerStatuses"], before["containerStatuses"]);
+    assert_eq!(after["conditions"], before["conditions"]);
+    cluster.delete("probed other");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_post_start_hook_that_hangs_or_fails() {
+    let cluster = Cluster::start();
+    let (dir, volume, mount) = shared(&cluster, "hooks");
+    let pod = |name: &str, hook: &str| {
+        cluster.pod(
+            name,
+            &format!(
+                "{volume}, containers: [{{name: c, image: '{IMAGE}', {mount}, command: [sh, -c, \"touch /h/{name}; {FOREVER}\"],
+                lifecycle: {{postStart: {{exec: {{command: [sh, -c, '{hook}']}}}}, preStop: {{exec: {{command: [sh, -c, 'echo {name} >> /h/log']}}}}}}}}]"
+            ),
+        );
+    };
+    pod("hangs", "while [ ! -f /h/go ]; do sleep 0.1; done");
+    eventually("its process runs", WAIT, || dir.join("hangs").exists());
+    cluster.wait("hangs", "being created", |status| {
+        status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
+    });
+    // Long enough for a status that says otherwise.
+    std::thread::sleep(Duration::from_secs(1));
+    let status = cluster.get("hangs")["status"].clone();
+    assert_eq!(
+        (status["phase"].as_str(), condition(&status, "Ready")),
+        (Some("Pending"), "False"),
+        "{status}"
+    );
+    fs::write(dir.join("go"), "").unwrap();
+    cluster.wait_ready("hangs");
+    pod("fails", "exit 1");
+    cluster.wait("fails", "restarted", |status| {
+        status["containerStatuses"][0]["restartCount"].as_i64() >= Some(1)
+            || status["containerStatuses"][0]["state"]["waiting"]["reason"] == "PostStartHookError"
+    });
+    eventually("its preStop hook has run", WAIT, || text(&dir.join("log")).starts_with("fails\n"));
+    cluster.delete("hangs fails");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_sidecar_runs_its_pre_stop_at_once_and_is_asked_to_stop_when_the_grace_is_used_up() {
+    let cluster = Cluster::start();
+    let (dir, volume, mount) = shared(&cluster, "order");
+    // The main container ends only when it is killed, and sees what the sidecar does before.
+    let main = "trap 'while [ ! -f /h/pre ]; do sleep 0.1; done; echo main >> /h/log; while :; do sleep 1; done' TERM; touch /h/main; while :; do sleep 0.1; done";
+    let side = "trap 'echo side >> /h/log; exit 0' TERM; while :; do sleep 0.1; done";
+    cluster.apply(&format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: order}}, spec: {{terminationGracePeriodSeconds: 3, {volume},
+        initContainers: [{{name: side, image: '{IMAGE}', restartPolicy: Always, {mount}, command: [sh, -c, \"{side}\"],
+            lifecycle: {{preStop: {{exec: {{command: [touch, /h/pre]}}}}}}}}],
+        containers: [{{name: main, image: '{IMAGE}', {mount}, command: [sh, -c, \"{main}\"]}}]}}}}"
+    ));
+    cluster.wait_ready("order");
+    eventually("main has its trap", WAIT, || dir.join("main").exists());
+    cluster.delete("order");
+    assert_eq!(text(&dir.join("log")), "main\nside\n");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_critical_pod_preempts() {
+    let cluster = Cluster::start();
+    let cpus = cluster.kubectl.run("get node node1 -o jsonpath={.status.allocatable.cpu}");
+    let sleeper = |rest: &str, cpu: &str| {
+        format!(
+            "{rest}, nodeName: node1, containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000'],
+            resources: {{requests: {{cpu: '{cpu}'}}}}}}]"
+        )
+    };
+    cluster.pod("victim", &sleeper("restartPolicy: Always", &cpus));
+    cluster.wait_ready("victim");
+    cluster.pod("usual", &sleeper("restartPolicy: Always", "1m"));
+    let status = cluster.wait_phase("usual", "Failed");
+    assert_eq!(status["reason"], "OutOfcpu");
+    cluster.pod("critical", &sleeper("priorityClassName: system-node-critical", "1m"));
+    cluster.wait_ready("critical");
+    let status = cluster.wait_phase("victim", "Failed");
+    assert_eq!(status["reason"], "Preempting");
+    assert_eq!(condition(&status, "DisruptionTarget"), "True");
+    let misplaced = "priorityClassName: system-node-critical, nodeSelector: {disk: ssd}";
+    cluster.pod("misplaced", &sleeper(misplaced, "1m"));
+    let status = cluster.wait_phase("misplaced", "Failed");
+    assert_eq!(status["reason"], "NodeAffinity");
+    cluster.delete("victim usual critical misplaced");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn restart_all_containers_and_variables_from_files() {
+    let cluster = Cluster::start();
+    let (dir, volume, mount) = shared(&cluster, "all");
+    let rule = "[{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]";
+    cluster.pod(
+        "anew",
+        &format!(
+            "restartPolicy: Never, {volume},
+            initContainers: [{{name: init, image: '{IMAGE}', {mount}, command: [sh, -c, 'echo init >> /h/log']}}],
+            containers: [{{name: main, image: '{IMAGE}', {mount}, command: [sh, -c, \"echo main >> /h/log; {FOREVER}\"]}},
+                {{name: watcher, image: '{IMAGE}', {mount}, restartPolicy: Never, restartPolicyRules: {rule},
+                command: [sh, -c, \"while [ ! -f /h/go ]; do sleep 0.1; done; [ -f /h/once ] || {{ touch /h/once; exit 88; }}; {FOREVER}\"]}}]"
+        ),
+    );
+    let status = cluster.wait_ready("anew");
+    assert_eq!(condition(&status, "AllContainersRestarting"), "False");
+    fs::write(dir.join("go"), "").unwrap();
+    let count = |status: &serde_json::Value, list: &str, at: usize| status[list][at]["restartCount"].as_i64();
+    let status = cluster.wait("anew", "started anew", |status| {
+        condition(status, "Ready") == "True" && count(status, "containerStatuses", 1) == Some(1)
+    });
+    assert_eq!(count(&status, "containerStatuses", 0), Some(1), "{status:#}");
+    assert_eq!(count(&status, "initContainerStatuses", 0), Some(1), "{status:#}");
+    let ended = &status["containerStatuses"][1]["lastState"]["terminated"];
+    assert_eq!(ended["exitCode"], 88, "{status:#}");
+    assert_eq!(text(&dir.join("log")), "init\nmain\ninit\nmain\n");
+    let features = cluster.kubectl.run("get node node1 -o jsonpath={.status.declaredFeatures}");
+    assert!(features.contains("RestartAllContainersOnContainerExits"), "{features}");
+    cluster.pod(
+        "filed",
+        &format!(
+            "restartPolicy: Never, volumes: [{{name: v, emptyDir: {{}}}}],
+            initContainers: [{{name: init, image: '{IMAGE}', volumeMounts: [{{name: v, mountPath: /v}}], command: [sh, -c, \"echo \\\"A='x y'\\\" > /v/env\"]}}],
+            containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'echo $A'],
+                env: [{{name: A, valueFrom: {{fileKeyRef: {{volumeName: v, path: env, key: A}}}}}}]}}]"
+        ),
+    );
+    cluster.wait_phase("filed", "Succeeded");
+    assert_eq!(cluster.output("filed", "c", 0), "x y");
+    cluster.delete("anew filed");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn resolver_limits_and_the_health_port_of_the_proxy() {
+    let cluster = Cluster::start();
+    cluster.pod(
+        "names",
+        &format!(
+            "restartPolicy: Never, dnsConfig: {{nameservers: [192.0.2.1, 192.0.2.2, 192.0.2.3]}},
+            containers: [{{name: c, image: '{IMAGE}', command: [grep, nameserver, /etc/resolv.conf]}}]"
+        ),
+    );
+    cluster.wait_phase("names", "Succeeded");
+    let servers = "nameserver 10.96.0.10\nnameserver 192.0.2.1\nnameserver 192.0.2.2";
+    assert_eq!(cluster.output("names", "c", 0), servers);
+    eventually("the event", WAIT, || {
+        let events = cluster.kubectl.run("get events --field-selector reason=DNSConfigForming");
+        events.contains("the applied nameserver line is: 10.96.0.10 192.0.2.1 192.0.2.2")
+    });
+    let get = |path: &str| -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", 10256)).ok()?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: node1\r\n\r\n").as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    };
+    for path in ["/healthz", "/livez"] {
+        eventually("the proxy is healthy", WAIT, || {
+            get(path).is_some_and(|answer| {
+                answer.starts_with("HTTP/1.1 200 OK") && answer.contains("\"healthy\":true")
+            })
+        });
+    }
+    assert!(get("/healthz").unwrap().contains("\"nodeEligible\":true"));
+    cluster.delete("names");
+}
