@@ -193,6 +193,10 @@ impl Worker {
         for id in &plan.remove {
             self.remove_container(id).await;
         }
+        if !plan.reset.is_empty() {
+            // How they ended, and how often they were restarted, is known only from the status afterwards.
+            self.report_status(false);
+        }
         for id in &plan.reset {
             match self.executor.runtime.remove_container(id).await {
                 Ok(()) => self.observed.get_mut().instances.retain(|instance| instance.id != *id),
