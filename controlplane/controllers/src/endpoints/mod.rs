@@ -2,6 +2,8 @@
 
 // Which pods, addresses and ports.
 pub mod service;
+// Distributes endpoints over zones.
+pub mod topology;
 // Endpoints into slices.
 pub mod slices;
 
@@ -9,7 +11,7 @@ use super::adoption;
 use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::discovery::v1::{Endpoint, EndpointSlice};
-use coracle_fields::meta::OwnerReference;
+use coracle_fields::meta::{self, OwnerReference};
 use coracle_fields::{Made, View, fields, make};
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::has_address;
@@ -23,9 +25,11 @@ use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use service::{Backend, Spec};
+use service::{Backend, Hints, Spec};
 use slices::{Group, Plan};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use topology::ZoneRatios;
 
 const SLICES: &str = "endpointslice-controller";
 const ENDPOINTS: &str = "endpoint-controller";
@@ -43,7 +47,12 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
 fields! {
     struct Service: v1::Service {
+        metadata: ServiceMeta,
         spec: Spec,
+    }
+
+    struct ServiceMeta: meta::ObjectMeta {
+        annotations: BTreeMap<String, String>,
     }
 }
 
@@ -63,6 +72,13 @@ pub fn start(setup: &mut Setup<'_>) {
     handlers.on_change(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
     handlers.on_change(&p.slices.kind, &p.slices.cache, |change, add| {
         slice_services(change, "endpointslice-controller.k8s.io", add);
+    });
+    let services = p.services.cache.clone();
+    handlers.on_change(&p.nodes.kind, &p.nodes.cache, move |change, add| {
+        let share = |node: Option<&Arc<Object>>| node.and_then(|node| topology::share(node));
+        if share(change.old) != share(change.new) {
+            zoned_services(&services, add);
+        }
     });
     let queue = handlers.queue.clone();
     setup.run(Slices(p), &queue, 5);
@@ -104,6 +120,16 @@ fn pod_services(services: &Cache, change: Change<'_>, add: &mut dyn FnMut(Name))
     }
 }
 
+/// Queues the services whose endpoints are distributed over zones.
+fn zoned_services(services: &Cache, add: &mut dyn FnMut(Name)) {
+    for service in services.list(None) {
+        let is_auto = |service: Service| topology::is_auto(&service.metadata.annotations);
+        if service.typed().is_ok_and(is_auto) {
+            add(Name::of(&service));
+        }
+    }
+}
+
 /// Adds the Service of a slice that was changed.
 fn slice_services(change: Change<'_>, manager: &str, add: &mut dyn FnMut(Name)) {
     for slice in change.both() {
@@ -137,6 +163,10 @@ impl Parts {
 
     fn zone(&self, node: &str) -> Option<String> {
         self.nodes.get(&Name::new("", node)).and_then(|n| n.meta.labels.get(ZONE).cloned())
+    }
+
+    fn zone_ratios(&self) -> ZoneRatios {
+        ZoneRatios::of(self.nodes.all().iter().filter_map(|node| topology::share(node)))
     }
 
     /// The slices of a service that a controller manages.
@@ -207,13 +237,17 @@ impl Controller for Slices {
 
     async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
         let Some(service) = self.0.services.get(name) else { return Ok(Requeue::No) };
-        let Service { spec } = service.typed()?;
+        let Service { metadata, spec } = service.typed()?;
         let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Requeue::No) };
         if spec.type_ == "ExternalName" || service.meta.deletion_timestamp.is_some() {
             return Ok(Requeue::No);
         }
         let backends = self.0.backends(&name.namespace, &selector);
-        let groups = service::groups(&name.name, &spec, &backends, &|node| self.0.zone(node));
+        let hints = match topology::is_auto(&metadata.annotations) {
+            true => Hints::Auto(self.0.zone_ratios()),
+            false => Hints::Distribution,
+        };
+        let groups = service::groups(&name.name, &spec, &backends, &|node| self.0.zone(node), &hints);
         let mut labels = copied(&service.meta.labels);
         if spec.headless() {
             labels.insert(HEADLESS.into(), String::new());
@@ -242,7 +276,7 @@ impl Controller for Endpoints {
             }
             return Ok(Requeue::No);
         };
-        let Service { spec } = service.typed()?;
+        let Service { spec, .. } = service.typed()?;
         let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Requeue::No) };
         if spec.type_ == "ExternalName" {
             return Ok(Requeue::No);

@@ -1,6 +1,7 @@
 //! Which pods stand behind a service, under which addresses and ports. No clock, no tasks.
 
 use super::slices::{Group, placeholder};
+use super::topology::ZoneRatios;
 use coracle_fields::core::v1;
 use coracle_fields::discovery::v1::{Endpoint, EndpointPort, ForNode, ForZone};
 use coracle_fields::{Made, fields, make};
@@ -119,6 +120,16 @@ impl Backend {
         self.object.meta.deletion_timestamp.is_some()
     }
 
+    /// Whether it has ports of the service, or the service is a headless one without ports; and has not ended.
+    fn is_endpoint(&self, service: &Spec) -> bool {
+        let needs_none = service.headless() && service.ports.is_empty();
+        !self.ended() && (needs_none || !self.ports(service).is_empty())
+    }
+
+    fn ready(&self, service: &Spec) -> bool {
+        service.publish_not_ready_addresses || (self.serving() && !self.terminating())
+    }
+
     fn serving(&self) -> bool {
         conditions::is_true(&self.pod.status.conditions, "Ready")
     }
@@ -181,29 +192,46 @@ impl Backend {
     }
 }
 
+/// Which zones and nodes endpoints are meant for.
+#[derive(Debug, Clone)]
+pub enum Hints {
+    /// As the service's `trafficDistribution` says.
+    Distribution,
+    /// By the cpus of zones (`topology-mode: Auto`).
+    Auto(ZoneRatios),
+}
+
 /// The endpoints of a service, grouped as slices hold them. `zones` maps nodes to their zones.
 pub fn groups(
     name: &str,
     service: &Spec,
     pods: &[Backend],
     zones: &dyn Fn(&str) -> Option<String>,
+    hints: &Hints,
 ) -> Vec<Group> {
     let mut all = Vec::new();
     for family in service.families() {
+        let mut assigned = assigned(service, pods, family, zones, hints).into_iter().flatten();
         let mut by_ports: BTreeMap<String, Group> = BTreeMap::new();
-        for pod in pods.iter().filter(|p| !p.ended()) {
-            let Some(address) = pod.address(family) else { continue };
+        for pod in pods {
+            let Some(address) = pod.address(family).filter(|_| pod.is_endpoint(service)) else { continue };
             let ports = pod.ports(service);
-            if ports.is_empty() && !(service.headless() && service.ports.is_empty()) {
-                continue;
-            }
             let key = json!(ports).to_string();
             let group = by_ports.entry(key).or_insert_with(|| Group {
                 address_type: family.into(),
                 ports,
                 endpoints: Vec::new(),
             });
-            group.endpoints.push(endpoint(name, service, pod, address, zones));
+            let zone = zones(&pod.pod.spec.node_name);
+            let hint = match hints {
+                _ if !pod.ready(service) => Hint::default(),
+                Hints::Auto(_) => Hint { zone: assigned.next(), node: None },
+                Hints::Distribution => Hint {
+                    zone: zone.clone().filter(|_| !service.traffic_distribution.is_empty()),
+                    node: pod.node().filter(|_| service.traffic_distribution == "PreferSameNode"),
+                },
+            };
+            group.endpoints.push(endpoint(name, service, pod, address, (zone, hint)));
         }
         if by_ports.is_empty() {
             all.push(placeholder(family));
@@ -213,16 +241,37 @@ pub fn groups(
     all
 }
 
+/// Zones of the ready endpoints of a family in the order of their pods, where they are distributed by cpus.
+fn assigned(
+    service: &Spec,
+    pods: &[Backend],
+    family: &str,
+    zones: &dyn Fn(&str) -> Option<String>,
+    hints: &Hints,
+) -> Option<Vec<String>> {
+    let Hints::Auto(ratios) = hints else { return None };
+    let is_endpoint =
+        |pod: &&Backend| pod.is_endpoint(service) && pod.ready(service) && pod.address(family).is_some();
+    let endpoints = pods.iter().filter(is_endpoint);
+    ratios.assign(&endpoints.map(|pod| zones(&pod.pod.spec.node_name)).collect::<Vec<_>>())
+}
+
+/// Zone and node that an endpoint is meant for.
+#[derive(Default)]
+struct Hint<'a> {
+    zone: Option<String>,
+    node: Option<&'a str>,
+}
+
 fn endpoint(
     name: &str,
     service: &Spec,
     pod: &Backend,
     address: &str,
-    zones: &dyn Fn(&str) -> Option<String>,
+    (zone, hint): (Option<String>, Hint<'_>),
 ) -> Value {
     let (serving, terminating) = (pod.serving(), pod.terminating());
-    let ready = service.publish_not_ready_addresses || (serving && !terminating);
-    let zone = zones(&pod.pod.spec.node_name);
+    let ready = pod.ready(service);
     let mut endpoint = make!(part Endpoint {
         addresses: [address],
         target_ref: pod.target(),
@@ -231,16 +280,10 @@ fn endpoint(
         zone: &zone,
         hostname: pod.hostname(name),
     });
-    if let Some(zone) = zone
-        && ready
-        && !service.traffic_distribution.is_empty()
-    {
+    if let Some(zone) = hint.zone {
         endpoint.edit().hints().for_zones().push(make!(part ForZone { name: zone }));
     }
-    if let Some(node) = pod.node()
-        && ready
-        && service.traffic_distribution == "PreferSameNode"
-    {
+    if let Some(node) = hint.node {
         endpoint.edit().hints().for_nodes().push(make!(part ForNode { name: node }));
     }
     endpoint.into_value()
@@ -331,7 +374,7 @@ mod tests {
             pod("c", "10.0.0.3", "True", 8080, true),
         ];
         let zone = |_: &str| Some("z1".to_owned());
-        let all = groups("web", &web, &pods, &zone);
+        let all = groups("web", &web, &pods, &zone, &Hints::Distribution);
         assert_eq!(all.len(), 2);
         assert_eq!(all[0].ports, [json!({"name": "", "port": 8080, "protocol": "TCP"})]);
         assert_eq!(
@@ -355,7 +398,8 @@ mod tests {
     fn families_and_missing_addresses() {
         let dual =
             service(json!({"ports": [{"port": 80, "protocol": "TCP"}], "ipFamilies": ["IPv4", "IPv6"]}));
-        let all = groups("web", &dual, &[pod("a", "10.0.0.1", "True", 1, false)], &|_| None);
+        let all =
+            groups("web", &dual, &[pod("a", "10.0.0.1", "True", 1, false)], &|_| None, &Hints::Distribution);
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].endpoints.len(), all[1].endpoints.len()), (1, 0));
         assert_eq!(all[1].address_type, "IPv6");
@@ -364,7 +408,13 @@ mod tests {
     #[test]
     fn a_headless_service_without_ports_lists_its_pods() {
         let headless = service(json!({"clusterIP": "None", "publishNotReadyAddresses": true}));
-        let all = groups("web", &headless, &[pod("a", "10.0.0.1", "False", 1, false)], &|_| None);
+        let all = groups(
+            "web",
+            &headless,
+            &[pod("a", "10.0.0.1", "False", 1, false)],
+            &|_| None,
+            &Hints::Distribution,
+        );
         assert_eq!(all[0].endpoints[0]["conditions"]["ready"], true);
         assert!(all[0].ports.is_empty());
     }
