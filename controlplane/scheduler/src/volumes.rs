@@ -5,9 +5,11 @@ use super::node_selector::selects;
 use super::pod::PodInfo;
 use super::rejection::{Plugin, Rejection};
 use super::resources::whole;
-use super::wire::{NodeRequirement, NodeSelector, NodeTerm};
+use super::terms;
+use super::wire::{Labels, NodeRequirement, NodeSelector, NodeTerm};
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
 use coracle_fields::{List, Text, View, storage};
+use coracle_proto::selector::LabelSelector;
 use std::collections::HashMap;
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -22,6 +24,7 @@ const ZONE_LABELS: [&str; 4] = [
 /// A claim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Claim {
+    uid: String,
     volume: String,
     bound: bool,
     class: String,
@@ -29,6 +32,10 @@ pub struct Claim {
     size: i64,
     deleting: bool,
     selected_node: String,
+    /// Labels of the volume; unset: any.
+    selector: Option<LabelSelector>,
+    block: bool,
+    attributes_class: String,
 }
 
 /// A volume.
@@ -40,6 +47,12 @@ pub struct Volume {
     available: bool,
     /// `namespace/name` of the claim it is reserved for.
     claim: String,
+    /// Uid of that claim, if the reservation names it.
+    claim_uid: String,
+    deleting: bool,
+    labels: Labels,
+    block: bool,
+    attributes_class: String,
     affinity: Option<NodeSelector>,
     zones: Vec<(String, Vec<String>)>,
 }
@@ -89,7 +102,9 @@ impl Volumes {
     pub fn set_claim(&mut self, key: &str, object: Option<View<'_, PersistentVolumeClaim>>) -> bool {
         let made = object.map(|claim| {
             let (meta, spec) = (claim.metadata(), claim.spec());
+            let selector = spec.selector();
             Claim {
+                uid: meta.uid().text().to_owned(),
                 volume: spec.volume_name().text().to_owned(),
                 bound: claim.status().phase() == "Bound",
                 class: spec.storage_class_name().text().to_owned(),
@@ -97,6 +112,11 @@ impl Volumes {
                 size: whole(&spec.resources().requests().key("storage").to_value()),
                 deleting: meta.deletion_timestamp().get().is_some(),
                 selected_node: meta.annotations().key(SELECTED_NODE).text().to_owned(),
+                selector: selector.is_set().then(|| {
+                    LabelSelector::from_object(&selector.to_value()).unwrap_or(LabelSelector::Nothing)
+                }),
+                block: spec.volume_mode() == "Block",
+                attributes_class: spec.volume_attributes_class_name().text().to_owned(),
             }
         });
         let changed = set(&mut self.claims, key, made);
@@ -107,7 +127,8 @@ impl Volumes {
     /// A volume came, changed or went.
     pub fn set_volume(&mut self, key: &str, object: Option<View<'_, PersistentVolume>>) -> bool {
         let made = object.map(|volume| {
-            let (labels, spec) = (volume.metadata().labels(), volume.spec());
+            let (meta, spec) = (volume.metadata(), volume.spec());
+            let labels = meta.labels();
             let reserved = spec.claim_ref();
             let zones = ZONE_LABELS.iter().filter_map(|label| {
                 let value = labels.key(label).get()?;
@@ -123,6 +144,11 @@ impl Volumes {
                 } else {
                     String::new()
                 },
+                claim_uid: reserved.uid().text().to_owned(),
+                deleting: meta.deletion_timestamp().get().is_some(),
+                labels: labels.read().unwrap_or_default(),
+                block: spec.volume_mode() == "Block",
+                attributes_class: spec.volume_attributes_class_name().text().to_owned(),
                 affinity: spec.node_affinity().required().read::<Option<NodeSelector>>().ok().flatten(),
                 zones: zones.collect(),
             }
@@ -162,7 +188,11 @@ impl Volumes {
                     return Some(format!("persistentvolumeclaim \"{name}\" is being deleted"));
                 }
                 Some(claim) if claim.is_bound() => {}
-                Some(claim) => immediate |= !self.classes.get(&claim.class).is_some_and(|c| c.waits),
+                // The volume controller binds a claim that names its volume, whatever its class says.
+                Some(claim) => {
+                    let waits = self.classes.get(&claim.class).is_some_and(|c| c.waits);
+                    immediate |= !waits || !claim.volume.is_empty();
+                }
             }
         }
         immediate.then(|| "pod has unbound immediate PersistentVolumeClaims".to_owned())
@@ -210,8 +240,10 @@ impl Volumes {
                 self.check_bound(claim, node)?;
                 continue;
             }
-            let elsewhere = !claim.selected_node.is_empty() && claim.selected_node != node.name;
-            let found = (!elsewhere).then(|| self.smallest_fit(&key, claim, node, &taken)).flatten();
+            // A claim that has its node is being provisioned there: another volume would be lost with its data.
+            let chosen = !claim.selected_node.is_empty();
+            let elsewhere = chosen && claim.selected_node != node.name;
+            let found = (!chosen).then(|| self.find(&key, claim, node, &taken)).flatten();
             if let Some(volume) = found {
                 taken.push(volume);
                 decisions.push(Decision::Reserve { claim: name.clone(), volume: volume.to_owned() });
@@ -253,19 +285,46 @@ impl Volumes {
         Ok(())
     }
 
-    fn smallest_fit(&self, key: &str, claim: &Claim, node: &NodeInfo, taken: &[&str]) -> Option<&str> {
+    /// The volume that is reserved for a claim, or the smallest one that suits it, if a node reaches it.
+    fn find(&self, key: &str, claim: &Claim, node: &NodeInfo, taken: &[&str]) -> Option<&str> {
+        let usable = |(name, volume): &(&String, &Volume)| {
+            volume.class == claim.class && volume.could_hold(claim) && !taken.contains(&name.as_str())
+        };
+        let reaches = |volume: &Volume| volume.affinity.as_ref().is_none_or(|a| selects(a, node));
+        let reserved = |(_, volume): &(&String, &Volume)| volume.is_reserved_for(key, claim);
+        if let Some((name, volume)) = self.volumes.iter().filter(usable).find(reserved) {
+            return reaches(volume).then_some(name.as_str());
+        }
         self.volumes
             .iter()
-            .filter(|(name, v)| {
-                v.class == claim.class
-                    && (v.claim == key || (v.claim.is_empty() && v.available))
-                    && v.size >= claim.size
-                    && claim.modes.iter().all(|m| v.modes.contains(m))
-                    && v.affinity.as_ref().is_none_or(|a| selects(a, node))
-                    && !taken.contains(&name.as_str())
-            })
-            .min_by_key(|(name, v)| (v.claim.is_empty(), v.size, name.as_str()))
+            .filter(usable)
+            .filter(|(_, v)| v.is_free() && v.offers(claim) && reaches(v))
+            .min_by_key(|(name, v)| (v.size, name.as_str()))
             .map(|(name, _)| name.as_str())
+    }
+}
+
+impl Volume {
+    /// Whether size, modes of the volume and attributes are right; nothing replaces these, not even a reservation.
+    fn could_hold(&self, claim: &Claim) -> bool {
+        !self.deleting
+            && self.size >= claim.size
+            && self.block == claim.block
+            && self.attributes_class == claim.attributes_class
+    }
+
+    fn is_reserved_for(&self, key: &str, claim: &Claim) -> bool {
+        self.claim == key && (self.claim_uid.is_empty() || self.claim_uid == claim.uid)
+    }
+
+    fn is_free(&self) -> bool {
+        self.claim.is_empty() && self.available
+    }
+
+    /// Whether it has the labels and the access modes that a claim asks for.
+    fn offers(&self, claim: &Claim) -> bool {
+        claim.modes.iter().all(|mode| self.modes.contains(mode))
+            && claim.selector.as_ref().is_none_or(|s| terms::selects(s, &self.labels))
     }
 }
 

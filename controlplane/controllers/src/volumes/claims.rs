@@ -15,6 +15,7 @@ use coracle_kinds::object::Object;
 use coracle_proto::local_path::PROVISIONER;
 use jiff::Timestamp;
 use serde_json::json;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
@@ -45,7 +46,7 @@ impl Controller for Claims {
         if !spec.volume_name.is_empty() {
             return self.bound(&claim, &spec).await;
         }
-        let Some(class) = spec.storage_class_name.clone() else { return self.default_class(&claim).await };
+        let class = spec.storage_class_name.clone().unwrap_or_default();
         let doc = claim.doc();
         let annotations = doc.view::<v1::PersistentVolumeClaim>().metadata().annotations();
         let selected = annotations.key(SELECTED_NODE).get();
@@ -53,17 +54,20 @@ impl Controller for Claims {
         let waits = row
             .as_ref()
             .is_some_and(|class| StorageClass::of(class).volume_binding_mode() == "WaitForFirstConsumer");
-        if let Some(volume) = self.find(&claim, &spec, &class, waits && selected.is_none())? {
+        if let Some(volume) = self.find(&claim, &spec, &class, waits)? {
             return self.bind(&claim, &volume).await;
         }
+        if spec.storage_class_name.is_none() && self.set_default_class(&claim).await? {
+            return Ok(Requeue::No);
+        }
         let Some(row) = row else {
-            let message = if class.is_empty() {
-                "no persistent volumes available for this claim and no storage class is set".to_owned()
+            if class.is_empty() {
+                let message = "no persistent volumes available for this claim and no storage class is set";
+                self.0.claims.normal(&claim, "FailedBinding", message);
             } else {
-                format!("storageclass.storage.k8s.io \"{class}\" not found")
-            };
-            let reason = if class.is_empty() { "FailedBinding" } else { "ProvisioningFailed" };
-            self.0.claims.warn(&claim, reason, message);
+                let message = format!("storageclass.storage.k8s.io \"{class}\" not found");
+                self.0.claims.warn(&claim, "ProvisioningFailed", message);
+            }
             return Ok(Requeue::No);
         };
         if waits && selected.is_none() {
@@ -95,16 +99,13 @@ impl Controller for Claims {
 }
 
 impl Claims {
-    async fn default_class(&self, claim: &Arc<Object>) -> Result<Requeue, Failure> {
-        let classes = self.0.classes.all();
-        let is_default = |c: &&Arc<Object>| {
-            c.doc().view::<StorageClass>().metadata().annotations().key(DEFAULT_CLASS) == "true"
-        };
-        let Some(class) = classes.iter().find(is_default) else { return Ok(Requeue::No) };
+    /// Gives the default class to a claim that names none; tells whether there is one.
+    async fn set_default_class(&self, claim: &Arc<Object>) -> Result<bool, Failure> {
+        let Some(class) = newest_default(&self.0.classes.all()) else { return Ok(false) };
         let mut body = claim.copy::<v1::PersistentVolumeClaim>();
-        body.edit().spec().storage_class_name().set(&class.meta.name);
+        body.edit().spec().storage_class_name().set(class);
         self.0.claims.update(body).await?;
-        Ok(Requeue::No)
+        Ok(true)
     }
 
     /// The volume that is kept for the claim, or the smallest that suits it.
@@ -122,7 +123,12 @@ impl Claims {
                 continue;
             }
             match &volume.claim_ref {
-                Some(kept) if is_for(kept, claim) => return Ok(Some(object)),
+                Some(kept) if is_for(kept, claim) => {
+                    if fit::could_hold(spec, &volume).is_ok() {
+                        return Ok(Some(object));
+                    }
+                    continue;
+                }
                 Some(_) => continue,
                 None if kept_only => continue,
                 None => {}
@@ -156,9 +162,11 @@ impl Claims {
             self.0.volumes.update(body).await?;
         }
         let mut body = claim.copy::<v1::PersistentVolumeClaim>();
+        if !body.view().spec().volume_name().is_set() {
+            body.edit().metadata().annotations().insert(BY_CONTROLLER, "yes");
+        }
         body.edit().spec().volume_name().set(&volume.meta.name);
         body.edit().metadata().annotations().insert(BOUND, "yes");
-        body.edit().metadata().annotations().insert(BY_CONTROLLER, "yes");
         self.0.claims.update(body).await?;
         Ok(Requeue::No)
     }
@@ -169,17 +177,18 @@ impl Claims {
         let once = body.view().metadata().annotations().key(BOUND) == "yes";
         let Some(volume) = self.0.volumes.get(&Name::new("", &spec.volume_name)) else {
             if once {
-                body.edit().status().phase().set("Lost");
-                self.0.claims.set_status(claim, body.view().status().to_value()).await?;
                 let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
-                self.0.claims.warn(claim, "ClaimLost", message);
+                self.lose(claim, "ClaimLost", message).await?;
             }
             return Ok(Requeue::No);
         };
         let row = read_volume(&volume)?;
         match &row.claim_ref {
             Some(kept) if !is_for(kept, claim) => {
-                if !once {
+                if once {
+                    let message = "Two claims are bound to the same volume, this one is bound incorrectly";
+                    self.lose(claim, "ClaimMisbound", message).await?;
+                } else {
                     self.0.claims.warn(
                         claim,
                         "FailedBinding",
@@ -189,6 +198,15 @@ impl Claims {
                 return Ok(Requeue::No);
             }
             Some(kept) if kept.uid == claim.meta.uid && once => {}
+            None if !once => {
+                if let Err(mismatch) = fit::satisfies(spec, &row, &volume) {
+                    let message =
+                        format!("Cannot bind to requested volume {:?}: {mismatch}", volume.meta.name);
+                    self.0.claims.warn(claim, "VolumeMismatch", message);
+                    return Ok(Requeue::No);
+                }
+                return self.bind(claim, &volume).await;
+            }
             _ => return self.bind(claim, &volume).await,
         }
         body.edit().status().phase().set("Bound");
@@ -196,6 +214,18 @@ impl Claims {
         body.edit().status().capacity().put(json!(row.capacity));
         self.0.claims.set_status(claim, body.view().status().to_value()).await?;
         Ok(Requeue::No)
+    }
+
+    /// A claim whose data is lost; it stays so.
+    async fn lose(&self, claim: &Arc<Object>, reason: &'static str, message: &str) -> Result<(), Failure> {
+        let mut body = claim.copy::<v1::PersistentVolumeClaim>();
+        if body.view().status().phase() == "Lost" {
+            return Ok(());
+        }
+        body.edit().status().phase().set("Lost");
+        self.0.claims.set_status(claim, body.view().status().to_value()).await?;
+        self.0.claims.warn(claim, reason, message);
+        Ok(())
     }
 
     /// Lets a claim go that no pod uses.
@@ -226,6 +256,18 @@ pub(super) fn claims_of(pod: &Object) -> Vec<String> {
     };
     let doc = pod.doc();
     doc.view::<v1::Pod>().spec().volumes().items().filter_map(claim).collect()
+}
+
+/// The class of claims that name none: of those marked as default the newest, of equally old ones the first by name.
+pub(super) fn newest_default(classes: &[Arc<Object>]) -> Option<String> {
+    let created = |class: &Arc<Object>| {
+        let doc = class.doc();
+        let meta = doc.view::<StorageClass>().metadata();
+        let marked = DEFAULT_CLASS.iter().any(|key| meta.annotations().key(key) == "true");
+        marked.then(|| meta.creation_timestamp().text().to_owned())
+    };
+    let defaults = classes.iter().filter_map(|class| Some((Reverse(created(class)?), &class.meta.name)));
+    defaults.min().map(|(_, name)| name.clone())
 }
 
 fn is_for(kept: &ClaimRef, claim: &Object) -> bool {

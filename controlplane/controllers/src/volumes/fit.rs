@@ -3,6 +3,7 @@
 use coracle_fields::core::v1;
 use coracle_fields::fields;
 use coracle_informer::selector::{Labels, Selector};
+use coracle_kinds::object::Object;
 use coracle_proto::quantity::Quantity;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ fields! {
         pub storage_class_name: Option<String>,
         /// `Filesystem` or `Block`.
         pub volume_mode: String,
+        /// Class of attributes.
+        pub volume_attributes_class_name: String,
     }
 
     /// What is asked for.
@@ -57,6 +60,8 @@ fields! {
         pub storage_class_name: String,
         /// `Filesystem` or `Block`.
         pub volume_mode: String,
+        /// Class of attributes.
+        pub volume_attributes_class_name: String,
         /// `Retain` or `Delete`.
         pub persistent_volume_reclaim_policy: String,
     }
@@ -82,19 +87,68 @@ pub fn size(map: &BTreeMap<String, Value>) -> Option<Quantity> {
     text.parse().ok()
 }
 
-/// Whether a volume could serve a claim.
-pub fn suits(claim: &Claim, class: &str, volume: &Volume, labels: &Labels) -> bool {
+/// Why a volume cannot serve a claim.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// It is being deleted.
+    #[error("the volume is marked for deletion {0:?}")]
+    Deleting(String),
+    /// It is smaller than the claim.
+    #[error("requested PV is too small")]
+    Size,
+    /// It is of another class.
+    #[error("storageClassName does not match")]
+    Class,
+    /// It has other attributes.
+    #[error("volumeAttributesClassName does not match")]
+    AttributesClass,
+    /// One is a block device, the other is a file system.
+    #[error("incompatible volumeMode")]
+    VolumeMode,
+    /// It lacks an access mode.
+    #[error("incompatible accessMode")]
+    AccessMode,
+}
+
+/// Whether a volume that names a claim can be bound to it: class and labels do not matter then.
+pub fn could_hold(claim: &Claim, volume: &Volume) -> Result<(), Mismatch> {
     let mode = |m: &str| if m.is_empty() { "Filesystem".to_owned() } else { m.to_owned() };
     let large_enough = match (size(&claim.resources.requests), size(&volume.capacity)) {
         (Some(asked), Some(has)) => has >= asked,
         (None, _) => true,
         _ => false,
     };
+    if !large_enough {
+        return Err(Mismatch::Size);
+    }
+    if claim.volume_attributes_class_name != volume.volume_attributes_class_name {
+        return Err(Mismatch::AttributesClass);
+    }
+    if mode(&claim.volume_mode) != mode(&volume.volume_mode) {
+        return Err(Mismatch::VolumeMode);
+    }
+    if !claim.access_modes.iter().all(|m| volume.access_modes.contains(m)) {
+        return Err(Mismatch::AccessMode);
+    }
+    Ok(())
+}
+
+/// Whether the volume that a claim names can be bound to it.
+pub fn satisfies(claim: &Claim, volume: &Volume, object: &Object) -> Result<(), Mismatch> {
+    if object.meta.deletion_timestamp.is_some() {
+        return Err(Mismatch::Deleting(object.meta.name.clone()));
+    }
+    if volume.storage_class_name != claim.storage_class_name.as_deref().unwrap_or_default() {
+        return Err(Mismatch::Class);
+    }
+    could_hold(claim, volume)
+}
+
+/// Whether a volume that is free could serve a claim.
+pub fn suits(claim: &Claim, class: &str, volume: &Volume, labels: &Labels) -> bool {
     volume.storage_class_name == class
-        && mode(&claim.volume_mode) == mode(&volume.volume_mode)
-        && claim.access_modes.iter().all(|m| volume.access_modes.contains(m))
         && claim.selector.as_ref().is_none_or(|s| s.matches(labels))
-        && large_enough
+        && could_hold(claim, volume).is_ok()
 }
 
 #[cfg(test)]

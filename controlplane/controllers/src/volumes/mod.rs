@@ -46,8 +46,12 @@ pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) 
                 add(Name::new(&claim.namespace, &claim.name));
             }
         }
+        let Some(new) = change.new else { return };
         if change.old.is_none() {
             all_pending(&pending, add);
+        }
+        if read_volume(new).is_ok_and(|v| v.claim_ref.is_none()) {
+            waiting_for(&pending, &new.meta.name, add);
         }
     });
     let pending = parts.claims.cache.clone();
@@ -82,4 +86,10 @@ fn all_pending(claims: &Cache, add: &mut dyn FnMut(Name)) {
     let unbound =
         |c: &&Arc<Object>| c.doc().view::<v1::PersistentVolumeClaim>().spec().volume_name().text().is_empty();
     claims.list(None).iter().filter(unbound).for_each(|c| add(Name::of(c)));
+}
+
+/// Claims that name a volume which is not bound yet.
+fn waiting_for(claims: &Cache, volume: &str, add: &mut dyn FnMut(Name)) {
+    let names = |c: &&Arc<Object>| c.doc().view::<v1::PersistentVolumeClaim>().spec().volume_name() == volume;
+    claims.list(None).iter().filter(names).for_each(|c| add(Name::of(c)));
 }

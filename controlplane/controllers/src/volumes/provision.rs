@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 /// The annotation of a claim with the node that the scheduler chose.
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// The annotation of the class of claims that name none.
-pub(super) const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// The annotations of the class of claims that name none: today's, and the one of older versions.
+pub(super) const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 /// Makes the class `local-path` if there is no class at all.
 pub(super) async fn ensure_class(client: Client) {
@@ -29,7 +30,7 @@ pub(super) async fn ensure_class(client: Client) {
         return;
     }
     let class = make!(StorageClass {
-        metadata: { name: "local-path", annotations: [(DEFAULT_CLASS, "true")] },
+        metadata: { name: "local-path", annotations: [(DEFAULT_CLASS[0], "true")] },
         provisioner: PROVISIONER,
         reclaim_policy: "Delete",
         volume_binding_mode: "WaitForFirstConsumer",

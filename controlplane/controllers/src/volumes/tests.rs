@@ -170,3 +170,64 @@ async fn a_chosen_node_that_is_gone_is_chosen_no_more() {
         })
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_names_its_volume_is_bound_only_to_one_that_satisfies_it() {
+    let f = Fixture::start().await;
+    let body = json!({"metadata": {"name": "data", "namespace": "default"}, "spec": {"volumeName": "disk", "storageClassName": "",
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}});
+    f.cluster.create("", "persistentvolumeclaims", "default", body).await;
+    let volume = json!({"metadata": {"name": "disk"}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/disk"}}});
+    f.cluster.create("", "persistentvolumes", "", volume).await;
+    let refused = |c: &Cluster| {
+        c.list("events", "default").iter().any(|e| {
+            e["reason"] == "VolumeMismatch"
+                && e["message"] == "Cannot bind to requested volume \"disk\": requested PV is too small"
+        })
+    };
+    f.cluster.until("refused", refused).await;
+    let disk = Name::new("", "disk");
+    assert!(volume_of(&f.cluster, &disk)["spec"]["claimRef"].is_null());
+    f.cluster.patch("persistentvolumes", &disk, json!({"spec": {"capacity": {"storage": "2Gi"}}})).await;
+    let claim = Name::new("default", "data");
+    let bound = |c: &Cluster| c.get("persistentvolumeclaims", &claim)["status"]["phase"] == "Bound";
+    f.cluster.until("bound", bound).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_without_class_gets_the_newest_default_class_later() {
+    let f = Fixture::start().await;
+    let local = Name::new("", "local-path");
+    f.cluster.until("a class", |c| !c.get("storage.k8s.io/storageclasses", &local).is_null()).await;
+    f.cluster.delete("storage.k8s.io/storageclasses", &local, "Background").await;
+    let body = json!({"metadata": {"name": "data", "namespace": "default"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}});
+    f.cluster.create("", "persistentvolumeclaims", "default", body).await;
+    let claim = Name::new("default", "data");
+    let told = |c: &Cluster| c.list("events", "default").iter().any(|e| e["reason"] == "FailedBinding");
+    f.cluster.until("no class", told).await;
+    let class = json!({"metadata": {"name": "new", "annotations": {"storageclass.beta.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"});
+    f.cluster.create("storage.k8s.io", "storageclasses", "", class).await;
+    let set = |c: &Cluster| c.get("persistentvolumeclaims", &claim)["spec"]["storageClassName"] == "new";
+    f.cluster.until("the default class", set).await;
+}
+
+#[test]
+fn of_several_default_classes_the_newest_is_the_default() {
+    let class = |name: &str, created: &str, default: bool| {
+        coracle_kinds::object::testing::object(
+            json!({"metadata": {"name": name, "creationTimestamp": created,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": default.to_string()}}}),
+        )
+    };
+    let classes = [
+        class("a", "2026-01-01T00:00:00Z", true),
+        class("c", "2026-01-02T00:00:00Z", true),
+        class("b", "2026-01-02T00:00:00Z", true),
+        class("d", "2026-01-03T00:00:00Z", false),
+    ];
+    assert_eq!(super::claims::newest_default(&classes).as_deref(), Some("b"));
+    assert_eq!(super::claims::newest_default(&classes[3..]), None);
+}

@@ -190,6 +190,87 @@ fn claims_decide_where_pods_may_go() {
 }
 
 #[test]
+fn waiting_claims_are_matched_by_selector_mode_and_state_of_volumes() {
+    let pod = pod_with("p", |p| {
+        p["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    });
+    let claim = |change: Value| {
+        let mut claim = json!({"metadata": {"uid": "u"}, "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}, "selector": {"matchLabels": {"disk": "ssd"}}}});
+        json_patch(&mut claim, change);
+        claim
+    };
+    let volume = |change: Value| {
+        let mut volume = json!({"metadata": {"name": "pv", "labels": {"disk": "ssd"}}, "spec": {"storageClassName": "fast",
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}, "status": {"phase": "Available"}});
+        json_patch(&mut volume, change);
+        volume
+    };
+    let reserved = |uid: &str| json!({"claimRef": {"namespace": "default", "name": "data", "uid": uid}});
+    let waits =
+        json!({"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"});
+    let none = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.";
+    let immediate = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
+    for (what, claim, volume, want) in [
+        ("all is as asked", claim(json!({})), volume(json!({})), Ok("a")),
+        ("labels", claim(json!({})), volume(json!({"metadata": {"labels": {"disk": "hdd"}}})), Err(none)),
+        ("volume mode", claim(json!({})), volume(json!({"spec": {"volumeMode": "Block"}})), Err(none)),
+        (
+            "both block",
+            claim(json!({"spec": {"volumeMode": "Block"}})),
+            volume(json!({"spec": {"volumeMode": "Block"}})),
+            Ok("a"),
+        ),
+        (
+            "deleting",
+            claim(json!({})),
+            volume(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+            Err(none),
+        ),
+        (
+            "attributes",
+            claim(json!({"spec": {"volumeAttributesClassName": "gold"}})),
+            volume(json!({})),
+            Err(none),
+        ),
+        (
+            "reserved",
+            claim(json!({})),
+            volume(json!({"metadata": {"labels": {"disk": "hdd"}}, "spec": reserved("u")})),
+            Ok("a"),
+        ),
+        (
+            "reserved, too small",
+            claim(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})),
+            volume(json!({"spec": reserved("u")})),
+            Err(none),
+        ),
+        ("reserved for another", claim(json!({})), volume(json!({"spec": reserved("v")})), Err(none)),
+        ("named", claim(json!({"spec": {"volumeName": "pv"}})), volume(json!({})), Err(immediate)),
+    ] {
+        let mut placer = with_nodes(vec![node("a")]);
+        let volumes = &mut placer.snapshot.volumes;
+        volumes.set_class("fast", Some(StorageClass::of(&waits)));
+        volumes.set_claim("default/data", Some(PersistentVolumeClaim::of(&claim)));
+        volumes.set_volume("pv", Some(PersistentVolume::of(&volume)));
+        let want = want.map(str::to_owned).map_err(str::to_owned);
+        assert_eq!(put(&mut placer, &pod), want, "{what}");
+    }
+}
+
+/// Merges one tree into another.
+fn json_patch(into: &mut Value, change: Value) {
+    match (into, change) {
+        (Value::Object(into), Value::Object(change)) => {
+            for (key, value) in change {
+                json_patch(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, change) => *into = change,
+    }
+}
+
+#[test]
 fn pods_that_claim_devices_are_placed_nowhere() {
     let mut placer = with_nodes(vec![node("a")]);
     let claims = pod_with("p", |p| {
