@@ -2,6 +2,8 @@
 
 // Which nodes.
 pub mod fit;
+// How long failed pods stay.
+pub mod failed_pods;
 // The next step.
 pub mod plan;
 
@@ -18,8 +20,10 @@ use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
+use failed_pods::FailedPods;
 use fit::Node;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use plan::{DaemonSet, REVISION_LABEL, Spec};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,6 +35,7 @@ struct Daemons {
     nodes: Resource,
     history: History,
     pods: Arc<Pods>,
+    failed: Mutex<FailedPods>,
 }
 
 /// Starts the controller.
@@ -52,7 +57,8 @@ pub fn start(setup: &mut Setup<'_>) {
     });
     let queue = handlers.queue.clone();
     let history = History::new(revisions, REVISION_LABEL);
-    setup.run(Daemons { control: PodControl { owners, pods }, nodes, history, pods: index }, &queue, 2);
+    let control = PodControl { owners, pods };
+    setup.run(Daemons { control, nodes, history, pods: index, failed: Mutex::default() }, &queue, 2);
 }
 
 fn node_of(object: &Arc<Object>) -> Option<Node> {
@@ -98,7 +104,9 @@ impl Controller for Daemons {
         let mut again = None;
         let mut outcome = Ok(());
         if set.meta.deletion_timestamp.is_none() {
-            let plan = plan::plan(&spec, &nodes, &plan::by_node(mine), &hash, now);
+            let key = (set.meta.uid.as_str(), status.observed_generation);
+            let mut hold = |node: &str| self.failed.lock().hold(key, node, now);
+            let plan = plan::plan(&spec, &nodes, &plan::by_node(mine), &hash, now, &mut hold);
             again = plan.again;
             outcome = self.execute(&set, &spec, &hash, &plan).await;
         }
@@ -135,7 +143,17 @@ impl Daemons {
             );
             self.control.owners.warn(set, "FailedDaemonPod", message);
         }
-        let gone: Vec<&Pod> = plan.failed.iter().chain(&plan.delete).map(|p| &**p).collect();
+        for pod in &plan.succeeded {
+            let message = format!(
+                "Found succeeded daemon pod {}/{} on node {}, will try to delete it",
+                set.meta.namespace,
+                pod.name(),
+                pod.node
+            );
+            self.control.owners.normal(set, "SucceededDaemonPod", message);
+        }
+        let ended = plan.failed.iter().chain(&plan.succeeded);
+        let gone: Vec<&Pod> = ended.chain(&plan.delete).map(|p| &**p).collect();
         let mut template = Made::<v1::PodTemplateSpec>::new(spec.template.clone());
         template.edit().metadata().labels().insert(REVISION_LABEL, hash);
         let base = fit::with_tolerations(template.view().spec());

@@ -41,6 +41,8 @@ fields! {
     pub struct Status: v1::DaemonSetStatus {
         /// How often a hash collided.
         pub collision_count: i64,
+        /// The generation that the status is of.
+        pub observed_generation: i64,
     }
 }
 
@@ -70,6 +72,8 @@ pub struct Plan {
     pub delete: Vec<Arc<Pod>>,
     /// Failed pods; they are deleted, with an Event.
     pub failed: Vec<Arc<Pod>>,
+    /// Pods that ended well, likewise.
+    pub succeeded: Vec<Arc<Pod>>,
     /// When time alone may change something.
     pub again: Option<Timestamp>,
 }
@@ -100,13 +104,14 @@ fn placement(spec: &Spec) -> Placement {
     serde_json::from_value(fit::with_tolerations(template.spec()).into_value()).unwrap_or_default()
 }
 
-/// Plans the next step. `hash` names the wanted template.
+/// Plans the next step. `hash` names the wanted template, `hold` tells until when a failed pod has to stay on its node.
 pub fn plan(
     spec: &Spec,
     nodes: &[Node],
     pods: &BTreeMap<String, Vec<Arc<Pod>>>,
     hash: &str,
     now: Timestamp,
+    hold: &mut dyn FnMut(&str) -> Option<Timestamp>,
 ) -> Plan {
     let mut plan = Plan::default();
     let placement = placement(spec);
@@ -122,8 +127,11 @@ pub fn plan(
         for pod in here {
             match pod.phase {
                 _ if pod.terminating() => {}
-                Phase::Failed if *stay => plan.failed.push(pod.clone()),
-                Phase::Succeeded if *stay => plan.delete.push(pod.clone()),
+                Phase::Failed if *stay => match hold(&node.name) {
+                    None => plan.failed.push(pod.clone()),
+                    Some(until) => plan.again = Some(plan.again.map_or(until, |again| again.min(until))),
+                },
+                Phase::Succeeded if *stay => plan.succeeded.push(pod.clone()),
                 _ => alive.push(pod),
             }
         }
@@ -159,7 +167,8 @@ pub fn plan(
         roll(spec, &should, pods, hash, now, &mut plan);
     }
     let waiting = pods.values().flatten().filter(|p| p.ready && !p.available(spec.min_ready_seconds, now));
-    plan.again = waiting.filter_map(|p| p.available_at(spec.min_ready_seconds)).min();
+    let available = waiting.filter_map(|p| p.available_at(spec.min_ready_seconds)).min();
+    plan.again = plan.again.into_iter().chain(available).min();
     plan
 }
 
@@ -295,7 +304,7 @@ mod tests {
     }
 
     fn run(spec: &Spec, nodes: &[Node], pods: Vec<Arc<Pod>>) -> (Vec<String>, Vec<String>) {
-        let plan = plan(spec, nodes, &by_node(pods), "new", NOW.parse().unwrap());
+        let plan = plan(spec, nodes, &by_node(pods), "new", NOW.parse().unwrap(), &mut |_| None);
         let mut delete: Vec<String> = plan.delete.iter().map(|p| p.name().to_owned()).collect();
         delete.sort();
         (plan.create, delete)
@@ -311,14 +320,13 @@ mod tests {
         assert_eq!(run(&any, &nodes(1), double), (vec![], vec!["q".into()]), "the second one goes");
         let picky = spec(json!({"template": {"spec": {"nodeSelector": {"gpu": "yes"}}}}));
         assert_eq!(run(&picky, &nodes(1), vec![up(0)]), (vec![], vec!["p0".into()]));
-        let failed = plan(
-            &any,
-            &nodes(1),
-            &by_node(vec![pod("f", "n0", "new", false, "Failed")]),
-            "new",
-            NOW.parse().unwrap(),
-        );
-        assert_eq!((failed.failed.len(), failed.create.len()), (1, 0));
+        let failed = || by_node(vec![pod("f", "n0", "new", false, "Failed")]);
+        let now: Timestamp = NOW.parse().unwrap();
+        let gone = plan(&any, &nodes(1), &failed(), "new", now, &mut |_| None);
+        assert_eq!((gone.failed.len(), gone.create.len()), (1, 0));
+        let until = Some(coracle_informer::time::after(now, 8));
+        let held = plan(&any, &nodes(1), &failed(), "new", now, &mut |_| until);
+        assert_eq!((held.failed.len(), held.create.len(), held.again), (0, 0, until));
     }
 
     #[test]
