@@ -6,6 +6,8 @@ pub mod indexes;
 pub mod view;
 // Rules by which pods are judged.
 mod policy;
+// When pods that failed are replaced.
+mod backoff;
 // The next step.
 pub mod plan;
 // Pods that outlive their Job.
@@ -29,7 +31,7 @@ use jiff::Timestamp;
 use plan::New;
 use serde_json::json;
 use std::sync::Arc;
-use view::{INDEX, INDEX_FAILURES, Job, JobPod, Spec};
+use view::{INDEX, INDEX_FAILURES, INDEX_IGNORED_FAILURES, Job, JobPod, Spec};
 
 const NAME: &str = "job-controller";
 /// The value of `managedBy` that means this controller.
@@ -119,6 +121,9 @@ impl Jobs {
         meta.labels().insert(INDEX, index.to_string());
         if spec.backoff_limit_per_index.is_some() {
             meta.annotations().insert(INDEX_FAILURES, new.failures.to_string());
+            if new.ignored > 0 {
+                meta.annotations().insert(INDEX_IGNORED_FAILURES, new.ignored.to_string());
+            }
         }
         let mut body = root.spec();
         if !body.view().hostname().is_set() {

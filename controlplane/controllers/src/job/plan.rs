@@ -1,6 +1,7 @@
 //! The next step of a job. Counting survives any crash: the uid of a pod that ended is written down, then its finalizer
 //! goes, then it is in the counts; whoever comes after a crash finds which of these was done.
 
+use super::backoff;
 use super::indexes::Indexes;
 use super::policy::{FailureAction, evaluate, succeeded_early};
 use super::view::{JobPod, Spec, Status};
@@ -12,9 +13,6 @@ use coracle_informer::time;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The first delay after a failure, doubled with each further one, and the longest, in seconds.
-const FIRST_DELAY: i64 = 10;
-const LONGEST_DELAY: i64 = 600;
 /// How many pods one turn creates at most.
 const BURST: usize = 500;
 
@@ -25,6 +23,8 @@ pub struct New {
     pub index: Option<i32>,
     /// Failures of the index.
     pub failures: i32,
+    /// Failures of the index that do not count.
+    pub ignored: i32,
 }
 
 /// What to do now, in this order.
@@ -58,13 +58,14 @@ struct Count<'a> {
     failed: i32,
     done: Indexes,
     failed_indexes: Indexes,
+    /// The last failed pod of each index that waits for its replacement.
+    held: BTreeMap<i32, &'a JobPod>,
 }
 
 /// Plans the next step; `pods` are the job's own.
 pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timestamp) -> Plan {
     let mut plan = Plan { status: old.clone(), ..Plan::default() };
     count_settled(&mut plan.status, pods);
-    let fail = note_ended(spec, &mut plan, pods);
     let completions = spec.completions.unwrap_or(0);
     let mut done = Indexes::parse(&plan.status.completed_indexes, completions);
     let mut failed_indexes = Indexes::parse(plan.status.failed_indexes.as_deref().unwrap_or(""), completions);
@@ -78,6 +79,8 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
         }
         plan.status.completed_indexes = done.to_string();
     }
+    let held = backoff::held(spec, &done.union(&failed_indexes), pods);
+    let fail = note_ended(spec, &mut plan, pods, &held);
     let uncounted = &plan.status.uncounted_terminated_pods;
     let len = |list: &Vec<String>| i32::try_from(list.len()).unwrap_or(i32::MAX);
     let count = Count {
@@ -89,9 +92,12 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
         } else {
             plan.status.succeeded.saturating_add(len(&uncounted.succeeded))
         },
-        failed: plan.status.failed.saturating_add(len(&uncounted.failed)),
+        failed: plan.status.failed.saturating_add(len(&uncounted.failed)).saturating_add(
+            i32::try_from(held.values().filter(|p| backoff::counts(spec, p)).count()).unwrap_or(i32::MAX),
+        ),
         done,
         failed_indexes,
+        held,
     };
     if plan.status.start_time.is_none() && !spec.suspend {
         plan.status.start_time = Some(time::seconds(now));
@@ -100,6 +106,9 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
     let mut active = count.active.len();
     if let Some(condition) = interim {
         conditions::put(&mut plan.status.conditions, condition);
+        // No index is replaced any more.
+        plan.release.clear();
+        note_ended(spec, &mut plan, pods, &BTreeMap::new());
         plan.delete = count.active.iter().map(|p| (*p).clone()).collect();
         active = 0;
     } else {
@@ -136,8 +145,13 @@ fn count_settled(status: &mut Status, pods: &[JobPod]) {
     status.failed = status.failed.saturating_add(settle(&mut uncounted.failed));
 }
 
-/// Writes down pods that ended since; returns why the job fails, if a rule says so.
-fn note_ended(spec: &Spec, plan: &mut Plan, pods: &[JobPod]) -> Option<String> {
+/// Writes down pods that ended since and are not held for their replacement; returns why the job fails, if a rule says so.
+fn note_ended(
+    spec: &Spec,
+    plan: &mut Plan,
+    pods: &[JobPod],
+    held: &BTreeMap<i32, &JobPod>,
+) -> Option<String> {
     let mut why = None;
     for pod in pods.iter().filter(|p| p.tracked()) {
         let uid = pod.pod.uid().to_owned();
@@ -150,6 +164,9 @@ fn note_ended(spec: &Spec, plan: &mut Plan, pods: &[JobPod]) -> Option<String> {
             let verdict = evaluate(spec.pod_failure_policy.as_ref(), pod);
             if let FailureAction::FailJob(reason) = &verdict {
                 why.get_or_insert(reason.clone());
+            }
+            if pod.index.and_then(|i| held.get(&i)).is_some_and(|h| h.pod.uid() == pod.pod.uid()) {
+                continue;
             }
             if verdict != FailureAction::Ignore && !uncounted.failed.contains(&uid) {
                 uncounted.failed.push(uid);
@@ -277,7 +294,9 @@ fn manage(count: &Count<'_>, plan: &mut Plan, pods: &[JobPod], active: usize, no
     if room == 0 {
         return keep.len();
     }
-    if let Some(at) = delayed_until(spec, pods).filter(|at| *at > now) {
+    if spec.backoff_limit_per_index.is_none()
+        && let Some(at) = backoff::of_job(spec, pods).filter(|at| *at > now)
+    {
         plan.again = Some(plan.again.map_or(at, |a| a.min(at)));
         return keep.len();
     }
@@ -289,37 +308,21 @@ fn manage(count: &Count<'_>, plan: &mut Plan, pods: &[JobPod], active: usize, no
                 pods.iter().filter(|p| p.pod.terminating() && !p.pod.ended()).filter_map(|p| p.index),
             );
         }
-        let failures = failures_by_index(spec, pods);
+        let failures = backoff::failures_by_index(spec, pods);
         let free = taken.missing(spec.completions.unwrap_or(0));
-        let new = |i: i32| New { index: Some(i), failures: failures.get(&i).copied().unwrap_or(0) };
-        plan.create = free.take(room).map(new).collect();
+        for index in free.take(room) {
+            let due = count.held.get(&index).and_then(|pod| backoff::of_index(pod));
+            if let Some(at) = due.filter(|at| spec.backoff_limit_per_index.is_some() && *at > now) {
+                plan.again = Some(plan.again.map_or(at, |a| a.min(at)));
+                continue;
+            }
+            let (failures, ignored) = failures.get(&index).copied().unwrap_or_default();
+            plan.create.push(New { index: Some(index), failures, ignored });
+        }
     } else {
-        plan.create = vec![New { index: None, failures: 0 }; room];
+        plan.create = vec![New { index: None, failures: 0, ignored: 0 }; room];
     }
     keep.len() + plan.create.len()
-}
-
-/// How often each index has failed.
-fn failures_by_index(spec: &Spec, pods: &[JobPod]) -> BTreeMap<i32, i32> {
-    let mut map: BTreeMap<i32, i32> = BTreeMap::new();
-    for pod in pods.iter().filter(|p| p.failed(spec)) {
-        let Some(index) = pod.index else { continue };
-        let counts = evaluate(spec.pod_failure_policy.as_ref(), pod) != FailureAction::Ignore;
-        let failures = pod.earlier_failures.saturating_add(i32::from(counts));
-        let most = map.entry(index).or_default();
-        *most = (*most).max(failures);
-    }
-    map
-}
-
-/// Until when nothing is created, after failures in a row.
-fn delayed_until(spec: &Spec, pods: &[JobPod]) -> Option<Timestamp> {
-    let last_success = pods.iter().filter(|p| p.succeeded()).filter_map(|p| p.ended_at).max();
-    let failures = pods.iter().filter(|p| p.pod.ended() && p.failed(spec)).filter_map(|p| p.ended_at);
-    let recent: Vec<Timestamp> = failures.filter(|at| last_success.is_none_or(|s| *at > s)).collect();
-    let last = recent.iter().max()?;
-    let doublings = u32::try_from(recent.len() - 1).unwrap_or(u32::MAX).min(10);
-    Some(time::after(*last, (FIRST_DELAY << doublings).min(LONGEST_DELAY)))
 }
 
 /// Says when the job is suspended or goes on.

@@ -170,6 +170,48 @@ fn an_index_that_fails_too_often_fails_alone() {
 }
 
 #[test]
+fn with_backoff_limit_per_index_each_index_waits_alone_and_its_last_failed_pod_is_held() {
+    let mut job = Model::new(json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed",
+        "backoffLimitPerIndex": 5, "backoffLimit": 100}));
+    let index = |p: &Value| p["metadata"]["annotations"][INDEX].clone();
+    let tracked = |job: &Model, name: &str| job.pods[name]["metadata"]["finalizers"] == json!([JOB_TRACKING]);
+    job.turn(3);
+    job.end(0, false, 1);
+    let failed = index(&job.pods["p1"]);
+    job.turn(3);
+    assert_eq!(job.plan().again, Some(time::after(job.now, 10)));
+    assert!(tracked(&job, "p1"), "held until its replacement is there");
+    assert_eq!((job.status.failed, job.pods.len()), (0, 2));
+    // The other index fails later; it does not delay the first one.
+    job.now = time::after(job.now, 8);
+    job.end(0, false, 1);
+    job.turn(3);
+    job.now = time::after(job.now, 2);
+    job.turn(3);
+    assert_eq!(job.pods.len(), 3, "only the first index is due");
+    let replaced = &job.pods["p3"];
+    assert_eq!(
+        (index(replaced), &replaced["metadata"]["annotations"][INDEX_FAILURES]),
+        (failed, &json!("1"))
+    );
+    job.turn(3);
+    job.turn(3);
+    assert!(!tracked(&job, "p1") && tracked(&job, "p2"));
+    assert_eq!(job.status.failed, 1);
+    // The second failure of an index doubles its delay.
+    job.end(0, false, 1);
+    let plan = job.plan();
+    assert_eq!(plan.again, Some(time::after(job.now, 8)), "the other index is due first");
+    job.now = time::after(job.now, 8);
+    job.turn(3);
+    assert_eq!(job.plan().again, Some(time::after(job.now, 12)));
+    job.settle(true);
+    assert_eq!(job.ended(), (true, "CompletionsReached".into()));
+    assert!(job.pods.keys().all(|name| !tracked(&job, name)));
+    assert_eq!(job.status.failed, 3);
+}
+
+#[test]
 fn rules_decide_what_a_failure_means() {
     let rules = |action: &str| {
         json!({"completions": 1, "backoffLimit": 0, "podFailurePolicy": {"rules": [

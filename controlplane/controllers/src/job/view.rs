@@ -17,6 +17,9 @@ pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// How often an index failed before this pod.
 pub const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 
+/// How often it failed without counting.
+pub const INDEX_IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
 fields! {
     /// A Job.
     pub struct Job: v1::Job {
@@ -168,6 +171,8 @@ pub struct JobPod {
     pub index: Option<i32>,
     /// How often its index failed before it.
     pub earlier_failures: i32,
+    /// How often that did not count.
+    pub ignored_failures: i32,
     /// Its containers' ends: name and code.
     pub exits: Vec<(String, i64)>,
     /// Its conditions.
@@ -181,11 +186,22 @@ pub struct JobPod {
 fields! {
     struct PodFields: coracle_fields::core::v1::Pod {
         metadata: PodMetadata,
+        spec: PodSpec,
         status: PodStatus,
     }
 
     struct PodMetadata: ObjectMeta {
         annotations: Labels,
+        deletion_grace_period_seconds: i64,
+    }
+
+    struct PodSpec: coracle_fields::core::v1::PodSpec {
+        init_containers: Vec<InitContainer>,
+    }
+
+    struct InitContainer: coracle_fields::core::v1::Container {
+        name: String,
+        restart_policy: String,
     }
 
     struct PodStatus: coracle_fields::core::v1::PodStatus {
@@ -213,20 +229,33 @@ fields! {
 impl JobPod {
     /// Reads a pod.
     pub fn read(pod: &Arc<Pod>) -> Self {
-        let PodFields { metadata, status } = pod.object.typed().unwrap_or_default();
+        let PodFields { metadata, spec, status } = pod.object.typed().unwrap_or_default();
         let number = |key: &str| metadata.annotations.get(key).and_then(|v| v.parse::<i32>().ok());
         let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let ends = || containers().filter_map(|c| Some((c, c.state.terminated.as_ref()?)));
-        let ended = ends().filter_map(|(_, t)| time::parse(t.finished_at.as_deref())).max();
-        let transition =
-            || status.conditions.iter().filter_map(|c| time::parse(c.last_transition_time.as_deref())).max();
-        let deleted = || time::parse(pod.object.meta.deletion_timestamp.as_deref());
+        let sidecar = |c: &&Container| {
+            spec.init_containers.iter().any(|i| i.name == c.name && i.restart_policy == "Always")
+        };
+        let lasting = status.init_container_statuses.iter().filter(sidecar).chain(&status.container_statuses);
+        // The end of the last container, if all of them have ended.
+        let end = |c: &Container| time::parse(c.state.terminated.as_ref()?.finished_at.as_deref());
+        let ended =
+            lasting.map(end).collect::<Option<Vec<Timestamp>>>().and_then(|all| all.into_iter().max());
+        let not_ready = || {
+            let ready = status.conditions.iter().find(|c| c.kind == "Ready" && c.status == "False")?;
+            time::parse(ready.last_transition_time.as_deref())
+        };
+        let deleted = || {
+            let at = time::parse(pod.object.meta.deletion_timestamp.as_deref())?;
+            Some(time::after(at, -metadata.deletion_grace_period_seconds))
+        };
         Self {
             pod: pod.clone(),
             index: number(INDEX),
             earlier_failures: number(INDEX_FAILURES).unwrap_or(0),
+            ignored_failures: number(INDEX_IGNORED_FAILURES).unwrap_or(0),
             exits: ends().map(|(c, t)| (c.name.clone(), t.exit_code)).collect(),
-            ended_at: ended.or_else(transition).or_else(deleted),
+            ended_at: ended.or_else(not_ready).or_else(deleted).or(pod.created),
             restarts: containers().map(|c| c.restart_count).sum(),
             conditions: status.conditions,
         }
