@@ -1,7 +1,7 @@
 //! When a schedule is due, by the clocks of a zone. No clock, no tasks.
 
 use coracle_proto::cron::{Fields, Schedule};
-use jiff::civil::{DateTime, date};
+use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
@@ -15,44 +15,40 @@ fn fits_day(fields: &Fields, at: DateTime) -> bool {
     if fields.any_day || fields.any_weekday { day && weekday } else { day || weekday }
 }
 
-/// The first local time at or after `at` that fits; within five years.
-fn first(fields: &Fields, mut at: DateTime) -> Option<DateTime> {
-    let end = at.checked_add(5.years()).ok()?;
-    while at < end {
-        if !has(fields.months, at.month()) {
-            let first = date(at.year(), at.month(), 1).at(0, 0, 0, 0);
-            at = first.checked_add(1.month()).ok()?;
-        } else if !fits_day(fields, at) {
-            at = at.date().at(0, 0, 0, 0).checked_add(1.day()).ok()?;
-        } else if !has(fields.hours, at.hour()) {
-            at = at.date().at(at.hour(), 0, 0, 0).checked_add(1.hour()).ok()?;
-        } else if !has(fields.minutes, at.minute()) {
-            at = at.checked_add(1.minute()).ok()?;
+/// The first minute at or after `at` whose reading on the clocks of a zone fits; within five years. Minutes are counted in real
+/// time: a reading that a change of clocks skips is never due, one that it repeats is due twice.
+fn first(fields: &Fields, mut at: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    let start_of = |day: Date| Some(zone.to_zoned(day.at(0, 0, 0, 0)).ok()?.timestamp());
+    let minutes = |at: Timestamp, count: i8| at.checked_add(SignedDuration::from_mins(count.into())).ok();
+    let last_year = zone.to_datetime(at).year().checked_add(5)?;
+    loop {
+        let local = zone.to_datetime(at);
+        if local.year() > last_year {
+            return None;
+        }
+        let next = if !has(fields.months, local.month()) {
+            start_of(local.date().first_of_month().checked_add(1.month()).ok()?)?
+        } else if !fits_day(fields, local) {
+            start_of(local.date().tomorrow().ok()?)?
+        } else if !has(fields.hours, local.hour()) {
+            minutes(at, 60 - local.minute())?
+        } else if !has(fields.minutes, local.minute()) {
+            minutes(at, 1)?
         } else {
             return Some(at);
-        }
+        };
+        // Clocks that are set back at midnight begin a day again; time goes on.
+        at = next.max(minutes(at, 1)?);
     }
-    None
 }
 
-/// The first time after `after`, by the clocks of a zone. A time that a change of clocks skips comes when it ends;
-/// one that it repeats comes once.
+/// The first time after `after`, by the clocks of a zone.
 pub fn next(schedule: &Schedule, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     match schedule {
         Schedule::Every(seconds) => Timestamp::from_second(after.as_second().checked_add(*seconds)?).ok(),
         Schedule::Calendar(fields) => {
-            let local = after.to_zoned(zone.clone()).datetime();
-            let mut from =
-                local.date().at(local.hour(), local.minute(), 0, 0).checked_add(1.minute()).ok()?;
-            for _ in 0..4 {
-                let found = first(fields, from)?;
-                let at = zone.to_zoned(found).ok()?.timestamp();
-                if at > after {
-                    return Some(at);
-                }
-                from = found.checked_add(1.minute()).ok()?;
-            }
-            None
+            let minute = after.as_second().div_euclid(60).checked_add(1)?;
+            first(fields, Timestamp::from_second(minute.checked_mul(60)?).ok()?, zone)
         }
     }
 }
@@ -110,9 +106,32 @@ mod tests {
             ("@hourly", "2026-01-01T00:00:00Z", "UTC", "2026-01-01T01:00:00Z"),
             ("@every 90s", "2026-01-01T00:00:00Z", "UTC", "2026-01-01T00:01:30Z"),
             ("0 8 * * *", "2026-06-30T12:00:00Z", "Europe/Berlin", "2026-07-01T06:00:00Z"),
-            ("30 2 * * *", "2026-03-29T00:00:00Z", "Europe/Berlin", "2026-03-29T01:30:00Z"),
             ("0 0 30 2 *", "2026-01-01T00:00:00Z", "UTC", "never"),
             ("59 23 31 12 *", "2026-12-31T23:59:00Z", "UTC", "2027-12-31T23:59:00Z"),
+        ] {
+            assert_eq!(next_of(schedule, after, zone), want, "{schedule} after {after} in {zone}");
+        }
+    }
+
+    #[test]
+    fn in_the_hours_of_a_clock_change_skipped_times_are_left_out_and_repeated_times_come_twice() {
+        let berlin = "Europe/Berlin";
+        for (schedule, after, zone, want) in [
+            // Clocks go from 02:00 to 03:00 at 01:00 UTC.
+            ("30 2 * * *", "2026-03-28T12:00:00Z", berlin, "2026-03-30T00:30:00Z"),
+            ("0 * * * *", "2026-03-29T00:00:00Z", berlin, "2026-03-29T01:00:00Z"),
+            ("30 3 * * *", "2026-03-29T00:00:00Z", berlin, "2026-03-29T01:30:00Z"),
+            // Clocks go from 03:00 to 02:00 at 01:00 UTC.
+            ("30 2 * * *", "2026-10-24T12:00:00Z", berlin, "2026-10-25T00:30:00Z"),
+            ("30 2 * * *", "2026-10-25T00:30:00Z", berlin, "2026-10-25T01:30:00Z"),
+            ("30 2 * * *", "2026-10-25T01:30:00Z", berlin, "2026-10-26T01:30:00Z"),
+            ("0 3 * * *", "2026-10-25T00:00:00Z", berlin, "2026-10-25T02:00:00Z"),
+            ("*/30 * * * *", "2026-10-25T00:45:00Z", berlin, "2026-10-25T01:00:00Z"),
+            // Midnight does not exist on that day.
+            ("0 9 10 * *", "2018-11-03T12:00:00Z", "America/Sao_Paulo", "2018-11-10T11:00:00Z"),
+            ("0 1 4 11 *", "2018-11-01T00:00:00Z", "America/Sao_Paulo", "2018-11-04T03:00:00Z"),
+            // Half an hour is repeated.
+            ("0 2 * * *", "2026-04-04T12:00:00Z", "Australia/Lord_Howe", "2026-04-04T15:30:00Z"),
         ] {
             assert_eq!(next_of(schedule, after, zone), want, "{schedule} after {after} in {zone}");
         }
