@@ -1,5 +1,6 @@
 //! Node health: conditions and taints of nodes without heartbeats. No clock, no tasks.
 
+use super::zones::Permission;
 use coracle_fields::core::v1;
 use coracle_fields::fields;
 use coracle_informer::conditions::{self, Condition};
@@ -77,6 +78,17 @@ impl Node {
         conditions::find(&self.status.conditions, "Ready").and_then(|c| c.last_heartbeat_time.as_deref())
     }
 
+    /// Whether it has failed.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.readiness(), "False" | "Unknown")
+    }
+
+    /// Whether its pods are evicted because it has failed.
+    pub fn is_evicted(&self) -> bool {
+        let keys = [NOT_READY, UNREACHABLE];
+        self.spec.taints.iter().any(|t| t.effect == "NoExecute" && keys.contains(&t.key.as_str()))
+    }
+
     /// Whether it has a taint.
     pub fn tainted(&self, key: &str) -> bool {
         self.spec.taints.iter().any(|t| t.key == key)
@@ -106,9 +118,15 @@ pub fn silenced(node: &Node, now: Timestamp) -> Option<Vec<Condition>> {
     (all != node.status.conditions).then_some(all)
 }
 
-/// The taints a node should have. While no node at all is well the fault is likely not theirs: nothing is evicted.
-pub fn taints(node: &Node, all_down: bool, now: Timestamp) -> Option<Vec<Taint>> {
+/// The taints a node should have. Taints that evict pods are added when that is permitted; those that are there follow the
+/// condition of the node.
+pub fn taints(node: &Node, evict: Permission, now: Timestamp) -> Option<Vec<Taint>> {
     let readiness = node.readiness();
+    let evicts = match evict {
+        Permission::Now => true,
+        Permission::At(_) | Permission::Later => node.is_evicted(),
+        Permission::Never => false,
+    };
     let is = |kind: &str, status: &str| {
         conditions::find(&node.status.conditions, kind).is_some_and(|c| c.status == status)
     };
@@ -120,8 +138,8 @@ pub fn taints(node: &Node, all_down: bool, now: Timestamp) -> Option<Vec<Taint>>
         ("node.kubernetes.io/pid-pressure", "NoSchedule", is("PIDPressure", "True")),
         ("node.kubernetes.io/network-unavailable", "NoSchedule", is("NetworkUnavailable", "True")),
         ("node.kubernetes.io/unschedulable", "NoSchedule", node.spec.unschedulable),
-        (NOT_READY, "NoExecute", readiness == "False" && !all_down),
-        (UNREACHABLE, "NoExecute", readiness == "Unknown" && !all_down),
+        (NOT_READY, "NoExecute", readiness == "False" && evicts),
+        (UNREACHABLE, "NoExecute", readiness == "Unknown" && evicts),
     ];
     let mut taints = node.spec.taints.clone();
     for (key, effect, wanted) in rules {
@@ -205,24 +223,35 @@ mod tests {
 
     #[test]
     fn taints_follow_conditions() {
-        let keys = |node: &Node, down| -> Vec<String> {
-            let all = taints(node, down, at(0)).unwrap_or_else(|| node.spec.taints.clone());
+        let keys = |node: &Node, evict| -> Vec<String> {
+            let all = taints(node, evict, at(0)).unwrap_or_else(|| node.spec.taints.clone());
             all.iter()
                 .map(|t| format!("{}:{}", t.key.trim_start_matches("node.kubernetes.io/"), t.effect))
                 .collect()
         };
-        assert_eq!(keys(&node("True"), false), Vec::<String>::new());
-        assert_eq!(keys(&node("False"), false), ["not-ready:NoSchedule", "not-ready:NoExecute"]);
-        assert_eq!(keys(&node("Unknown"), false), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
+        let now = Permission::Now;
+        assert_eq!(keys(&node("True"), now), Vec::<String>::new());
+        assert_eq!(keys(&node("False"), now), ["not-ready:NoSchedule", "not-ready:NoExecute"]);
+        assert_eq!(keys(&node("Unknown"), now), ["unreachable:NoSchedule", "unreachable:NoExecute"]);
+        for not_yet in [Permission::At(at(9)), Permission::Later, Permission::Never] {
+            assert_eq!(keys(&node("Unknown"), not_yet), ["unreachable:NoSchedule"], "{not_yet:?}");
+        }
+        let mut evicted = node("Unknown");
+        evicted.spec.taints = taints(&node("False"), now, at(0)).unwrap();
         assert_eq!(
-            keys(&node("Unknown"), true),
+            keys(&evicted, Permission::Later),
+            ["unreachable:NoSchedule", "unreachable:NoExecute"],
+            "one taint follows the other at once"
+        );
+        assert_eq!(
+            keys(&evicted, Permission::Never),
             ["unreachable:NoSchedule"],
             "nobody is evicted while all are down"
         );
         let mut back = node("True");
-        back.spec.taints = taints(&node("False"), false, at(0)).unwrap();
+        back.spec.taints = taints(&node("False"), now, at(0)).unwrap();
         back.spec.taints.push(Taint { key: "mine".into(), effect: "NoExecute".into(), ..Taint::default() });
-        assert_eq!(keys(&back, false), ["mine:NoExecute"]);
+        assert_eq!(keys(&back, Permission::Later), ["mine:NoExecute"]);
     }
 
     #[test]

@@ -6,6 +6,8 @@ pub mod ranges;
 pub mod health;
 // When nodes were last heard of.
 mod heartbeats;
+// How fast nodes are evicted.
+pub mod zones;
 
 use async_trait::async_trait;
 use coracle_fields::core::v1;
@@ -24,9 +26,9 @@ use heartbeats::Heartbeats;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use ranges::{Pieces, Range};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
+use zones::{Permission, Zones};
 
 const LIFECYCLE: &str = "node-controller";
 const EVICTION: &str = "taint-eviction-controller";
@@ -62,7 +64,7 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
         pods,
         index: index.clone(),
         heartbeats,
-        well: Mutex::default(),
+        zones: Mutex::default(),
         queue: queue.clone(),
     };
     setup.run(lifecycle, &queue, 2);
@@ -189,8 +191,8 @@ struct Lifecycle {
     pods: Resource,
     index: Arc<Pods>,
     heartbeats: Arc<Heartbeats>,
-    /// Nodes that are ready, once all have been looked at.
-    well: Mutex<Option<HashSet<String>>>,
+    /// The zones, once all nodes have been looked at.
+    zones: Mutex<Option<Zones>>,
     queue: Arc<coracle_informer::queue::Queue<Name>>,
 }
 
@@ -207,7 +209,7 @@ impl Controller for Lifecycle {
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(mut object) = self.nodes.get(name) else {
             self.heartbeats.forget(&name.name);
-            self.set_ready(&name.name, false);
+            self.change_zones(&name.name, now, |zones| zones.remove(&name.name, now));
             return Ok(Requeue::No);
         };
         let mut node: Node = object.typed()?;
@@ -232,8 +234,10 @@ impl Controller for Lifecycle {
                 self.nodes.normal(&object, "NodeNotReady", message);
             }
         }
-        let all_down = self.set_ready(&name.name, node.readiness() == "True");
-        if let Some(taints) = health::taints(&node, all_down, now) {
+        let ready = node.readiness() == "True";
+        self.change_zones(&name.name, now, |zones| zones.set(&name.name, &object.meta.labels, ready, now));
+        let evict = self.may_evict(&name.name, &node, now);
+        if let Some(taints) = health::taints(&node, evict, now) {
             let mut body = object.copy::<v1::Node>();
             body.edit().spec().taints().set(taints);
             self.nodes.update(body).await?;
@@ -241,32 +245,35 @@ impl Controller for Lifecycle {
         if matches!(node.readiness(), "False" | "Unknown") {
             self.unready_pods(&name.name, now).await?;
         }
-        Ok(if left.is_zero() { Requeue::No } else { Requeue::At(now + left) })
+        let silent_at = (!left.is_zero()).then(|| now + left);
+        let evict_at = if let Permission::At(at) = evict { Some(at) } else { None };
+        Ok(silent_at.into_iter().chain(evict_at).min().into())
     }
 }
 
 impl Lifecycle {
-    /// Records whether a node is ready; returns whether none is. When that changes, every node is queued again, because it
-    /// decides about evictions everywhere.
-    fn set_ready(&self, name: &str, is_well: bool) -> bool {
-        let mut known = self.well.lock();
-        let well = known.get_or_insert_with(|| {
-            let nodes = self.nodes.all();
-            let well = nodes.iter().filter(|n| n.typed::<Node>().is_ok_and(|n| n.readiness() == "True"));
-            well.map(|n| n.meta.name.clone()).collect()
+    /// Changes what is known of a node's zone. When that changes what is permitted to others, every node is queued again.
+    fn change_zones(&self, name: &str, now: Timestamp, change: impl FnOnce(&mut Zones) -> bool) {
+        let mut known = self.zones.lock();
+        let zones = known.get_or_insert_with(|| {
+            let mut zones = Zones::default();
+            for object in self.nodes.all() {
+                let ready = object.typed::<Node>().is_ok_and(|n| n.readiness() == "True");
+                zones.set(&object.meta.name, &object.meta.labels, ready, now);
+            }
+            zones
         });
-        let before = well.is_empty();
-        if is_well {
-            well.insert(name.to_owned());
-        } else {
-            well.remove(name);
-        }
-        let all_down = well.is_empty();
-        if all_down != before {
+        if change(zones) {
             let others = self.nodes.all().into_iter().filter(|n| n.meta.name != name);
             others.for_each(|n| self.queue.add(Name::of(&n)));
         }
-        all_down
+    }
+
+    /// Whether pods may be evicted from a node now.
+    fn may_evict(&self, name: &str, node: &Node, now: Timestamp) -> Permission {
+        let mut known = self.zones.lock();
+        let Some(zones) = known.as_mut() else { return Permission::Later };
+        if node.has_failed() && !node.is_evicted() { zones.ask(name, now) } else { zones.goes_on() }
     }
 
     /// Sets pods on a node that is not ready to not ready, so that they get no requests.
