@@ -98,6 +98,8 @@ pub struct Options {
     pub shared_store: bool,
     /// Restarts the tasks.
     pub supervisor: coracle_cli::supervise::Supervisor,
+    /// Whether `maxUnavailable` of StatefulSets counts: the feature `MaxUnavailableStatefulSet`.
+    pub max_unavailable_stateful_set: bool,
     /// Requeues after at least this delay are ignored, other than retries after failures; none are by default. Tests set it,
     /// because a periodic requeue would hide that an event was lost.
     pub ignored_delays: Option<std::time::Duration>,
@@ -113,7 +115,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     }
     replicaset::start(&mut setup);
     deployment::start(&mut setup);
-    statefulset::start(&mut setup);
+    statefulset::start(&mut setup, options.max_unavailable_stateful_set);
     daemonset::start(&mut setup);
     job::start(&mut setup);
     cronjob::start(&mut setup);

@@ -65,6 +65,18 @@ pub fn claim_name(template: &str, set: &str, ordinal: i32) -> String {
     format!("{template}-{set}-{ordinal}")
 }
 
+/// Whether a claim has the name of one of a set's claims.
+pub fn names_claim_of(set: &str, claim: &str) -> bool {
+    let digits = claim.trim_end_matches(|c: char| c.is_ascii_digit());
+    let before = digits.strip_suffix('-').and_then(|rest| rest.strip_suffix(set));
+    digits.len() < claim.len() && before.is_some_and(|template| template.len() > 1 && template.ends_with('-'))
+}
+
+/// Whether a claim is to go with a pod. A pod that is created next has another uid, so the claim goes before.
+pub fn belongs_to_pod(claim: &Object, pod: &str) -> bool {
+    claim.meta.owner_references.iter().any(|o| o.api_version == "v1" && o.kind == "Pod" && o.name == pod)
+}
+
 /// The claims of an ordinal.
 pub fn claims(
     set: &Object,
@@ -147,6 +159,28 @@ mod tests {
         let selector = json!({"matchLabels": {"app": "db"}});
         let claims = claims(&set, &spec, LabelSelector::of(&selector), 2);
         assert_eq!(claims[0].view().metadata().labels().to_value(), json!({"x": "1", "app": "db"}));
+    }
+
+    #[test]
+    fn claims_are_known_by_name_and_owner() {
+        for (claim, is) in [
+            ("data-db-0", true),
+            ("data-db-12", true),
+            ("my-data-db-1", true),
+            ("data-db-", false),
+            ("data-db", false),
+            ("db-0", false),
+            ("-db-0", false),
+            ("data-xdb-0", false),
+        ] {
+            assert_eq!(names_claim_of("db", claim), is, "{claim}");
+        }
+        let owner = |kind: &str| {
+            object(json!({"metadata": {"name": "data-db-1", "ownerReferences": [
+                {"apiVersion": "v1", "kind": kind, "name": "db-1", "uid": "old"}]}}))
+        };
+        assert!(belongs_to_pod(&owner("Pod"), "db-1"));
+        assert!(!belongs_to_pod(&owner("Pod"), "db-2") && !belongs_to_pod(&owner("Node"), "db-1"));
     }
 
     #[test]

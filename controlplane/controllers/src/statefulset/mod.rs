@@ -4,6 +4,8 @@
 pub mod plan;
 // Names, labels, claims.
 pub mod identity;
+#[cfg(test)]
+mod claim_tests;
 
 use super::history::{History, Revision, Subject};
 use super::replicas::PodControl;
@@ -32,6 +34,16 @@ struct Sets {
     claims: Resource,
     history: History,
     pods: Arc<Pods>,
+    /// Whether `maxUnavailable` counts.
+    max_unavailable: bool,
+}
+
+/// The claim belongs to an earlier pod of the same name and goes with it; the next pod waits for the next claim.
+#[derive(Debug, thiserror::Error)]
+#[error("pvc {claim} belongs to an earlier pod {pod} and is about to be deleted")]
+struct ClaimStale {
+    claim: String,
+    pod: String,
 }
 
 /// The claim of a pod goes away, and the pod waits for the next one.
@@ -39,8 +51,8 @@ struct Sets {
 #[error("pvc {0} is being deleted")]
 struct ClaimDeleted(String);
 
-/// Starts the controller.
-pub fn start(setup: &mut Setup<'_>) {
+/// Starts the controller; `max_unavailable` is whether that field of StatefulSets counts.
+pub fn start(setup: &mut Setup<'_>, max_unavailable: bool) {
     let owners = setup.resource(NAME, "apps", "statefulsets");
     let pods = setup.resource(NAME, "", "pods");
     let claims = setup.resource(NAME, "", "persistentvolumeclaims");
@@ -49,9 +61,18 @@ pub fn start(setup: &mut Setup<'_>) {
     let mut handlers = setup.enqueue_on_change(&owners);
     handlers.owned_or_matching(&pods.kind, &pods.cache, "StatefulSet");
     handlers.owned(&revisions.kind, &revisions.cache, "StatefulSet");
+    // A pod may wait until the claim of an earlier one is gone.
+    let sets = owners.cache.clone();
+    handlers.on_change(&claims.kind, &claims.cache, move |change, add| {
+        if let (Some(gone), None) = (change.old, change.new) {
+            let owner = |set: &&Arc<Object>| identity::names_claim_of(&set.meta.name, &gone.meta.name);
+            sets.list(Some(&gone.meta.namespace)).iter().filter(owner).for_each(|set| add(Name::of(set)));
+        }
+    });
     let queue = handlers.queue.clone();
     let history = History::new(revisions, "controller.kubernetes.io/hash");
-    setup.run(Sets { control: PodControl { owners, pods }, claims, history, pods: index }, &queue, 5);
+    let control = PodControl { owners, pods };
+    setup.run(Sets { control, claims, history, pods: index, max_unavailable }, &queue, 5);
 }
 
 #[async_trait]
@@ -62,7 +83,10 @@ impl Controller for Sets {
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
         let Some(set) = self.control.owners.get(name) else { return Ok(Requeue::No) };
-        let StatefulSet { spec, status } = set.typed()?;
+        let StatefulSet { mut spec, status } = set.typed()?;
+        if !self.max_unavailable {
+            spec.update_strategy.rolling_update.max_unavailable = None;
+        }
         if spec.selector.is_empty() {
             return Ok(Requeue::No);
         }
@@ -164,6 +188,7 @@ impl Sets {
     ) -> Result<(), Failure> {
         let template =
             revisions.iter().find(|r| r.name() == revision).map_or(spec.template.clone(), Revision::template);
+        self.check_claims(set, spec, ordinal)?;
         self.ensure_claims(set, spec, ordinal).await?;
         let (template, reference) = (PodTemplateSpec::of(&template), self.control.reference(set));
         let pod = identity::pod(set, spec, template, revision, ordinal, reference);
@@ -174,6 +199,22 @@ impl Sets {
             Err(error) => {
                 self.control.owners.warn(set, "FailedCreate", format!("{what} failed error: {error}"));
                 return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses to create a pod whose claims go with an earlier pod of its name.
+    fn check_claims(&self, set: &Arc<Object>, spec: &Spec, ordinal: i32) -> Result<(), Failure> {
+        if spec.persistent_volume_claim_retention_policy.when_scaled != "Delete" {
+            return Ok(());
+        }
+        let pod = format!("{}-{ordinal}", set.meta.name);
+        for template in spec.volume_claim_templates.iter().filter_map(identity::claim_template_name) {
+            let claim = identity::claim_name(template, &set.meta.name, ordinal);
+            let there = self.claims.get(&Name::new(&set.meta.namespace, &claim));
+            if there.is_some_and(|there| identity::belongs_to_pod(&there, &pod)) {
+                return Err(Failure::of(ClaimStale { claim, pod }));
             }
         }
         Ok(())

@@ -104,7 +104,7 @@ impl Spec {
 
     fn max_unavailable(&self) -> Option<usize> {
         let amount = self.update_strategy.rolling_update.max_unavailable.as_ref()?;
-        usize::try_from(amount.of(self.replicas, Round::Up)?.max(1)).ok()
+        usize::try_from(amount.of(self.replicas, Round::Down)?.max(1)).ok()
     }
 }
 
@@ -340,7 +340,11 @@ mod tests {
         assert_eq!(run(&by_hand, &[], NEW).0, [(0, "b".into())]);
         let two_at_a_time =
             spec(json!({"replicas": 4, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}}));
-        assert_eq!(run(&two_at_a_time, &[up(0, "a"), up(1, "a"), up(2, "a"), up(3, "a")], NEW).1, [3, 2]);
+        let four = [up(0, "a"), up(1, "a"), up(2, "a"), up(3, "a")];
+        assert_eq!(run(&two_at_a_time, &four, NEW).1, [3, 2]);
+        let rounded =
+            spec(json!({"replicas": 4, "updateStrategy": {"rollingUpdate": {"maxUnavailable": "45%"}}}));
+        assert_eq!(run(&rounded, &four, NEW).1, [3], "rounded down");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Lookup of rows of the table, by resource or by kind. Rows of custom resources are added and removed at run time; readers
 //! never block.
 
+use super::features::Features;
 use super::kinds::Kind;
 use super::table;
 use arc_swap::ArcSwap;
@@ -43,7 +44,14 @@ impl Default for Registry {
 impl Registry {
     /// With the built-in kinds.
     pub fn builtin() -> Self {
-        let rows = table::builtin().into_iter().map(Arc::new).collect();
+        Self::with(Features::default())
+    }
+
+    /// The same with features that are off by default.
+    pub fn with(features: Features) -> Self {
+        let mut rows = table::builtin();
+        features.apply(&mut rows);
+        let rows = rows.into_iter().map(Arc::new).collect();
         Self {
             tables: ArcSwap::from_pointee(Tables::of(rows)),
             writer: Mutex::default(),

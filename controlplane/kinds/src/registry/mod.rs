@@ -6,6 +6,8 @@ pub mod kinds;
 pub mod table;
 // Who finds a row: by resource or by kind, with rows that come and go at run time.
 pub mod index;
+// Features that can be switched.
+pub mod features;
 // Resources that are the same objects under other names.
 pub mod equivalent;
 // What discovery says of subresources.

@@ -1,6 +1,6 @@
 //! Deployments, sets and Jobs before a write.
 
-use crate::registry::kinds::keep_all_but_status;
+use crate::registry::kinds::{keep_all_but_status, keep_status};
 use coracle_fields::apps::v1::{
     DaemonSet, DaemonSetStatus, Deployment, ReplicaSet, ReplicaSetStatus, StatefulSet, StatefulSetStatus,
 };
@@ -27,6 +27,23 @@ pub fn create_replicas(object: &mut Value) {
 pub fn create_stateful_set(object: &mut Value) {
     let status = make!(part StatefulSetStatus { replicas: 0, available_replicas: 0 });
     StatefulSet::edit(object).status().set(status);
+}
+
+/// StatefulSets without the feature `MaxUnavailableStatefulSet`: the field is not stored.
+pub fn create_stateful_set_one_by_one(object: &mut Value) {
+    create_stateful_set(object);
+    StatefulSet::edit(object).spec().update_strategy().rolling_update().max_unavailable().clear();
+}
+
+/// The same for updates: a field that was stored while the feature was on stays.
+pub fn update_stateful_set_one_by_one(new: &mut Value, old: &Value) {
+    keep_status(new, old);
+    let used = |set: &Value| {
+        StatefulSet::of(set).spec().update_strategy().rolling_update().max_unavailable().is_set()
+    };
+    if used(new) && !used(old) {
+        StatefulSet::edit(new).spec().update_strategy().rolling_update().max_unavailable().clear();
+    }
 }
 
 /// DaemonSets count from zero.

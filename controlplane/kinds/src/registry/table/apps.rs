@@ -62,7 +62,10 @@ pub(super) fn kinds() -> Vec<Kind> {
             .names(NameRule::Label)
             .columns(columns::stateful_set())
             .defaults(defaults::workloads::stateful_set)
-            .prepare(strategy::workloads::create_stateful_set, keep_status)
+            .prepare(
+                strategy::workloads::create_stateful_set_one_by_one,
+                strategy::workloads::update_stateful_set_one_by_one,
+            )
             .validate(workloads::stateful_set, workloads::stateful_set_update)
             .validate_status(workloads::stateful_status)
             .warnings(strategy::warnings::workload),
