@@ -2,9 +2,11 @@
 
 use super::int_or_percent::{IntOrPercent, Round};
 use async_trait::async_trait;
+use coracle_client::Client;
 use coracle_fields::apps::v1::Deployment;
+use coracle_fields::autoscaling_v1::Scale;
 use coracle_fields::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
-use coracle_fields::{Schema as _, fields, make};
+use coracle_fields::{Made, Schema as _, fields, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
@@ -15,6 +17,9 @@ use coracle_informer::selector::Selector;
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
 use coracle_kinds::object::Owner;
+use coracle_kinds::registry::kinds::Subresource;
+use coracle_kinds::registry::scale;
+use coracle_proto::status::ApiError;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -99,11 +104,38 @@ fn status(
     (told.into_value(), lapses)
 }
 
+/// The status of a budget that cannot be computed: no disruption is allowed, and the condition says why.
+fn failed_status(old: &Value, generation: i64, why: &str, now: Timestamp) -> Value {
+    let mut told = Made::<PodDisruptionBudgetStatus>::new(old.clone());
+    let mut list: Vec<Condition> = told.view().conditions().read().unwrap_or_default();
+    let mut condition = Condition::new("DisruptionAllowed", false, "SyncFailed", why, now);
+    condition.observed_generation = Some(generation);
+    conditions::put(&mut list, condition);
+    told.edit().disruptions_allowed().set(0);
+    told.edit().conditions().set(list);
+    told.into_value()
+}
+
+/// Why it is not known how many pods there should be.
+#[derive(Debug, thiserror::Error)]
+enum ScaleError {
+    #[error("no matches for kind {kind:?} in version {version:?}")]
+    NoKind { kind: String, version: String },
+    #[error("{0} does not implement the scale subresource")]
+    NoScale(String),
+    #[error("found no controllers for pod {0:?}")]
+    NoController(String),
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
 struct Budgets {
+    client: Client,
     budgets: Resource,
     pods: Resource,
     index: Arc<Pods>,
-    scalable: HashMap<&'static str, Resource>,
+    /// The built-in kinds, by group and kind.
+    scalable: HashMap<(&'static str, &'static str), Resource>,
 }
 
 /// Starts the controller.
@@ -111,14 +143,14 @@ pub fn start(setup: &mut Setup<'_>) {
     let budgets = setup.resource(NAME, "policy", "poddisruptionbudgets");
     let pods = setup.resource(NAME, "", "pods");
     let index = setup.pods();
-    let scalable: HashMap<&'static str, Resource> = [
+    let scalable: HashMap<(&'static str, &'static str), Resource> = [
         ("ReplicaSet", "apps", "replicasets"),
         ("Deployment", "apps", "deployments"),
         ("StatefulSet", "apps", "statefulsets"),
         ("ReplicationController", "", "replicationcontrollers"),
     ]
     .into_iter()
-    .map(|(kind, group, plural)| (kind, setup.resource(NAME, group, plural)))
+    .map(|(kind, group, plural)| ((group, kind), setup.resource(NAME, group, plural)))
     .collect();
     let all = budgets.cache.clone();
     let mut handlers = setup.enqueue_on_change(&budgets);
@@ -145,7 +177,8 @@ pub fn start(setup: &mut Setup<'_>) {
         });
     }
     let queue = handlers.queue.clone();
-    setup.run(Budgets { budgets, pods, index, scalable }, &queue, 2);
+    let client = setup.client(NAME);
+    setup.run(Budgets { client, budgets, pods, index, scalable }, &queue, 2);
 }
 
 fn feed_budgets(budgets: &Resource) -> Arc<coracle_kinds::watch::cache::Cache> {
@@ -169,17 +202,21 @@ impl Controller for Budgets {
         if pods.is_empty() {
             self.budgets.normal(&budget, "NoPods", "No matching pods found");
         }
-        let mut scales: HashMap<String, i32> = HashMap::new();
-        let mut strays = Vec::new();
-        for pod in &pods {
-            match pod.controller().and_then(|owner| self.scale(&name.namespace, owner)) {
-                Some((uid, replicas)) => drop(scales.insert(uid, replicas)),
-                None => strays.push(pod.name().to_owned()),
-            }
-        }
         let by_scale = spec.max_unavailable.is_some()
             || spec.min_available.as_ref().is_some_and(IntOrPercent::is_percent);
-        if by_scale && !strays.is_empty() {
+        let found =
+            if by_scale { self.scales(&name.namespace, &pods).await } else { Ok((Vec::new(), false)) };
+        let (scales, unmanaged) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let message = format!("Failed to calculate the number of expected pods: {error}");
+                self.budgets.warn(&budget, "CalculateExpectedPodCountFailed", message);
+                let told = failed_status(&old, budget.meta.generation, &error.to_string(), now);
+                self.budgets.set_status(&budget, told).await?;
+                return Err(Failure::of(error));
+            }
+        };
+        if unmanaged {
             let message = format!(
                 "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the \
                  status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account \
@@ -188,7 +225,6 @@ impl Controller for Budgets {
             );
             self.budgets.warn(&budget, "UnmanagedPods", message);
         }
-        let scales: Vec<i32> = scales.into_values().collect();
         let counted: Vec<Counted<'_>> = pods
             .iter()
             .map(|p| Counted { name: p.name(), ready: p.ready, terminating: p.terminating() })
@@ -201,20 +237,72 @@ impl Controller for Budgets {
 }
 
 impl Budgets {
-    /// The controller at the top of a pod, and its size.
-    fn scale(&self, namespace: &str, owner: &Owner) -> Option<(String, i32)> {
-        let object = self.scalable.get(owner.kind.as_str())?.get(&Name::new(namespace, &owner.name))?;
-        if object.meta.uid != owner.uid {
-            return None;
+    /// The sizes of the controllers of pods, and whether a pod has no controller.
+    async fn scales(&self, namespace: &str, pods: &[Arc<Pod>]) -> Result<(Vec<i32>, bool), ScaleError> {
+        let mut known: HashMap<&str, (String, i32)> = HashMap::new();
+        let mut unmanaged = false;
+        for pod in pods {
+            let Some(owner) = pod.controller() else {
+                unmanaged = true;
+                continue;
+            };
+            if known.contains_key(owner.uid.as_str()) {
+                continue;
+            }
+            let found = match self.built_in(namespace, owner) {
+                Some(found) => Some(found),
+                None => self.by_scale(namespace, owner).await?,
+            };
+            let found = found.ok_or_else(|| ScaleError::NoController(pod.name().to_owned()))?;
+            known.insert(&owner.uid, found);
         }
+        // ReplicaSets of one Deployment count once.
+        let each: HashMap<String, i32> = known.into_values().collect();
+        Ok((each.into_values().collect(), unmanaged))
+    }
+
+    /// The controller of a built-in kind at the top of a pod, and its size.
+    fn built_in(&self, namespace: &str, owner: &Owner) -> Option<(String, i32)> {
+        let (group, _) = split_version(&owner.api_version);
+        let group = if group == "extensions" { "apps" } else { group };
+        let row = self.scalable.get(&(group, owner.kind.as_str()))?;
+        let object = row.get(&Name::new(namespace, &owner.name)).filter(|o| o.meta.uid == owner.uid)?;
         if let Some(above) = controller_of(&object).filter(|o| o.kind == "Deployment")
-            && let Some(found) = self.scale(namespace, above)
+            && let Some(found) = self.built_in(namespace, above)
         {
             return Some(found);
         }
         let replicas = object.doc().view::<Deployment>().spec().replicas().or(1);
         Some((object.meta.uid.clone(), i32::try_from(replicas).unwrap_or(i32::MAX)))
     }
+
+    /// A controller of any kind that has `/scale`, and its size; none if it is gone.
+    async fn by_scale(&self, namespace: &str, owner: &Owner) -> Result<Option<(String, i32)>, ScaleError> {
+        let (group, version) = split_version(&owner.api_version);
+        let kind = self.client.registry().kind(group, version, &owner.kind).ok_or_else(|| {
+            ScaleError::NoKind { kind: owner.kind.clone(), version: owner.api_version.clone() }
+        })?;
+        if !kind.subresources.contains(&Subresource::Scale) {
+            let group = if group.is_empty() { String::new() } else { format!(".{group}") };
+            return Err(ScaleError::NoScale(format!("{}{group}", kind.plural)));
+        }
+        let object = match self.client.get(&kind, namespace, &owner.name).await {
+            Ok(object) => object,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if object.meta.uid != owner.uid {
+            return Ok(None);
+        }
+        let scale = scale::of_value(&kind, &self.client.view(&kind, &object).await?);
+        let replicas = Scale::of(&scale).spec().replicas().or(0);
+        Ok(Some((owner.uid.clone(), i32::try_from(replicas).unwrap_or(i32::MAX))))
+    }
+}
+
+/// Group and version of an `apiVersion`.
+fn split_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 #[cfg(test)]
