@@ -47,7 +47,7 @@ impl Api {
     /// What hooks are called with.
     pub(super) fn hook_context<'a>(&'a self, options: &'a WriteOptions) -> HookContext<'a> {
         let (registry, store) = (&self.objects.registry, self.store.as_ref());
-        HookContext { registry, store, fence: options.fence.as_ref() }
+        HookContext { objects: &self.objects, registry, store, fence: options.fence.as_ref() }
     }
 }
 

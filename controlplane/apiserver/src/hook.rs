@@ -2,6 +2,7 @@
 //! are registered by name, so that the write pipeline knows no kind.
 
 use super::fenced;
+use super::objects::Objects;
 use async_trait::async_trait;
 use coracle_client::fence::Fence;
 use coracle_kinds::registry::index::Registry;
@@ -12,6 +13,8 @@ use serde_json::Value;
 /// Where hooks keep what they allocate.
 #[derive(Clone, Copy)]
 pub struct HookContext<'a> {
+    /// Objects that decide what may be allocated.
+    pub objects: &'a Objects,
     /// The kinds, for the keys of their objects.
     pub registry: &'a Registry,
     /// Where allocations are stored.

@@ -8,20 +8,34 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct RangeError(String);
 
 /// A range of addresses.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) base: IpAddr,
     pub(crate) bits: u8,
 }
 
 impl Range {
-    fn parse(text: &str) -> Result<Self, RangeError> {
+    /// Reads a range; bits of the address that are not of the network do not count.
+    pub(crate) fn parse(text: &str) -> Result<Self, RangeError> {
         let bad = || RangeError(text.to_owned());
         let (address, bits) = text.split_once('/').ok_or_else(bad)?;
         let (base, bits): (IpAddr, u8) =
             (address.parse().map_err(|_| bad())?, bits.parse().map_err(|_| bad())?);
         let width = if base.is_ipv4() { 32 } else { 128 };
-        if bits > width - 2 { Err(bad()) } else { Ok(Self { base, bits }) }
+        if bits > width - 2 {
+            return Err(bad());
+        }
+        let base = match base {
+            IpAddr::V4(ip) => {
+                let host = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
+                Ipv4Addr::from_bits(ip.to_bits() & !host).into()
+            }
+            IpAddr::V6(ip) => {
+                let host = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
+                Ipv6Addr::from_bits(ip.to_bits() & !host).into()
+            }
+        };
+        Ok(Self { base, bits })
     }
 
     /// How many addresses may be handed out; at most 2^16 are used of a large range.

@@ -1,8 +1,7 @@
-//! Status conditions of FlowSchemas (whether their priority level exists) and of ServiceCIDRs.
+//! Status conditions of FlowSchemas: whether their priority level exists.
 
 use async_trait::async_trait;
 use coracle_fields::flowcontrol::v1::FlowSchema;
-use coracle_fields::networking::v1::ServiceCIDR;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
@@ -12,7 +11,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 const FLOWS: &str = "api-priority-and-fairness-config-consumer-v1";
-const RANGES: &str = "service-cidrs-controller";
 
 /// The status with the condition in it, or `None` when it says so already.
 fn with(mut list: Vec<Condition>, condition: Condition) -> Option<Value> {
@@ -24,11 +22,7 @@ struct Flows {
     levels: Resource,
 }
 
-struct Ranges {
-    ranges: Resource,
-}
-
-/// Starts both controllers.
+/// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
     let schemas = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "flowschemas");
     let levels = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations");
@@ -40,9 +34,6 @@ pub fn start(setup: &mut Setup<'_>) {
     });
     let queue = handlers.queue.clone();
     setup.run(Flows { schemas, levels }, &queue, 1);
-    let ranges = setup.resource(RANGES, "networking.k8s.io", "servicecidrs");
-    let queue = setup.enqueue_on_change(&ranges).queue.clone();
-    setup.run(Ranges { ranges }, &queue, 1);
 }
 
 fn dangling(level: &str, exists: bool, now: Timestamp) -> Condition {
@@ -69,26 +60,6 @@ impl Controller for Flows {
         let list = object.status().conditions().read().unwrap_or_default();
         if let Some(status) = with(list, dangling(level, exists, now)) {
             self.schemas.set_status(&schema, status).await?;
-        }
-        Ok(Requeue::No)
-    }
-}
-
-#[async_trait]
-impl Controller for Ranges {
-    fn name(&self) -> &'static str {
-        RANGES
-    }
-
-    async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
-        let Some(range) = self.ranges.get(name) else { return Ok(Requeue::No) };
-        if range.meta.deletion_timestamp.is_some() {
-            return Ok(Requeue::No);
-        }
-        let ready = Condition::new("Ready", true, "", "Kubernetes Service CIDR is ready", now);
-        let list = range.doc().view::<ServiceCIDR>().status().conditions().read().unwrap_or_default();
-        if let Some(status) = with(list, ready) {
-            self.ranges.set_status(&range, status).await?;
         }
         Ok(Requeue::No)
     }

@@ -57,8 +57,10 @@ pub mod csr;
 pub mod bootstrap_tokens;
 // Aggregated ClusterRoles.
 pub mod roles;
-// Status of FlowSchemas and ServiceCIDRs.
+// Status of FlowSchemas.
 pub mod flow_schemas;
+// Address ranges of Services.
+pub mod service_cidrs;
 // Addresses of LoadBalancer services.
 pub mod load_balancer;
 // Identity Leases of API servers, and the endpoints of `default/kubernetes`.
@@ -127,6 +129,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     volumes::start(&mut setup, options.node_volumes.clone());
     roles::start(&mut setup);
     flow_schemas::start(&mut setup);
+    service_cidrs::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);
     if let Some(signer) = &options.signer {

@@ -21,6 +21,8 @@ mod summary;
 pub mod service_families;
 // Cluster IPs and node ports of Services.
 pub mod service_addresses;
+// Ranges of those addresses.
+mod service_cidrs;
 
 use crate::authn;
 use crate::authz::Authorizer;

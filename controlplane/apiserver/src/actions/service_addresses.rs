@@ -2,7 +2,7 @@
 //! and deleted after it, so two servers on one store never allocate the same value: an `IPAddress` object per address,
 //! a plain key per node port.
 
-use super::service_families;
+use super::{service_cidrs, service_families};
 use crate::fenced::write_failed;
 use crate::hook::{Hook, HookContext};
 use crate::metadata;
@@ -30,7 +30,7 @@ pub struct ServiceAddresses {
 }
 
 impl ServiceAddresses {
-    /// Allocates cluster IPs from these ranges.
+    /// Allocates cluster IPs from the ServiceCIDRs, or from these ranges as long as there are none.
     pub fn new(ranges: ServiceRanges) -> Self {
         Self { ranges: ranges.ranges }
     }
@@ -80,6 +80,13 @@ impl ServiceAddresses {
         self.ranges.iter().map(|range| if range.base.is_ipv4() { "IPv4" } else { "IPv6" }).collect()
     }
 
+    /// The ranges in which addresses may be allocated now.
+    fn usable_ranges(&self, context: HookContext<'_>) -> Result<Vec<Range>, ApiError> {
+        let kind = context.registry.resource("networking.k8s.io", "v1", "servicecidrs");
+        let kind = kind.ok_or_else(ApiError::no_such_path)?;
+        Ok(service_cidrs::usable(&self.ranges, &context.objects.cache(&kind)?.list(None)))
+    }
+
     /// Settles families, then takes the addresses that are asked for and draws the others.
     async fn allocate_addresses(
         &self,
@@ -100,13 +107,14 @@ impl ServiceAddresses {
         let held = old.map(addresses).unwrap_or_default();
         let mut all = addresses(service);
         let mut taken = Vec::new();
+        let ranges = self.usable_ranges(allocator.context)?;
         let families: Vec<String> = spec(service).ip_families().texts().map(str::to_owned).collect();
         for (i, family) in families.iter().enumerate() {
             let asked = all.get(i).filter(|ip| !held.contains(ip));
             let outcome = match asked {
-                Some(text) => self.reserve_address(allocator, text, service).await.map(|()| text.clone()),
+                Some(text) => reserve_address(allocator, &ranges, text, service).await.map(|()| text.clone()),
                 None if i < all.len() => continue,
-                None => self.pick_address(allocator, family, service).await,
+                None => pick_address(allocator, &ranges, family, service).await,
             };
             match outcome {
                 Ok(address) => {
@@ -124,44 +132,6 @@ impl ServiceAddresses {
         Service::edit(service).spec().cluster_ip().set(all.first());
         Service::edit(service).spec().cluster_ips().set(all);
         Ok(taken)
-    }
-
-    async fn reserve_address(
-        &self,
-        allocator: &Allocator<'_>,
-        text: &str,
-        service: &Value,
-    ) -> Result<(), ApiError> {
-        let refuse = |why: &str| {
-            let list = spec(service).cluster_ips().as_value();
-            let why = format!("failed to allocate IP {text}: {why}");
-            Err(invalid(service, FieldError::invalid("spec.clusterIPs", &list, &why)))
-        };
-        let range = |ip: IpAddr| self.ranges.iter().find(|range| range.contains(ip));
-        let Some((ip, range)) = text.parse().ok().and_then(|ip| Some((ip, range(ip)?))) else {
-            return refuse("the provided network does not match the current range");
-        };
-        if !range.is_assignable(ip) {
-            let (base, bits) = (range.base, range.bits);
-            return refuse(&format!(
-                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
-            ));
-        }
-        match allocator.address(ip, service).await? {
-            true => Ok(()),
-            false => refuse("provided IP is already allocated"),
-        }
-    }
-
-    async fn pick_address(
-        &self,
-        allocator: &Allocator<'_>,
-        family: &str,
-        service: &Value,
-    ) -> Result<String, ApiError> {
-        let fits = |range: &&Range| range.base.is_ipv4() == (family == "IPv4");
-        let range = self.ranges.iter().find(fits).copied().unwrap_or(self.ranges[0]);
-        allocator.pick_address(range, service).await
     }
 
     /// Takes the node ports that are asked for and draws the others; nothing stays taken when it fails.
@@ -195,6 +165,49 @@ impl ServiceAddresses {
         }
         outcome
     }
+}
+
+/// Takes an address that is asked for.
+async fn reserve_address(
+    allocator: &Allocator<'_>,
+    ranges: &[Range],
+    text: &str,
+    service: &Value,
+) -> Result<(), ApiError> {
+    let refuse = |why: &str| {
+        let list = spec(service).cluster_ips().as_value();
+        let why = format!("failed to allocate IP {text}: {why}");
+        Err(invalid(service, FieldError::invalid("spec.clusterIPs", &list, &why)))
+    };
+    let range = |ip: IpAddr| ranges.iter().find(|range| range.contains(ip));
+    let Some((ip, range)) = text.parse().ok().and_then(|ip| Some((ip, range(ip)?))) else {
+        return refuse("the provided network does not match the current range");
+    };
+    if !range.is_assignable(ip) {
+        let (base, bits) = (range.base, range.bits);
+        return refuse(&format!(
+            "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
+        ));
+    }
+    match allocator.address(ip, service).await? {
+        true => Ok(()),
+        false => refuse("provided IP is already allocated"),
+    }
+}
+
+/// Draws an address of a family from the first range that has one.
+async fn pick_address(
+    allocator: &Allocator<'_>,
+    ranges: &[Range],
+    family: &str,
+    service: &Value,
+) -> Result<String, ApiError> {
+    for range in ranges.iter().filter(|range| range.base.is_ipv4() == (family == "IPv4")) {
+        if let Some(address) = allocator.pick_address(*range, service).await? {
+            return Ok(address);
+        }
+    }
+    Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
 }
 
 async fn fill_ports(
@@ -324,8 +337,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// A free address: random tries first, then one after the other, so that a nearly full range still serves.
-    async fn pick_address(&self, range: Range, service: &Value) -> Result<String, ApiError> {
+    /// A free address of a range, if it has one: random tries first, then one after the other, so that a nearly full range still serves.
+    async fn pick_address(&self, range: Range, service: &Value) -> Result<Option<String>, ApiError> {
         let size = range.size();
         let end = size.saturating_sub(if range.base.is_ipv4() { 1 } else { 0 }).max(2);
         // The low end is left to those who ask for an address, as long as there is another.
@@ -336,10 +349,10 @@ impl Allocator<'_> {
         for offset in random.into_iter().chain(usual).chain(1..reserved.min(end)) {
             let ip = range.at(offset);
             if self.address(ip, service).await? {
-                return Ok(ip.to_string());
+                return Ok(Some(ip.to_string()));
             }
         }
-        Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
+        Ok(None)
     }
 
     /// A free port that is none of `taken`, which a dry run has not written down.

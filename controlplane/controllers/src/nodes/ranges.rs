@@ -41,6 +41,23 @@ impl FromStr for Range {
     }
 }
 
+impl Range {
+    /// The range with one address.
+    pub fn of_address(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(ip) => Self { base: u128::from(u32::from(ip)), bits: 32, width: 32 },
+            IpAddr::V6(ip) => Self { base: u128::from(ip), bits: 128, width: 128 },
+        }
+    }
+
+    /// Whether all addresses of another range are in this one.
+    pub fn contains(&self, other: &Self) -> bool {
+        let host = self.width - self.bits;
+        let same = host == 128 || other.base >> host == self.base >> host;
+        self.width == other.width && self.bits <= other.bits && same
+    }
+}
+
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.width == 32 {
