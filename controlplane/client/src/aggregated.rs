@@ -1,9 +1,10 @@
-//! Objects that aggregated API servers store. The API server implements access to them for the namespace controller and the
-//! garbage collector.
+//! Objects that aggregated API servers store. The API server implements access to them for the namespace controller, the
+//! garbage collector and the autoscaler.
 
 use crate::user::User;
 use async_trait::async_trait;
 use coracle_kinds::object::Owner;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Objects that remain in a namespace.
@@ -35,6 +36,33 @@ pub enum OwnerLookupError {
     },
 }
 
+/// What is read from an aggregated API server.
+#[derive(Debug, Clone, Copy)]
+pub struct AggregatedRead<'a> {
+    /// API group.
+    pub group: &'a str,
+    /// Versions that the caller understands, the best first.
+    pub versions: &'a [&'a str],
+    /// Segments of the path below group and version.
+    pub path: &'a [&'a str],
+    /// Parameters; those without a value are left out.
+    pub query: &'a [(&'a str, &'a str)],
+}
+
+/// Why nothing was read from an aggregated API server.
+#[derive(Debug, thiserror::Error)]
+pub enum AggregatedReadError {
+    /// The server was not reached.
+    #[error("{0}")]
+    Unreachable(Box<dyn std::error::Error + Send + Sync>),
+    /// It refused, with this message.
+    #[error("{0}")]
+    Refused(String),
+    /// It answered with something else than an object.
+    #[error("the answer is not a JSON object")]
+    NotAnObject,
+}
+
 /// Access to the objects of aggregated API servers.
 #[async_trait]
 pub trait AggregatedObjects: Send + Sync {
@@ -49,4 +77,13 @@ pub trait AggregatedObjects: Send + Sync {
         namespace: &str,
         user: &User,
     ) -> Option<Result<bool, OwnerLookupError>>;
+
+    /// Reads as `user`. `None` when no available aggregated API server serves one of the versions.
+    async fn read(
+        &self,
+        _request: AggregatedRead<'_>,
+        _user: &User,
+    ) -> Option<Result<Value, AggregatedReadError>> {
+        None
+    }
 }

@@ -88,7 +88,7 @@ pub struct Options {
     pub signer: Option<csr::Signer>,
     /// Charges of quota admission; none without an API server in this process.
     pub charges: Option<Arc<dyn coracle_client::quota_charges::QuotaCharges>>,
-    /// Source of pod metrics; `metrics.k8s.io` of this server by default.
+    /// Source of metrics; by default `metrics.k8s.io` of this server, and what `extensions` serve.
     pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
     /// Access to volume directories on nodes; without it they are not removed.
     pub node_volumes: Option<Arc<dyn coracle_client::node_volumes::NodeVolumes>>,
@@ -122,7 +122,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     job::start(&mut setup);
     cronjob::start(&mut setup);
     ttl::start(&mut setup);
-    autoscaler::start(&mut setup, options.metrics.clone());
+    autoscaler::start(&mut setup, options.metrics.clone(), options.extensions.clone());
     disruption::start(&mut setup);
     endpoints::start(&mut setup);
     load_balancer::start(&mut setup);

@@ -1,11 +1,13 @@
-//! Deletes objects of aggregated API servers in a namespace, and looks up owners there.
+//! Deletes objects of aggregated API servers in a namespace, looks up owners there, and reads for control loops.
 
 use super::Extensions;
 use super::routes::Entry;
 use super::target::Target;
 use super::transport::TransportError;
 use async_trait::async_trait;
-use coracle_client::aggregated::{AggregatedObjects, OwnerLookupError, RemainingContent};
+use coracle_client::aggregated::{
+    AggregatedObjects, AggregatedRead, AggregatedReadError, OwnerLookupError, RemainingContent,
+};
 use coracle_client::user::User;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::{PartialObjectMetadata, PartialObjectMetadataList, Status};
@@ -65,6 +67,22 @@ impl AggregatedObjects for Extensions {
         user: &User,
     ) -> Option<Result<bool, OwnerLookupError>> {
         Extensions::has_owner(self, owner, namespace, user).await
+    }
+
+    async fn read(
+        &self,
+        request: AggregatedRead<'_>,
+        user: &User,
+    ) -> Option<Result<Value, AggregatedReadError>> {
+        let entries = self.table.all();
+        let serves = |version: &&str| {
+            let target = |entry: &&Arc<Entry>| {
+                entry.available && entry.target.group == request.group && entry.target.version == *version
+            };
+            entries.iter().find(target)
+        };
+        let entry = request.versions.iter().find_map(serves)?;
+        Some(self.read_from(&entry.target, request, user).await)
     }
 }
 
@@ -148,6 +166,38 @@ impl Extensions {
             StatusCode::NOT_FOUND if Status::of(&body).reason() == "NotFound" => Ok(false),
             code => Err(OwnerLookupError::Refused { path, status: code.to_string() }),
         })
+    }
+
+    async fn read_from(
+        &self,
+        target: &Target,
+        request: AggregatedRead<'_>,
+        user: &User,
+    ) -> Result<Value, AggregatedReadError> {
+        let mut path = target.root();
+        for part in request.path {
+            path.push('/');
+            path.push_str(&segment(part));
+        }
+        let given = request.query.iter().filter(|(_, value)| !value.is_empty());
+        for (i, (name, value)) in given.enumerate() {
+            let separator = if i == 0 { '?' } else { '&' };
+            path.push_str(&format!("{separator}{name}={}", segment(value)));
+        }
+        let asked = (Method::GET, path.as_str(), "application/json");
+        let answer = self
+            .ask(target, user, asked, REQUEST_TIMEOUT)
+            .await
+            .map_err(|error| AggregatedReadError::Unreachable(Box::new(error)))?;
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        if !answer.code.is_success() {
+            let message = match Status::of(&body).message().text() {
+                "" => answer.code.to_string(),
+                message => message.to_owned(),
+            };
+            return Err(AggregatedReadError::Refused(message));
+        }
+        if body.is_object() { Ok(body) } else { Err(AggregatedReadError::NotAnObject) }
     }
 
     /// The server and the resource of a kind.

@@ -4,6 +4,8 @@
 pub mod metrics;
 // How many replicas a metric asks for.
 pub mod replicas;
+// Metrics of pods and objects, and external ones.
+mod custom;
 // How fast replicas may change.
 pub mod behavior;
 #[cfg(test)]
@@ -12,6 +14,7 @@ mod tests;
 use async_trait::async_trait;
 use behavior::{Bounds, History};
 use coracle_client::Client;
+use coracle_client::aggregated::AggregatedObjects;
 use coracle_fields::autoscaling_v1::Scale;
 use coracle_fields::autoscaling_v2::{
     CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus,
@@ -31,6 +34,7 @@ use coracle_kinds::registry::usage::quantity;
 use coracle_proto::quantity::{Format, Quantity};
 use coracle_proto::selector::LabelSelector;
 use coracle_proto::status::ApiError;
+use custom::{Answer, MetricFailure, Scaled};
 use jiff::Timestamp;
 use metrics::{Metrics, MetricsError, PodUsage};
 use parking_lot::Mutex;
@@ -55,13 +59,17 @@ struct Autoscalers {
     selectors: Mutex<BTreeMap<Name, LabelSelector>>,
 }
 
-/// Starts the controller; without `metrics` it asks the server's own `metrics.k8s.io`.
-pub fn start(setup: &mut Setup<'_>, metrics: Option<Arc<dyn Metrics>>) {
+/// Starts the controller; without `metrics` it asks the server's own `metrics.k8s.io`, and `extensions` for other metrics.
+pub fn start(
+    setup: &mut Setup<'_>,
+    metrics: Option<Arc<dyn Metrics>>,
+    extensions: Option<Arc<dyn AggregatedObjects>>,
+) {
     let client = setup.client(NAME);
     let autoscalers = setup.resource(NAME, "autoscaling", "horizontalpodautoscalers");
     let pods = setup.resource(NAME, "", "pods");
     let queue = setup.enqueue_on_change(&autoscalers).queue.clone();
-    let metrics = metrics.unwrap_or_else(|| Arc::new(metrics::Served(client.clone())));
+    let metrics = metrics.unwrap_or_else(|| Arc::new(metrics::Served { client: client.clone(), extensions }));
     let (histories, selectors) = Default::default();
     let controller = Autoscalers { client, autoscalers, pods, metrics, histories, selectors };
     setup.run(controller, &queue, 2);
@@ -142,64 +150,76 @@ impl Turn {
 
     /// The most replicas that a metric asks for, and the name of that metric; none without metrics. Refuses to scale down
     /// while a metric is unknown.
-    fn largest(
+    async fn largest(
         &mut self,
-        pods: &[Value],
-        usage: Usage<'_>,
-        current: i64,
+        metrics: &dyn Metrics,
+        scaled: Scaled<'_>,
     ) -> Result<Option<(i64, String)>, Refusal> {
         let specs = self.hpa.view().spec().metrics().to_values();
+        let usage = if specs.iter().all(|spec| custom::is_custom(MetricSpec::of(spec))) {
+            Ok(BTreeMap::new())
+        } else {
+            metrics.pods(scaled.namespace).await
+        };
         let mut best: Option<(i64, String)> = None;
+        let mut failed: Vec<MetricFailure> = Vec::new();
         for spec in &specs {
-            match self.recommendation(MetricSpec::of(spec), pods, usage, current) {
-                Ok((answer, source)) => {
-                    self.metrics.push(source.status(&answer));
+            let answer = if custom::is_custom(MetricSpec::of(spec)) {
+                custom::ask(metrics, spec, scaled).await
+            } else {
+                self.recommendation(MetricSpec::of(spec), scaled, usage.as_ref())
+            };
+            match answer {
+                Ok(answer) => {
+                    self.metrics.push(answer.status);
                     if best.as_ref().is_none_or(|(replicas, _)| answer.replicas > *replicas) {
-                        best = Some((answer.replicas, source.name()));
+                        best = Some((answer.replicas, answer.name));
                     }
                 }
-                Err(why) => self.failed.push(why),
+                Err(failure) => failed.push(failure),
             }
         }
-        let scales_down = best.as_ref().is_some_and(|(replicas, _)| *replicas < current);
-        if let Some((reason, why)) = self.failed.first().cloned()
+        self.failed.extend(failed.iter().map(|failure| (failure.reason, failure.why.clone())));
+        let scales_down = best.as_ref().is_some_and(|(replicas, _)| *replicas < scaled.current);
+        if let Some(MetricFailure { reason, why, head }) = failed.first()
             && (best.is_none() || scales_down)
         {
             let message = format!("the HPA was unable to compute the replica count: {why}");
             self.condition("ScalingActive", false, reason, message);
-            let count = format!("invalid metrics ({} invalid out of {})", self.failed.len(), specs.len());
-            return Err(("FailedComputeMetricsReplicas", format!("{count}, first error is: {why}")));
+            let count = format!("invalid metrics ({} invalid out of {})", failed.len(), specs.len());
+            return Err(("FailedComputeMetricsReplicas", format!("{count}, first error is: {head}: {why}")));
         }
         Ok(best)
     }
 
-    /// How many replicas one metric asks for.
-    fn recommendation<'s>(
+    /// How many replicas one metric about resources asks for.
+    fn recommendation(
         &self,
-        spec: View<'s, MetricSpec>,
-        pods: &[Value],
+        spec: View<'_, MetricSpec>,
+        scaled: Scaled<'_>,
         usage: Usage<'_>,
-        current: i64,
-    ) -> Result<(Recommendation, Source<'s>), Refusal> {
+    ) -> Result<Answer, MetricFailure> {
         let source = source(spec)?;
+        let failed = |why: String| MetricFailure {
+            reason: source.failure,
+            why: format!("failed to get {} {}: {why}", source.resource, source.what()),
+            head: source.head(),
+        };
         let usage = usage.map_err(|why| {
-            let head = format!("failed to get {} {}", source.resource, source.what());
-            (source.failure, format!("{head}: unable to get metrics for resource {}: {why}", source.resource))
+            failed(format!("unable to get metrics for resource {}: {why}", source.resource))
         })?;
         let calculation = ReplicaCalculation {
             resource: source.resource,
             container: source.container,
             target: source.target,
-            tolerance: tolerance(self.hpa.view()),
-            current,
-            pods,
+            tolerance: scaled.tolerance,
+            current: scaled.current,
+            pods: scaled.pods,
             usage,
             now: self.now,
         };
-        let answer = calculation.calculate().map_err(|why| {
-            (source.failure, format!("failed to get {} {}: {why}", source.resource, source.what()))
-        })?;
-        Ok((answer, source))
+        let answer = calculation.calculate().map_err(|why| failed(why.to_string()))?;
+        Ok(Answer { replicas: answer.replicas, status: source.status(&answer), name: source.name() })
     }
 
     fn status(&self) -> Made<HorizontalPodAutoscalerStatus> {
@@ -250,7 +270,7 @@ impl Autoscalers {
         } else if current < bounds.min {
             (bounds.min, "Current number of replicas below Spec.MinReplicas".to_owned())
         } else {
-            self.by_metrics(name, (&target, &scale), bounds, turn).await?
+            self.by_metrics(name, &scale, bounds, turn).await?
         };
         if wanted == current {
             return Ok(());
@@ -311,13 +331,9 @@ impl Autoscalers {
     }
 
     /// The pods of the target; refuses a target without a selector, and pods that other autoscalers are also about.
-    fn target_pods(
-        &self,
-        name: &Name,
-        (target, scale): (&Value, &Value),
-        turn: &mut Turn,
-    ) -> Result<Vec<Value>, Refusal> {
-        let Some(selector) = target_selector(target) else {
+    fn target_pods(&self, name: &Name, scale: &Value, turn: &mut Turn) -> Result<Vec<Value>, Refusal> {
+        let labels = Scale::of(scale).status().selector().text();
+        if labels.is_empty() {
             turn.condition(
                 "ScalingActive",
                 false,
@@ -325,14 +341,19 @@ impl Autoscalers {
                 "the HPA target's scale is missing a selector",
             );
             return Err(("SelectorRequired", "selector is required".into()));
-        };
+        }
+        let selector = labels.parse::<LabelSelector>().map_err(|error| {
+            let why =
+                format!("couldn't convert selector into a corresponding internal selector object: {error}");
+            turn.condition("ScalingActive", false, "InvalidSelector", why.clone());
+            ("InvalidSelector", why)
+        })?;
         let mut pods = self.pods.list(&name.namespace);
         pods.retain(|pod| selects(&selector, pod));
         let rivals = self.rivals(name, selector, &pods);
         if rivals.len() > 1 {
             let each: Vec<String> =
                 rivals.iter().map(|n| format!("{{{} {}}}", n.name, n.namespace)).collect();
-            let labels = Scale::of(scale).status().selector().text();
             let why =
                 format!("pods by selector {labels} are controlled by multiple HPAs: [{}]", each.join(" "));
             turn.condition("ScalingActive", false, "AmbiguousSelector", why.clone());
@@ -346,13 +367,22 @@ impl Autoscalers {
     async fn by_metrics(
         &self,
         name: &Name,
-        target_and_scale: (&Value, &Value),
+        scale: &Value,
         bounds: Bounds,
         turn: &mut Turn,
     ) -> Result<(i64, String), Refusal> {
-        let pods = self.target_pods(name, target_and_scale, turn)?;
-        let usage = self.metrics.pods(&name.namespace).await;
-        let Some((wanted, metric)) = turn.largest(&pods, usage.as_ref(), bounds.current)? else {
+        let pods = self.target_pods(name, scale, turn)?;
+        let status = Scale::of(scale).status();
+        let scaled = Scaled {
+            namespace: &name.namespace,
+            pods: &pods,
+            selector: status.selector().text(),
+            tolerance: tolerance(turn.hpa.view()),
+            current: bounds.current,
+            observed: status.replicas().or(0),
+            now: turn.now,
+        };
+        let Some((wanted, metric)) = turn.largest(&*self.metrics, scaled).await? else {
             return Ok((bounds.current, String::new()));
         };
         turn.condition(
@@ -377,15 +407,6 @@ impl Autoscalers {
     }
 }
 
-/// The selector in the spec of a target: a `LabelSelector`, or labels as of a ReplicationController.
-fn target_selector(target: &Value) -> Option<LabelSelector> {
-    let raw = &target["spec"]["selector"];
-    let labelled = raw.get("matchLabels").is_some() || raw.get("matchExpressions").is_some();
-    let selector =
-        if labelled { LabelSelector::from_object(raw).ok() } else { Some(LabelSelector::from_map(raw)) };
-    selector.filter(|_| raw.as_object().is_some_and(|raw| !raw.is_empty()))
-}
-
 fn selects(selector: &LabelSelector, pod: &Object) -> bool {
     selector.matches(|key| pod.meta.labels.get(key).map(String::as_str))
 }
@@ -407,8 +428,8 @@ struct Source<'a> {
     failure: &'static str,
 }
 
-/// What a metric asks; resources of pods and of one container of theirs are known.
-fn source(spec: View<'_, MetricSpec>) -> Result<Source<'_>, (&'static str, String)> {
+/// A metric about a resource of pods, or of one container of theirs.
+fn source(spec: View<'_, MetricSpec>) -> Result<Source<'_>, MetricFailure> {
     let (resource, target, failure, container) = match spec.type_().text() {
         "Resource" => {
             let of = spec.resource();
@@ -419,13 +440,8 @@ fn source(spec: View<'_, MetricSpec>) -> Result<Source<'_>, (&'static str, Strin
             (of.name().text(), of.target(), "FailedGetContainerResourceMetric", of.container().get())
         }
         other => {
-            let reason = match other {
-                "Pods" => "FailedGetPodsMetric",
-                "Object" => "FailedGetObjectMetric",
-                "External" => "FailedGetExternalMetric",
-                _ => "InvalidMetricSourceType",
-            };
-            return Err((reason, format!("no metrics API serves metrics of type {other}")));
+            let (why, head) = (format!("unknown metric source type {other:?}"), String::new());
+            return Err(MetricFailure { reason: "InvalidMetricSourceType", why, head });
         }
     };
     let average = quantity(&target.average_value().to_value());
@@ -433,16 +449,26 @@ fn source(spec: View<'_, MetricSpec>) -> Result<Source<'_>, (&'static str, Strin
         (Some(average), _) => Target::Average(average.milli_value()),
         (None, Some(percent)) => Target::Utilization(percent),
         (None, None) => {
-            return Err((
-                failure,
-                "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set".into(),
-            ));
+            let why = "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set";
+            return Err(MetricFailure { reason: failure, why: why.into(), head: head(resource, container) });
         }
     };
     Ok(Source { resource, container, target, failure })
 }
 
+/// What is before the error of a metric where several are reported.
+fn head(resource: &str, container: Option<&str>) -> String {
+    match container {
+        None => format!("failed to get {resource} resource metric value"),
+        Some(container) => format!("failed to get {container} container metric value"),
+    }
+}
+
 impl Source<'_> {
+    fn head(&self) -> String {
+        head(self.resource, self.container)
+    }
+
     fn what(&self) -> &'static str {
         if matches!(self.target, Target::Utilization(_)) { "utilization" } else { "usage" }
     }

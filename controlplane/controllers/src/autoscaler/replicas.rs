@@ -33,7 +33,8 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    fn within(self, ratio: f64) -> bool {
+    /// Whether a ratio is near enough to 1.
+    pub fn within(self, ratio: f64) -> bool {
         (1.0 - self.down..=1.0 + self.up).contains(&ratio)
     }
 }
