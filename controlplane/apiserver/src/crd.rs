@@ -14,6 +14,7 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::cache::Cache;
 use coracle_kinds::watch::event::EventType;
 use coracle_proto::status::ApiError;
+use coracle_validation::api_approval::{self, Conformance};
 use coracle_validation::conversion::broken_bundle;
 use coracle_validation::meta::CLEANUP;
 use serde_json::Value;
@@ -42,6 +43,8 @@ pub struct CrdController {
     supervisor: Supervisor,
 }
 
+/// The condition of definitions whose group belongs to the Kubernetes community.
+const APPROVAL: &str = "KubernetesAPIApprovalPolicyConformant";
 /// Task name in metrics and health checks.
 const TASK: &str = "definitions";
 
@@ -151,7 +154,7 @@ impl CrdController {
         })
     }
 
-    /// Sets the `NamesAccepted` and `Established` conditions.
+    /// Sets the conditions `NamesAccepted`, `Established` and, where it applies, `KubernetesAPIApprovalPolicyConformant`.
     async fn report_status(
         &self,
         name: &str,
@@ -164,10 +167,12 @@ impl CrdController {
             None => ("True", "True"),
             Some(_) => ("False", before),
         };
+        let approval = api_approval::conformance(definition);
         let (names, known) = (definition.spec().names(), definition.status().accepted_names());
         let same = condition(definition, "NamesAccepted") == Some(accepted)
             && condition(definition, "Established") == Some(established)
-            && (conflict.is_some() || known.same_as(names));
+            && (conflict.is_some() || known.same_as(names))
+            && is_reported(definition, approval.as_ref());
         if same {
             return Ok(());
         }
@@ -186,6 +191,9 @@ impl CrdController {
                     last_transition_time: &now,
                 }));
             };
+            if let Some(approval) = &approval {
+                set(APPROVAL, approval.status, approval.reason, &approval.message);
+            }
             match &conflict {
                 None => {
                     set("NamesAccepted", "True", "NoConflicts", "no conflicts found");
@@ -285,6 +293,17 @@ impl CrdController {
             objects.reflector.remove(row);
         }
     }
+}
+
+/// Whether the status of a definition says how it conforms.
+fn is_reported(definition: View<'_, CustomResourceDefinition>, approval: Option<&Conformance>) -> bool {
+    let Some(approval) = approval else { return true };
+    let mut conditions = definition.status().conditions().items();
+    conditions.any(|condition| {
+        condition.type_() == APPROVAL
+            && condition.status() == approval.status
+            && condition.message() == approval.message.as_str()
+    })
 }
 
 /// What a condition of a definition says.

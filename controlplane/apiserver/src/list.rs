@@ -117,7 +117,8 @@ impl Api {
                 Ok(None)
             }
             (Some(0), _) => Ok(None),
-            (Some(at), "Exact") => {
+            // A page of a list at a version is read at that version, as are the pages that follow it.
+            (Some(at), rule) if rule == "Exact" || (rule.is_empty() && options.limit > 0) => {
                 self.wait_for_version(at).await?;
                 Ok(Some(at))
             }

@@ -151,15 +151,28 @@ impl Placer {
         filters::check(&self.snapshot, &query, id).is_ok().then_some(id)
     }
 
-    /// For pods whose affinity names their nodes, as those of DaemonSets: only these are looked at.
+    /// For pods whose affinity names their nodes, as those of DaemonSets: only these are looked at, and the best is chosen.
     fn place_named(&mut self, pod: &Arc<PodInfo>, names: &[&str]) -> Result<NodeId, Arc<Diagnosis>> {
         let query = Query::new(&mut self.snapshot, pod.clone());
-        let mut rejections = Vec::new();
+        let begun = Instant::now();
+        let (mut possible, mut rejections) = (Vec::new(), Vec::new());
         for name in names {
-            let Some(id) = self.snapshot.node_named(name) else { continue };
+            let Some(id) = self.snapshot.node_named(name).filter(|id| !possible.contains(id)) else {
+                continue;
+            };
             match filters::check(&self.snapshot, &query, id) {
-                Ok(()) => return Ok(id),
+                Ok(()) => possible.push(id),
                 Err(rejection) => rejections.push(((*name).to_owned(), rejection)),
+            }
+        }
+        if let [id] = possible[..] {
+            return Ok(id);
+        }
+        if !possible.is_empty() {
+            let weights = self.profiles.0.get(&pod.scheduler).copied().unwrap_or_default();
+            let mut class = EquivalenceClass::among(&mut self.snapshot, pod.clone(), weights, &possible);
+            if let Some(id) = self.choose_in(&mut class, begun) {
+                return Ok(id);
             }
         }
         rejections.sort_by(|a, b| a.0.cmp(&b.0));

@@ -372,6 +372,12 @@ fn stored_versions(
     }
 }
 
+/// A new definition.
+pub fn new_definition(object: &Value, errors: &mut Vec<FieldError>) {
+    super::api_approval::new_definition(object, errors);
+    super::schemas::new(object, errors);
+}
+
 /// A definition that serves objects keeps its group, scope and names.
 pub fn definition_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let before = CustomResourceDefinition::of(old);
@@ -385,6 +391,7 @@ pub fn definition_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>)
         }
         conversion::authority(&spec, before);
     });
+    super::api_approval::changed(new, old, errors);
     super::schemas::changed(new, old, errors);
 }
 

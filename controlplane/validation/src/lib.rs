@@ -49,6 +49,8 @@ pub mod scaling;
 mod webhook_client;
 // Webhooks, admission policies, custom resource definitions.
 pub mod extensions;
+// Approval of definitions of the Kubernetes community.
+pub mod api_approval;
 // Conversion between versions of custom resources.
 pub mod conversion;
 // Schemas of custom resources.

@@ -51,3 +51,31 @@ fn the_scores_of_the_chosen_node_and_of_the_next_three_are_kept() {
         placer.snapshot.assume(&pod(name), chosen);
     }
 }
+
+#[test]
+fn a_pod_that_names_several_nodes_gets_the_best_of_them() {
+    let mut placer = with_nodes(vec![node("a"), node("b"), node("c")]);
+    let busy = |name: &str, node: &str| {
+        pod_with(name, |p| {
+            p["spec"]["containers"][0]["resources"]["requests"] = json!({"cpu": "3", "memory": "6Gi"});
+            p["spec"]["affinity"] = names(&[node]);
+        })
+    };
+    fn names(nodes: &[&str]) -> Value {
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [nodes[0]]}]},
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [nodes[nodes.len() - 1]]}]}]}}})
+    }
+    assert_eq!(put(&mut placer, &busy("p", "a")).unwrap(), "a");
+    let named = pod_with("q", |p| p["spec"]["affinity"] = names(&["a", "b"]));
+    assert_eq!(put(&mut placer, &named).unwrap(), "b", "the other one is nearly full");
+    assert_eq!(put(&mut placer, &busy("r", "b")).unwrap(), "b");
+    let none = pod_with("s", |p| {
+        p["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+        p["spec"]["affinity"] = names(&["a", "b"]);
+    });
+    assert_eq!(
+        put(&mut placer, &none).unwrap_err(),
+        "0/3 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], 2 Insufficient cpu."
+    );
+}

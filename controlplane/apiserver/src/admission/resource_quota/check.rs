@@ -232,6 +232,7 @@ fn check_limited(
     held: &BTreeSet<&str>,
     quotas: &[Quota],
 ) -> Result<(), Refusal> {
+    let kind = (request.kind.0.as_str(), request.kind.1.as_str());
     let ours = limited.iter().filter(|l| l.api_group == request.kind.0 && l.resource == request.kind.1);
     let mut uncovered: BTreeSet<&str> = BTreeSet::new();
     for rule in ours {
@@ -241,13 +242,13 @@ fn check_limited(
                 uncovered.insert(name);
             }
         }
-        for scope in rule.match_scopes.iter().filter(|scope| usage::selected(scope, &request.object)) {
+        for scope in rule.match_scopes.iter().filter(|scope| usage::selected(kind, scope, &request.object)) {
             let scope = ScopedResourceSelectorRequirement::of(scope).scope_name();
             let named = |quota: &Quota| {
                 let spec = quota.view().spec();
                 let mut expressions = spec.scope_selector().match_expressions().items();
                 let fitting = |one: View<'_, ScopedResourceSelectorRequirement>| {
-                    one.scope_name().same_as(scope) && usage::selected(&one.as_value(), &request.object)
+                    one.scope_name().same_as(scope) && usage::selected(kind, &one.as_value(), &request.object)
                 };
                 expressions.any(fitting) || spec.scopes().items().any(|own| own.same_as(scope))
             };

@@ -2,8 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, strategy};
-use coracle_validation::defaults;
-use coracle_validation::{extensions, schemas};
+use coracle_validation::{defaults, extensions};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apiextensions.k8s.io", "v1", kind, plural)
@@ -23,6 +22,6 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::extensions::definition)
             .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition)
             .validate(extensions::definition, extensions::definition_update)
-            .validate_create(schemas::new),
+            .validate_create(extensions::new_definition),
     ]
 }

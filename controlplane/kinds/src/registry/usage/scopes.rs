@@ -1,6 +1,8 @@
-//! Which pods fall under the scopes of a quota.
+//! Which pods and claims fall under the scopes of a quota.
 
-use coracle_fields::core::v1::{Pod, ResourceQuota, ResourceRequirements, ScopedResourceSelectorRequirement};
+use coracle_fields::core::v1::{
+    PersistentVolumeClaim, Pod, ResourceQuota, ResourceRequirements, ScopedResourceSelectorRequirement,
+};
 use coracle_fields::{Schema, View};
 use serde_json::Value;
 
@@ -46,12 +48,24 @@ fn has_deadline(pod: View<'_, Pod>) -> bool {
     pod.spec().active_deadline_seconds().int().is_some_and(|seconds| seconds >= 0)
 }
 
-/// Whether a pod satisfies one expression of a scope selector.
-pub fn selected(expression: &Value, pod: &Value) -> bool {
-    satisfies(ScopedResourceSelectorRequirement::of(expression), Pod::of(pod))
+/// Whether an object satisfies one expression of a scope selector.
+pub fn selected(kind: (&str, &str), expression: &Value, object: &Value) -> bool {
+    satisfies(kind, ScopedResourceSelectorRequirement::of(expression), object)
 }
 
-fn satisfies(expression: View<'_, ScopedResourceSelectorRequirement>, pod: View<'_, Pod>) -> bool {
+fn satisfies(
+    kind: (&str, &str),
+    expression: View<'_, ScopedResourceSelectorRequirement>,
+    object: &Value,
+) -> bool {
+    match kind {
+        ("", "pods") => pod_satisfies(expression, Pod::of(object)),
+        ("", "persistentvolumeclaims") => claim_satisfies(expression, PersistentVolumeClaim::of(object)),
+        _ => false,
+    }
+}
+
+fn pod_satisfies(expression: View<'_, ScopedResourceSelectorRequirement>, pod: View<'_, Pod>) -> bool {
     let scope = expression.scope_name().text();
     let listed = expression.values().has(pod.spec().priority_class_name().text());
     match expression.operator().text() {
@@ -62,15 +76,50 @@ fn satisfies(expression: View<'_, ScopedResourceSelectorRequirement>, pod: View<
     }
 }
 
-/// Whether an object falls under a quota's scopes and scope selector; only pods can fall under any.
-pub fn covered(quota: &Value, (group, plural): (&str, &str), object: &Value) -> bool {
+/// Whether one of the VolumeAttributesClasses of a claim is selected; the other scopes are about pods.
+fn claim_satisfies(
+    expression: View<'_, ScopedResourceSelectorRequirement>,
+    claim: View<'_, PersistentVolumeClaim>,
+) -> bool {
+    if expression.scope_name() != "VolumeAttributesClass" {
+        return false;
+    }
+    let classes = attributes_classes(claim);
+    let values = expression.values();
+    match expression.operator().text() {
+        "In" => classes.iter().any(|class| values.has(class)),
+        "NotIn" => classes.is_empty() || classes.iter().any(|class| !values.has(class)),
+        "DoesNotExist" => classes.is_empty(),
+        _ => !classes.is_empty(),
+    }
+}
+
+/// The VolumeAttributesClasses of a claim: the one it asks for, the one it has, and the one it gets.
+fn attributes_classes(claim: View<'_, PersistentVolumeClaim>) -> Vec<&str> {
+    let status = claim.status();
+    let all = [
+        claim.spec().volume_attributes_class_name().text(),
+        status.current_volume_attributes_class_name().text(),
+        status.modify_volume_status().target_volume_attributes_class_name().text(),
+    ];
+    all.into_iter().filter(|class| !class.is_empty()).collect()
+}
+
+fn in_scope_of(kind: (&str, &str), scope: &str, object: &Value) -> bool {
+    match kind {
+        ("", "pods") => scoped(Pod::of(object), scope),
+        ("", "persistentvolumeclaims") => {
+            scope == "VolumeAttributesClass"
+                && !attributes_classes(PersistentVolumeClaim::of(object)).is_empty()
+        }
+        _ => false,
+    }
+}
+
+/// Whether an object falls under a quota's scopes and scope selector; only pods and claims can fall under any.
+pub fn covered(quota: &Value, kind: (&str, &str), object: &Value) -> bool {
     let spec = ResourceQuota::of(quota).spec();
     let (scopes, expressions) = (spec.scopes(), spec.scope_selector().match_expressions());
-    if scopes.is_empty() && expressions.is_empty() {
-        return true;
-    }
-    let pod = Pod::of(object);
-    (group, plural) == ("", "pods")
-        && scopes.items().filter_map(|scope| scope.get()).all(|scope| scoped(pod, scope))
-        && expressions.items().all(|expression| satisfies(expression, pod))
+    scopes.items().filter_map(|scope| scope.get()).all(|scope| in_scope_of(kind, scope, object))
+        && expressions.items().all(|expression| satisfies(kind, expression, object))
 }

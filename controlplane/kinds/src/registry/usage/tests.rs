@@ -49,6 +49,35 @@ fn scope_selectors_look_at_the_class() {
 }
 
 #[test]
+fn quota_scopes_of_volume_attributes_classes_count_claims() {
+    let quota = |operator: &str, values: Value| {
+        json!({"spec": {"scopeSelector": {"matchExpressions": [
+            {"scopeName": "VolumeAttributesClass", "operator": operator, "values": values}]}}})
+    };
+    let claim = |class: &str| json!({"spec": {"volumeAttributesClassName": class}});
+    let changing = json!({"spec": {"volumeAttributesClassName": "gold"},
+        "status": {"currentVolumeAttributesClassName": "silver"}});
+    let target = json!({"status": {"modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold"}}});
+    for (quota, claim, expected) in [
+        (quota("In", json!(["gold"])), claim("gold"), true),
+        (quota("In", json!(["gold"])), claim("silver"), false),
+        (quota("In", json!(["silver"])), changing.clone(), true),
+        (quota("In", json!(["gold"])), target, true),
+        (quota("NotIn", json!(["gold"])), changing, true),
+        (quota("NotIn", json!(["gold"])), claim(""), true),
+        (quota("NotIn", json!(["gold"])), claim("gold"), false),
+        (quota("Exists", json!([])), claim("gold"), true),
+        (quota("Exists", json!([])), claim(""), false),
+        (quota("DoesNotExist", json!([])), claim(""), true),
+        (json!({"spec": {"scopes": ["VolumeAttributesClass"]}}), claim("gold"), true),
+        (json!({"spec": {"scopes": ["BestEffort"]}}), claim("gold"), false),
+    ] {
+        assert_eq!(covered(&quota, ("", "persistentvolumeclaims"), &claim), expected, "{quota} {claim}");
+    }
+    assert!(!covered(&quota("Exists", json!([])), ("", "pods"), &json!({})));
+}
+
+#[test]
 fn other_kinds() {
     let mut balancer = json!({"spec": {"type": "LoadBalancer", "ports": [{"nodePort": 30000}, {}]}});
     let service = ("", "services");
