@@ -155,3 +155,5 @@ fn text_or(text: &str, absent: &str) -> Value {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod header_tests;

@@ -184,6 +184,5 @@ pub fn ip_address() -> Vec<Column> {
                 .collect();
             json!(path.join("/"))
         }),
-        age(),
     ]
 }
