@@ -3,11 +3,13 @@
 use crate::backup::options::{BackupError, ScheduleArgs, Scheduled};
 use crate::datastore_args::{DatastoreArgs, EtcdPorts};
 use crate::explain::options::{Recording, RecordingArgs, RecordingError};
+use crate::feature_gates::{self, GateError};
 use crate::join::{JoinArgs, JoinOptions, JoinOptionsError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use coracle_cli::yaml::YamlError;
+use coracle_kinds::registry::features::Features;
 use coracle_store::{Datastore, DatastoreError};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -49,6 +51,9 @@ pub struct ServerArgs {
     /// File of kind AdmissionConfiguration with settings of admission plugins.
     #[arg(long)]
     admission_control_config_file: Option<PathBuf>,
+    /// Feature gates of Kubernetes, such as MaxUnavailableStatefulSet=true; docs/feature-gates.md lists them.
+    #[arg(long, value_delimiter = ',')]
+    feature_gates: Vec<String>,
     /// File of kind KubeSchedulerConfiguration with profiles and weights of the scheduler.
     #[arg(long)]
     scheduler_config: Option<PathBuf>,
@@ -124,6 +129,7 @@ struct Plain {
     enable_admission_plugins: Vec<String>,
     disable_admission_plugins: Vec<String>,
     admission_control_config_file: Option<PathBuf>,
+    feature_gates: Vec<String>,
     scheduler_config: Option<PathBuf>,
     api_only: bool,
     cluster_reset: bool,
@@ -158,6 +164,8 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     /// Settings of admission plugins.
     pub admission_control_config_file: Option<PathBuf>,
+    /// Features that are switched on.
+    pub features: Features,
     /// Profiles and weights of the scheduler.
     pub scheduler_config: Option<PathBuf>,
     /// No scheduler, no controllers.
@@ -194,6 +202,9 @@ pub enum ConfigError {
     /// An option about backups makes no sense.
     #[error(transparent)]
     Backup(#[from] BackupError),
+    /// A feature gate that cannot be set.
+    #[error("--feature-gates")]
+    FeatureGates(#[from] GateError),
     /// An option about spans makes no sense.
     #[error(transparent)]
     Recording(#[from] RecordingError),
@@ -218,6 +229,12 @@ impl ServerArgs {
         disable_admission_plugins.extend(file.disable_admission_plugins);
         let mut enable_admission_plugins = self.enable_admission_plugins;
         enable_admission_plugins.extend(file.enable_admission_plugins);
+        // Of one gate the last value counts: flags come after the file.
+        let gates: Vec<String> = file.feature_gates.into_iter().chain(self.feature_gates).collect();
+        let (features, without_effect) = feature_gates::parse(&gates)?;
+        for gate in without_effect {
+            tracing::warn!(gate, "feature gate has no effect: it does not apply to this server");
+        }
         Ok(Config {
             data_dir: over(matches, "data_dir", self.data_dir, file.data_dir),
             bind: over(matches, "bind", self.bind, file.bind),
@@ -234,6 +251,7 @@ impl ServerArgs {
             admission_control_config_file: self
                 .admission_control_config_file
                 .or(file.admission_control_config_file),
+            features,
             scheduler_config: self.scheduler_config.or(file.scheduler_config),
             api_only: self.api_only || file.api_only,
             backup: self.backup.over(backup).resolve()?,

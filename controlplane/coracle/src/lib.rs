@@ -7,6 +7,8 @@
 pub mod config;
 // Options that name a store.
 pub mod datastore_args;
+// Feature gates of Kubernetes.
+pub mod feature_gates;
 // The etcd member that a server runs.
 pub mod etcd_member;
 // Options for authentication, authorization and encryption.

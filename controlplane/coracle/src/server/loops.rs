@@ -41,6 +41,7 @@ pub(super) fn start(
         extensions: Some(built.extensions.clone()),
         queue_metrics: diagnostics.queue_metrics.clone(),
         shared_store: shared,
+        max_unavailable_stateful_set: config.features.max_unavailable_stateful_set,
         supervisor: diagnostics.supervisor.of_part(CONTROLLERS),
         ..controllers::Options::default()
     };

@@ -115,7 +115,7 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
     let url =
         format!("https://{}", front.map_or_else(|| reachable(config, bound), |front| front.to_string()));
 
-    let registry = Arc::new(Registry::builtin());
+    let registry = Arc::new(Registry::with(config.features));
     let (plain_store, recorder, collector) = match early {
         Some(early) => early,
         None => opened.await??,

@@ -1,0 +1,135 @@
+//! `--feature-gates`: the names of Kubernetes, for those who bring its options along. Few gates can be switched; the others are
+//! accepted with the value that the server has anyway, and refused otherwise.
+
+// Every gate.
+mod table;
+
+use coracle_kinds::registry::features::Features;
+use table::{OFF, ON};
+
+/// What this server does about a gate that is on by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Support {
+    /// The feature is there, at this place in the code.
+    Honoured(&'static str),
+    /// The feature is not there: what it is instead.
+    Refused(&'static str),
+    /// The gate is about something that this server does not have: what.
+    NotApplicable(&'static str),
+}
+
+/// Why a gate cannot be set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GateError {
+    /// Not of the form `name=true`.
+    #[error("missing bool value for {0}")]
+    NoValue(String),
+    /// Neither true nor false.
+    #[error("invalid value of {name}={value}: expected true or false")]
+    NotABool {
+        /// The gate.
+        name: String,
+        /// As it was given.
+        value: String,
+    },
+    /// No gate of Kubernetes 1.36.
+    #[error("unrecognized feature gate: {0}")]
+    Unknown(String),
+    /// A feature that cannot be turned off.
+    #[error("cannot set feature gate {0} to false, this server has no switch for it")]
+    AlwaysOn(&'static str),
+    /// A feature that is not there.
+    #[error("cannot set feature gate {0} to true, this server does not have the feature")]
+    NotThere(&'static str),
+}
+
+/// A gate that can be switched: its name, and how to set it.
+type Switch = (&'static str, fn(&mut Features, bool));
+const SWITCHES: &[Switch] =
+    &[("MaxUnavailableStatefulSet", |features, on| features.max_unavailable_stateful_set = on)];
+
+fn parse_bool(name: &str, value: &str) -> Result<bool, GateError> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(GateError::NotABool { name: name.to_owned(), value: value.to_owned() }),
+    }
+}
+
+/// The features that gates such as `MaxUnavailableStatefulSet=true` ask for, and the names of gates that have no effect here.
+pub fn parse(gates: &[String]) -> Result<(Features, Vec<&'static str>), GateError> {
+    let (mut features, mut without_effect) = (Features::default(), Vec::new());
+    for gate in gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
+        let (name, value) = gate.split_once('=').ok_or_else(|| GateError::NoValue(gate.to_owned()))?;
+        let (name, value) = (name.trim(), value.trim());
+        let value = parse_bool(name, value)?;
+        if let Some((_, set)) = SWITCHES.iter().find(|(known, _)| *known == name) {
+            set(&mut features, value);
+        } else if let Some((known, support)) = ON.iter().find(|(known, _)| *known == name) {
+            match support {
+                Support::Honoured(_) if value => {}
+                Support::Honoured(_) => return Err(GateError::AlwaysOn(known)),
+                Support::Refused(_) if value => return Err(GateError::NotThere(known)),
+                Support::Refused(_) => {}
+                Support::NotApplicable(_) => without_effect.push(*known),
+            }
+        } else if let Some(known) = OFF.iter().find(|known| **known == name) {
+            if value {
+                return Err(GateError::NotThere(known));
+            }
+        } else {
+            return Err(GateError::Unknown(name.to_owned()));
+        }
+    }
+    Ok((features, without_effect))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn set(gates: &[&str]) -> Result<(Features, Vec<&'static str>), GateError> {
+        parse(&gates.iter().map(|gate| (*gate).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn feature_gates_of_kubernetes_are_accepted_or_refused_by_name() {
+        let none = Features::default();
+        assert_eq!(set(&[]), Ok((none, vec![])));
+        assert_eq!(set(&["SidecarContainers=true", "EnvFiles=false", "MemoryQoS=false"]), Ok((none, vec![])));
+        assert_eq!(set(&["WinDSR=false"]), Ok((none, vec!["WinDSR"])));
+        let on = Features { max_unavailable_stateful_set: true };
+        assert_eq!(set(&[" MaxUnavailableStatefulSet=true"]), Ok((on, vec![])));
+        assert_eq!(set(&["SidecarContainers=false"]), Err(GateError::AlwaysOn("SidecarContainers")));
+        assert_eq!(set(&["EnvFiles=true"]), Err(GateError::NotThere("EnvFiles")));
+        assert_eq!(set(&["MemoryQoS=1"]), Err(GateError::NotThere("MemoryQoS")));
+        assert_eq!(set(&["Nonsense=true"]), Err(GateError::Unknown("Nonsense".into())));
+        assert_eq!(set(&["MemoryQoS"]), Err(GateError::NoValue("MemoryQoS".into())));
+        assert!(matches!(set(&["MemoryQoS=yes"]), Err(GateError::NotABool { .. })));
+    }
+
+    #[test]
+    fn the_documented_table_is_this_one() {
+        let text = include_str!("../../../../docs/feature-gates.md");
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(|line| line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        let wanted = ON.iter().map(|(name, support)| {
+            let (word, detail) = match support {
+                Support::Honoured(place) => ("honoured", format!("[{place}](../{place})")),
+                Support::Refused(why) => ("refused", (*why).to_owned()),
+                Support::NotApplicable(why) => ("not applicable", (*why).to_owned()),
+            };
+            (format!("`{name}`"), word, detail)
+        });
+        let told = rows.iter().map(|row| (row[0].to_owned(), row[2], row[3].to_owned()));
+        assert_eq!(told.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+        let mut names: Vec<&str> = ON.iter().map(|(name, _)| *name).chain(OFF.iter().copied()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ON.len() + OFF.len(), "a gate is listed twice");
+    }
+}
