@@ -38,8 +38,8 @@ struct Harbour {
 }
 
 /// An API server that keeps boats and believes nobody but front proxies of the cluster; it ends when dropped.
-struct Extension {
-    port: u16,
+pub(super) struct Extension {
+    pub(super) port: u16,
     authority: Authority,
     runtime: Option<tokio::runtime::Runtime>,
     _dir: tempfile::TempDir,
@@ -162,14 +162,14 @@ impl Harbour {
                 )
             }
             _ if path == "/openapi/v3/apis/boats.example.com/v1" => reply(200, &openapi()),
-            _ => missing(),
+            _ => super::custom_metrics::answer(&path, &query).map_or_else(missing, |list| reply(200, &list)),
         }
     }
 }
 
 impl Extension {
     /// Starts one behind the front proxies of the server whose state is in `data_dir`; `port` 0 is any.
-    fn start(data_dir: &Path, port: u16) -> Self {
+    pub(super) fn start(data_dir: &Path, port: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::ensure(dir.path(), "ca", "boats-ca").unwrap();
         let signed = authority.sign(&Profile::server("boats", &["boats.default.svc".to_owned()])).unwrap();
@@ -213,9 +213,14 @@ impl Extension {
     }
 
     fn registration(&self) -> String {
+        self.registration_of("boats.example.com", "v1")
+    }
+
+    /// The APIService of a group that it serves.
+    pub(super) fn registration_of(&self, group: &str, version: &str) -> String {
         json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": "v1.boats.example.com"},
-            "spec": {"group": "boats.example.com", "version": "v1", "groupPriorityMinimum": 17_790, "versionPriority": 15,
+            "metadata": {"name": format!("{version}.{group}")},
+            "spec": {"group": group, "version": version, "groupPriorityMinimum": 17_790, "versionPriority": 15,
                 "caBundle": STANDARD.encode(&self.authority.certificate),
                 "service": {"namespace": "default", "name": "boats", "port": self.port}}})
         .to_string()

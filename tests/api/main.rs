@@ -43,6 +43,10 @@ mod field_types;
 mod webhook_operations;
 // API servers of others.
 mod aggregation;
+// Metrics that they serve to autoscalers.
+mod custom_metrics;
+// Budgets, approvals and pages as Kubernetes has them.
+mod upstream;
 // Which of two servers acts.
 mod election;
 // Rollouts while the server is killed.

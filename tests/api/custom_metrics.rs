@@ -1,0 +1,79 @@
+//! Autoscalers ask the custom and the external metrics API of aggregated servers.
+
+use super::aggregation::Extension;
+use coracle_tests::eventually;
+use coracle_tests::kubectl::newest;
+use coracle_tests::server::Server;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const CUSTOM: &str = "/apis/custom.metrics.k8s.io/v1beta2";
+const EXTERNAL: &str = "/apis/external.metrics.k8s.io/v1beta1";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the metrics server answers: the queue is 30 long, and the Service has 40 hits.
+pub(super) fn answer(path: &str, query: &str) -> Option<Value> {
+    let time = "2026-01-01T00:00:00Z";
+    match path {
+        CUSTOM | EXTERNAL => {
+            let version = path.trim_start_matches("/apis/");
+            Some(
+                json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": []}),
+            )
+        }
+        "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"
+            if query == "labelSelector=of%3Dmail" =>
+        {
+            let value = |value: &str| json!({"metricName": "queue", "timestamp": time, "value": value});
+            Some(json!({"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1",
+                "items": [value("29500m"), value("500m")]}))
+        }
+        "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/services/boats/hits" => {
+            let object = json!({"kind": "Service", "name": "boats", "namespace": "default"});
+            Some(json!({"kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "items": [
+                {"describedObject": object, "metric": {"name": "hits"}, "timestamp": time, "value": "40"}]}))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn hpa_scales_by_object_and_external_metrics_of_aggregated_apis() {
+    let server = Server::start();
+    let kubectl = newest(&server.kubeconfig());
+    let extension = Extension::start(server.data_dir(), 0);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "boats"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    kubectl.run_with("create -f -", &service.to_string());
+    kubectl.run("create deployment web --image=i");
+    let external = json!({"type": "External", "external": {"metric": {"name": "queue", "selector": {"matchLabels": {"of": "mail"}}},
+        "target": {"type": "AverageValue", "averageValue": "10"}}});
+    let object = json!({"type": "Object", "object": {"metric": {"name": "hits"},
+        "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "boats"},
+        "target": {"type": "AverageValue", "averageValue": "10"}}});
+    let hpa = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"},
+        "spec": {"maxReplicas": 9, "metrics": [external, object],
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    kubectl.run_with("create -f -", &hpa.to_string());
+    eventually("nobody serves the metrics", PATIENCE, || {
+        let told =
+            kubectl.run("get hpa web -o jsonpath={.status.conditions[?(@.type==\"ScalingActive\")].message}");
+        told.contains("no external metrics API (external.metrics.k8s.io) registered")
+    });
+    for (group, version) in [("custom.metrics.k8s.io", "v1beta2"), ("external.metrics.k8s.io", "v1beta1")] {
+        kubectl.run_with("create -f -", &extension.registration_of(group, version));
+        eventually("the API is available", PATIENCE, || {
+            kubectl.run(&format!("get apiservice {version}.{group} --no-headers")).contains("True")
+        });
+    }
+    eventually("the Deployment is scaled", PATIENCE, || {
+        kubectl.run("get deployment web -o jsonpath={.spec.replicas}") == "4"
+    });
+    eventually("the metrics are in the status", PATIENCE, || {
+        let status: Value =
+            serde_json::from_str(&kubectl.run("get hpa web -o jsonpath={.status.currentMetrics}"))
+                .unwrap_or_default();
+        status[0]["external"]["current"]["averageValue"].is_string()
+            && status[1]["object"]["current"]["averageValue"].is_string()
+    });
+}
