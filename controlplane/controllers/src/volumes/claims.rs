@@ -209,9 +209,13 @@ impl Claims {
             }
             _ => return self.bind(claim, &volume).await,
         }
+        let was_bound = body.view().status().phase() == "Bound";
         body.edit().status().phase().set("Bound");
         body.edit().status().access_modes().set(row.access_modes);
-        body.edit().status().capacity().put(json!(row.capacity));
+        // Of a claim that was bound before, the node reports the size: a volume may be larger than its file system.
+        if !was_bound {
+            body.edit().status().capacity().put(json!(row.capacity));
+        }
         self.0.claims.set_status(claim, body.view().status().to_value()).await?;
         Ok(Requeue::No)
     }
