@@ -14,6 +14,8 @@ mod provision;
 mod claims;
 // From volumes to claims.
 mod reclaim;
+// Attachments of volumes to nodes.
+mod attach;
 // Claims of a pod's own.
 pub mod ephemeral;
 #[cfg(test)]
@@ -80,6 +82,7 @@ pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) 
     setup.run(Volumes(parts), &queue, 1);
     directories::start(setup, node_volumes);
     ephemeral::start(setup);
+    attach::start(setup);
 }
 
 fn all_pending(claims: &Cache, add: &mut dyn FnMut(Name)) {
