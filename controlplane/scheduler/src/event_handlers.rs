@@ -40,16 +40,18 @@ pub enum Source {
     Claims,
     Volumes,
     Classes,
+    StorageNodes,
     Budgets,
 }
 
 /// Sources in the order in which they are read first: pods need the nodes to be there.
-pub const SOURCES: [(Source, &str, &str); 7] = [
+pub const SOURCES: [(Source, &str, &str); 8] = [
     (Source::Nodes, "", "nodes"),
     (Source::Namespaces, "", "namespaces"),
     (Source::Claims, "", "persistentvolumeclaims"),
     (Source::Volumes, "", "persistentvolumes"),
     (Source::Classes, "storage.k8s.io", "storageclasses"),
+    (Source::StorageNodes, "storage.k8s.io", "csinodes"),
     (Source::Budgets, "policy", "poddisruptionbudgets"),
     (Source::Pods, "", "pods"),
 ];
@@ -84,7 +86,7 @@ impl State {
             Source::Budgets => {
                 self.budgets.insert(key(object), budget(object));
             }
-            Source::Claims | Source::Volumes | Source::Classes => {
+            Source::Claims | Source::Volumes | Source::Classes | Source::StorageNodes => {
                 self.set_storage(source, &key(object), Some(&object.doc()), now);
             }
         }
@@ -99,7 +101,7 @@ impl State {
             Source::Budgets => {
                 self.budgets.remove(&key(object));
             }
-            Source::Claims | Source::Volumes | Source::Classes => {
+            Source::Claims | Source::Volumes | Source::Classes | Source::StorageNodes => {
                 self.set_storage(source, &key(object), None, now);
             }
         }
@@ -121,7 +123,11 @@ impl State {
             }
             Source::Budgets => self.budgets.retain(|key, _| there.contains(key)),
             // Rare kinds, of which an old entry does no harm until the next change.
-            Source::Namespaces | Source::Claims | Source::Volumes | Source::Classes => {}
+            Source::Namespaces
+            | Source::Claims
+            | Source::Volumes
+            | Source::Classes
+            | Source::StorageNodes => {}
         }
     }
 
@@ -143,6 +149,7 @@ impl State {
         let changed = match source {
             Source::Claims => volumes.set_claim(key, object.map(|doc| doc.view())),
             Source::Volumes => volumes.set_volume(key, object.map(|doc| doc.view())),
+            Source::StorageNodes => volumes.set_limits(key, object.map(|doc| doc.view())),
             _ => volumes.set_class(key, object.map(|doc| doc.view())),
         };
         if changed {

@@ -364,10 +364,16 @@ fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
             let room = || matches!(verdict(id), Some(Ok(())));
             (any(&[Plugin::NodeResourcesFit, Plugin::NodePorts]) && room())
                 || (any(&[Plugin::VolumeRestrictions]) && gone.namespace == pod.namespace)
+                || (any(&[Plugin::NodeVolumeLimits]) && !gone.claims.is_empty())
                 || (by_pods && concerns(pod, gone, snapshot))
         }
         Event::Placed(placed) => by_pods && concerns(pod, placed, snapshot),
-        Event::Storage => any(&[Plugin::VolumeBinding, Plugin::VolumeZone, Plugin::VolumeRestrictions]),
+        Event::Storage => any(&[
+            Plugin::VolumeBinding,
+            Plugin::VolumeZone,
+            Plugin::VolumeRestrictions,
+            Plugin::NodeVolumeLimits,
+        ]),
     }
 }
 

@@ -14,6 +14,7 @@ pub enum Plugin {
     NodePorts,
     NodeResourcesFit,
     VolumeRestrictions,
+    NodeVolumeLimits,
     VolumeBinding,
     VolumeZone,
     PodTopologySpread,

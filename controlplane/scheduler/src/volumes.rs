@@ -1,5 +1,8 @@
 //! Claims and volumes: where a pod's storage is, or could be.
 
+// How many volumes fit on a node.
+mod limits;
+
 use super::node::NodeInfo;
 use super::node_selector::selects;
 use super::pod::PodInfo;
@@ -55,6 +58,8 @@ pub struct Volume {
     attributes_class: String,
     affinity: Option<NodeSelector>,
     zones: Vec<(String, Vec<String>)>,
+    /// Storage driver and its name of the volume.
+    disk: Option<(String, String)>,
 }
 
 /// A storage class.
@@ -62,6 +67,7 @@ pub struct Volume {
 pub struct StorageClass {
     waits: bool,
     provisions: bool,
+    provisioner: String,
     topologies: Option<NodeSelector>,
 }
 
@@ -89,6 +95,8 @@ pub struct Volumes {
     volumes: HashMap<String, Volume>,
     classes: HashMap<String, StorageClass>,
     used: HashMap<String, u32>,
+    /// By node.
+    limits: HashMap<String, limits::Limits>,
     /// Counts changes.
     pub version: u64,
 }
@@ -151,6 +159,11 @@ impl Volumes {
                 attributes_class: spec.volume_attributes_class_name().text().to_owned(),
                 affinity: spec.node_affinity().required().read::<Option<NodeSelector>>().ok().flatten(),
                 zones: zones.collect(),
+                disk: spec
+                    .csi()
+                    .driver()
+                    .get()
+                    .map(|driver| (driver.to_owned(), spec.csi().volume_handle().text().to_owned())),
             }
         });
         let changed = set(&mut self.volumes, key, made);
@@ -163,6 +176,7 @@ impl Volumes {
         let made = object.map(|class| StorageClass {
             waits: class.volume_binding_mode() == "WaitForFirstConsumer",
             provisions: class.provisioner().get().is_some_and(|p| p != NO_PROVISIONER),
+            provisioner: class.provisioner().text().to_owned(),
             topologies: allowed(class.allowed_topologies()),
         });
         let changed = set(&mut self.classes, key, made);
@@ -211,6 +225,7 @@ impl Volumes {
             return Ok(());
         }
         self.check_single_use(pod)?;
+        self.check_limits(pod, node)?;
         self.decide(pod, node).map(drop)
     }
 
