@@ -16,6 +16,8 @@ pub mod python;
 pub mod cluster;
 // A server and one node whose pods and directories a test can look into.
 pub mod pods;
+// A storage driver.
+pub mod csi_driver;
 // Debian's containerd.
 pub mod containerd;
 // A webhook or an identity provider.

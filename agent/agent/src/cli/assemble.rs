@@ -29,6 +29,15 @@ use crate::source::mirror::Mirrors;
 use crate::status::report::Reporter;
 use crate::trace::NodeTrace;
 use crate::usage::Usage;
+use crate::volume::csi::CsiVolumes;
+use crate::volume::csi::attachments::Attachments;
+use crate::volume::csi::drivers::Drivers;
+use crate::volume::csi::names::Paths;
+use crate::volume::csi::node_object::NodeObject;
+use crate::volume::csi::propagation;
+use crate::volume::csi::records::Records;
+use crate::volume::csi::registration::Registration;
+use crate::volume::token::Tokens;
 use crate::volume::volumes::Volumes;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::Runtime;
@@ -79,6 +88,10 @@ pub fn assemble(
     let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed, supervisor.clone());
     let reporter = Reporter::new(client.clone(), trace.clone());
     let objects_changed = wake(&pods, || Message::Objects);
+    let changed = Arc::new(Notify::new());
+    let tokens = Arc::new(Tokens::new(client.clone()));
+    let attachments = Arc::new(Attachments::new(changed.clone()));
+    let (csi, register) = storage_drivers(&config, &client, attachments.clone(), (&tokens, machine));
     let objects = Arc::new(Objects::new(client.clone(), objects_changed, supervisor));
     let images = Arc::new(Images::new(
         runtime.clone(),
@@ -93,7 +106,7 @@ pub fn assemble(
         runtime: runtime.clone(),
         events: events.clone(),
         resources: NodeResources::open(config.clone(), facts.clone(), pods.clone()),
-        volumes: Volumes::new(config.clone(), client.clone(), objects.clone(), facts.clone()),
+        volumes: Volumes::new(config.clone(), client.clone(), objects.clone(), (tokens, csi), facts.clone()),
         objects,
         images: images.clone(),
         network: PodNetwork::new(config.name.clone(), policies.clone(), cluster.services.clone()),
@@ -108,10 +121,10 @@ pub fn assemble(
         supervisor: supervisor.clone(),
         runtime_name,
     });
-    let changed = Arc::new(Notify::new());
     let run_probes = probes.clone();
     let run_probes: Make = Box::new(move || Box::pin(run_probes.clone().run()));
     let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
+    tasks.push(register);
     tasks.extend(follow);
     tasks.extend(enforce);
     let node = Node {
@@ -148,6 +161,7 @@ pub fn assemble(
             facts,
             images,
             policies,
+            attachments,
             pods,
             changed,
         },
@@ -168,6 +182,28 @@ fn facts(config: &NodeConfig, machine: &Machine) -> SharedFacts {
         confinement: Confinement::of_host(),
         shutting_down: false,
     }))
+}
+
+/// Volumes of storage drivers, and the task that registers drivers.
+fn storage_drivers(
+    config: &NodeConfig,
+    client: &kube::Client,
+    attachments: Arc<Attachments>,
+    (tokens, machine): (&Arc<Tokens>, &Machine),
+) -> (CsiVolumes, Task) {
+    let (paths, drivers) = (Paths::new(&config.kubelet_dir), Drivers::default());
+    if let Err(error) = propagation::ensure(&config.kubelet_dir, &config.root_dir.join("kubelet")) {
+        let dir = config.kubelet_dir.display();
+        tracing::error!(%dir, %error, "mounts of storage drivers in pods are not seen by the node");
+    }
+    let object = NodeObject::new(client.clone(), &config.name);
+    let registration = Registration::new(paths.clone(), drivers.clone(), object);
+    let register: Make = Box::new(move || Box::pin(registration.clone().run()));
+    let records = Records::load(paths.clone(), machine.info.boot_id.clone());
+    let records = (paths, records);
+    let volumes =
+        CsiVolumes::new(&config.name, records, client.clone(), drivers, attachments, tokens.clone());
+    (volumes, ("storage drivers".to_owned(), register))
 }
 
 /// Network policies and their tasks, where the node enforces them.

@@ -32,6 +32,9 @@ pub struct RunArgs {
     /// Directory for data of pods.
     #[arg(long, default_value = "/var/lib/coracle/agent")]
     pub root_dir: PathBuf,
+    /// Directory of storage drivers: sockets and mounts. Most drivers expect the default.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
     /// Directory for Secrets and tokens of pods; must be on a tmpfs.
     #[arg(long, default_value = "/run/coracle/volumes")]
     pub memory_dir: PathBuf,
@@ -218,6 +221,7 @@ impl RunArgs {
             name: self.node_name.clone().unwrap_or_else(|| machine.hostname.to_lowercase()),
             ips,
             root_dir: self.root_dir.clone(),
+            kubelet_dir: std::path::absolute(&self.kubelet_dir)?,
             memory_dir: self.memory_dir.clone(),
             log_dir: self.pod_log_dir.clone(),
             storage_dirs: self.storage_dir.iter().map(std::path::absolute).collect::<Result<_, _>>()?,

@@ -62,6 +62,8 @@ pub struct NodeConfig {
     pub ips: Vec<String>,
     /// Data of pods.
     pub root_dir: PathBuf,
+    /// Directory that storage drivers know: their sockets, and what they mount.
+    pub kubelet_dir: PathBuf,
     /// Data that must not reach a disk: secrets and tokens. On a tmpfs.
     pub memory_dir: PathBuf,
     /// Logs of pods.
@@ -177,6 +179,7 @@ impl NodeConfig {
             name: "n".into(),
             ips: vec!["192.0.2.1".into()],
             root_dir: dir.join("root"),
+            kubelet_dir: dir.join("kubelet"),
             memory_dir: dir.join("memory"),
             log_dir: dir.join("logs"),
             storage_dirs: vec![],

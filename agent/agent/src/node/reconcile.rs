@@ -26,6 +26,7 @@ use crate::network;
 use crate::pod::node_facts::SharedFacts;
 use crate::pod::spec;
 use crate::policy::Policies;
+use crate::volume::csi::attachments::Attachments;
 use coracle_engine::runtime::Runtime;
 
 /// An unchanged status is sent again after this time.
@@ -63,6 +64,8 @@ pub struct NodeParts {
     pub images: Arc<Images>,
     /// Network policies, where the node enforces them.
     pub policies: Option<Policies>,
+    /// Volumes that are attached to the node.
+    pub attachments: Arc<Attachments>,
     /// The pods, for evictions.
     pub pods: PodTable,
     /// Notified when the status should be recomputed.
@@ -209,6 +212,7 @@ impl NodeReconciler {
             self.pod_cidrs = cidrs;
         }
         let held = node.status.clone().unwrap_or_default();
+        self.parts.attachments.observe(version(&node), &held);
         if self.sent_at.is_none() {
             self.sent = held;
         } else if version(&node) >= self.sent_version && status::was_overwritten(&self.sent, &held) {
@@ -291,7 +295,7 @@ impl NodeReconciler {
         let pressure = self.evictor.check(&self.eviction).await;
         self.parts.facts.write().pressure = pressure;
         local_storage::check(&self.eviction).await;
-        let new = status::status(&StatusInput {
+        let mut new = status::status(&StatusInput {
             config: &self.parts.config,
             machine: &self.machine,
             runtime: runtime.as_ref(),
@@ -303,6 +307,10 @@ impl NodeReconciler {
             previous: self.sent.conditions.as_deref().unwrap_or_default(),
             now: Timestamp::now(),
         });
+        let in_use = self.parts.attachments.in_use();
+        // An empty list is sent only to replace another.
+        let had_some = self.sent.volumes_in_use.as_ref().is_some_and(|sent| !sent.is_empty());
+        new.volumes_in_use = (had_some || !in_use.is_empty()).then_some(in_use);
         let ready = new.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         let fresh = self.sent_at.is_some_and(|at| at.elapsed() < RESEND);
         if fresh && status::same(&self.sent, &new) {
@@ -318,6 +326,7 @@ impl NodeReconciler {
         match answer(self.api.patch_status(name, &PatchParams::default(), &patch)).await {
             Ok(node) => {
                 self.sent_version = self::version(&node);
+                self.parts.attachments.observe(self.sent_version, &node.status.clone().unwrap_or_default());
                 if ready != self.ready {
                     let (reason, text) =
                         if ready { ("NodeReady", "NodeReady") } else { ("NodeNotReady", "NodeNotReady") };

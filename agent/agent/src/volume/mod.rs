@@ -14,6 +14,8 @@ pub mod token;
 pub mod host_path;
 // Directories that the cluster made volumes of.
 pub mod local_path;
+// Volumes of storage drivers.
+pub mod csi;
 // PersistentVolumeClaims.
 pub mod persistent;
 // Directories that live as long as the pod.

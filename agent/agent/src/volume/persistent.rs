@@ -1,4 +1,4 @@
-//! PersistentVolumeClaims onto volumes that are paths of this node: hostPath and local.
+//! PersistentVolumeClaims onto volumes: paths of this node (hostPath and local), and volumes of storage drivers.
 
 use coracle_proto::local_path::{PROVISIONED_BY, PROVISIONER};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -6,6 +6,7 @@ use kube::Api;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::csi::CsiVolume;
 use super::host_path::{self, HostPathError};
 use super::{FileError, local_path};
 use crate::config::NodeConfig;
@@ -98,7 +99,13 @@ pub enum ClaimError {
         /// The directory.
         path: String,
     },
-    /// The volume is neither `hostPath` nor `local`.
+    /// The volume is a block device, and the pod wants files.
+    #[error("volume {volume} has volumeMode Block, but is specified in volumeMounts")]
+    Block {
+        /// Name of the volume.
+        volume: String,
+    },
+    /// The volume is neither `hostPath` nor `local` nor `csi`.
     #[error("no volume plugin matched name: {volume}")]
     NoPlugin {
         /// Name of the volume.
@@ -106,8 +113,16 @@ pub enum ClaimError {
     },
 }
 
+/// What a claim is bound to.
+pub enum Claimed {
+    /// A path of this node.
+    Path(ClaimedPath),
+    /// A volume of a storage driver.
+    Driver(Box<CsiVolume>),
+}
+
 /// Where a claim's data is, and whether it is read-only.
-pub struct Claimed {
+pub struct ClaimedPath {
     /// Path on this node.
     pub path: PathBuf,
     /// The volume itself is read-only.
@@ -211,6 +226,12 @@ pub async fn resolve(
     }
     let only_read =
         spec.access_modes.iter().flatten().all(|mode| mode == "ReadOnlyMany") && spec.access_modes.is_some();
+    if spec.volume_mode.as_deref() == Some("Block") {
+        return Err(ClaimError::Block { volume: name });
+    }
+    if let Some(source) = &spec.csi {
+        return Ok(Claimed::Driver(Box::new(CsiVolume::persistent(&name, &spec, source, only_read))));
+    }
     let provisioner = volume.metadata.annotations.as_ref().and_then(|all| all.get(PROVISIONED_BY));
     if let Some(host) = spec.host_path {
         let path = Path::new(&host.path);
@@ -218,13 +239,15 @@ pub async fn resolve(
             local_path::ensure(path)?;
         }
         host_path::check(&host.path, host.type_.as_deref().unwrap_or_default())?;
-        return Ok(Claimed { path: host.path.into(), read_only: only_read, takes_group: false });
+        let path = host.path.into();
+        return Ok(Claimed::Path(ClaimedPath { path, read_only: only_read, takes_group: false }));
     }
     if let Some(local) = spec.local {
         if nix::sys::stat::stat(Path::new(&local.path)).is_err() {
             return Err(ClaimError::NoPath { path: local.path });
         }
-        return Ok(Claimed { path: local.path.into(), read_only: only_read, takes_group: true });
+        let path = local.path.into();
+        return Ok(Claimed::Path(ClaimedPath { path, read_only: only_read, takes_group: true }));
     }
     Err(ClaimError::NoPlugin { volume: name })
 }

@@ -1,5 +1,6 @@
 //! Creates or updates all volumes of a pod. Idempotent.
 
+use coracle_cli::causes;
 use coracle_proto::cri;
 use coracle_trace::{Stage, tracked};
 use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProjection};
@@ -8,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::content::{self, ContentError, File, Keyed, Keys, Payload, mode};
+use super::csi::{CsiError, CsiVolume, CsiVolumes, Pass};
 use super::host_path::{self, HostPathError};
 use super::mounts::Source;
-use super::persistent::{self, ClaimError, Wanted};
+use super::persistent::{self, ClaimError, Claimed};
 use super::token::{TokenError, Tokens};
 use super::{FileError, atomic, empty_dir, nested, ownership};
 use crate::config::NodeConfig;
@@ -51,6 +53,9 @@ pub enum VolumeError {
     /// Its claim cannot be mounted.
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    /// Its driver has not mounted it.
+    #[error(transparent)]
+    Csi(#[from] CsiError),
     /// Its ConfigMap or Secret is not known.
     #[error(transparent)]
     Object(#[from] ObjectError),
@@ -90,6 +95,8 @@ pub struct VolumePreparer<'a> {
     pub objects: &'a Objects,
     /// Tokens.
     pub tokens: &'a Tokens,
+    /// Volumes of storage drivers.
+    pub csi: &'a CsiVolumes,
     /// What the downward API tells.
     pub facts: Downward<'a>,
     /// The node's labels.
@@ -108,7 +115,7 @@ pub struct Prepared {
 impl VolumePreparer<'_> {
     /// Prepares all volumes; returns the first error, and keeps what was created. A renewal goes on behind an error: a
     /// ConfigMap that is gone must not keep the token of a running pod from being renewed.
-    pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, PrepareError> {
+    pub async fn prepare(&self, pod: &Arc<Pod>) -> Result<Prepared, PrepareError> {
         let mut prepared = Prepared::default();
         let mut failed = None;
         for volume in spec::spec(pod).volumes.iter().flatten() {
@@ -129,7 +136,7 @@ impl VolumePreparer<'_> {
 
     async fn volume(
         &self,
-        pod: &Pod,
+        pod: &Arc<Pod>,
         volume: &Volume,
         renew_at: &mut Option<i64>,
     ) -> Result<Source, VolumeError> {
@@ -157,13 +164,15 @@ impl VolumePreparer<'_> {
             return Ok(Source::Path { path: source.path.clone().into(), read_only: false });
         }
         if let Some(source) = &volume.persistent_volume_claim {
-            let wanted = Wanted { pod, volume: &volume.name, claim: &source.claim_name, ephemeral: false };
-            return self.claim(&wanted, source.read_only == Some(true), group).await;
+            return self.claim(pod, &source.claim_name, source.read_only == Some(true), renew_at).await;
         }
         if volume.ephemeral.is_some() {
             let claim = format!("{}-{}", spec::name(pod), volume.name);
-            let wanted = Wanted { pod, volume: &volume.name, claim: &claim, ephemeral: true };
-            return self.claim(&wanted, false, group).await;
+            return self.claim(pod, &claim, false, renew_at).await;
+        }
+        if let Some(source) = &volume.csi {
+            let made = CsiVolume::ephemeral(pod, &volume.name, source);
+            return self.driver(pod, made, renew_at).await;
         }
         if let Some(source) = &volume.image {
             let image = source.reference.clone().unwrap_or_default();
@@ -207,17 +216,60 @@ impl VolumePreparer<'_> {
 
     async fn claim(
         &self,
-        wanted: &Wanted<'_>,
+        pod: &Arc<Pod>,
+        claim: &str,
         read_only: bool,
-        group: Option<u32>,
+        renew_at: &mut Option<i64>,
     ) -> Result<Source, VolumeError> {
-        let found = persistent::resolve(self.client, wanted, self.node_labels, self.config).await?;
+        let namespace = spec::namespace(pod);
+        let found = persistent::resolve(self.client, namespace, claim, self.node_labels, self.config).await?;
+        let found = match found {
+            Claimed::Path(found) => found,
+            Claimed::Driver(mut volume) => {
+                volume.read_only |= read_only;
+                return self.driver(pod, *volume, renew_at).await;
+            }
+        };
         let read_only = read_only || found.read_only;
         let is_start = self.purpose == Purpose::Start;
-        if let Some(group) = group.filter(|_| is_start && found.takes_group && !read_only) {
-            give(&found.path, group, wanted.pod)?;
+        if let Some(group) = fs_group(pod).filter(|_| is_start && found.takes_group && !read_only) {
+            give(&found.path, group, pod)?;
         }
         Ok(Source::Path { path: found.path, read_only })
+    }
+
+    /// A volume that a storage driver mounts.
+    async fn driver(
+        &self,
+        pod: &Arc<Pod>,
+        volume: CsiVolume,
+        renew_at: &mut Option<i64>,
+    ) -> Result<Source, VolumeError> {
+        let (read_only, name) = (volume.read_only, volume.name.clone());
+        let (group, is_start) = (fs_group(pod), self.purpose == Purpose::Start);
+        let pass = if is_start { Pass::First } else { Pass::Again };
+        let mounted = match self.csi.mount(pod, volume, group, pass).await {
+            Ok(mounted) => mounted,
+            // Containers that run keep what they have, whatever their driver does.
+            Err(error) => match self.csi.mounted(spec::uid(pod), &name).filter(|_| !is_start) {
+                Some(path) => {
+                    // Drivers register in any order after the agent has started.
+                    let soon = jiff::Timestamp::now().as_second() + 60;
+                    *renew_at = renew_at.iter().copied().chain([soon]).min();
+                    if matches!(error, CsiError::NoDriver { .. }) {
+                        return Ok(Source::Path { path, read_only });
+                    }
+                    tracing::warn!(uid = spec::uid(pod), volume = name, error = %causes::chain(&error), "volume not published again, will retry");
+                    return Ok(Source::Path { path, read_only });
+                }
+                None => return Err(error.into()),
+            },
+        };
+        *renew_at = renew_at.iter().copied().chain(mounted.renew_at).min();
+        if let Some(group) = group.filter(|_| is_start && mounted.takes_group) {
+            give(&mounted.path, group, pod)?;
+        }
+        Ok(Source::Path { path: mounted.path, read_only })
     }
 
     /// All sources at once; a later one wins where two have the same path.

@@ -31,6 +31,8 @@ pub struct Token {
     pub text: String,
     /// When it is to be renewed, seconds since the epoch.
     pub renew_at: i64,
+    /// When it expires, seconds since the epoch.
+    pub expires_at: i64,
 }
 
 /// Tokens of the node's pods.
@@ -102,8 +104,9 @@ impl Tokens {
             .map_err(|error| TokenError::Request(Box::new(error)))?;
         let status = answer.status.ok_or(TokenError::Empty)?;
         let now = Timestamp::now().as_second();
-        let life = (status.expiration_timestamp.0.as_second() - now).clamp(1, MAX_AGE * 5 / 4);
-        Ok(Token { text: status.token, renew_at: now + life * 4 / 5 })
+        let expires_at = status.expiration_timestamp.0.as_second();
+        let life = (expires_at - now).clamp(1, MAX_AGE * 5 / 4);
+        Ok(Token { text: status.token, renew_at: now + life * 4 / 5, expires_at })
     }
 
     /// The pod is gone.

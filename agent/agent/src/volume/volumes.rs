@@ -1,23 +1,40 @@
 //! The volumes of all pods of the node.
 
-use coracle_cli::causes;
 use k8s_openapi::api::core::v1::Pod;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::csi::{CsiError, CsiVolumes};
 use super::prepare::{PrepareError, Prepared, Purpose, VolumePreparer};
-use super::teardown;
 use super::token::Tokens;
+use super::{FileError, teardown};
 use crate::config::NodeConfig;
 use crate::objects::Objects;
 use crate::pod::downward::Downward;
 use crate::pod::node_facts::SharedFacts;
+
+/// Why volumes of a pod are left; tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// Its directories.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Volumes of storage drivers.
+    #[error(transparent)]
+    Csi(#[from] CsiError),
+}
+
+fn remove(tree: &Path) -> Result<(), FileError> {
+    tokio::task::block_in_place(|| teardown::remove_tree(tree))
+}
 
 /// Makes and removes volumes of pods.
 pub struct Volumes {
     config: Arc<NodeConfig>,
     client: kube::Client,
     objects: Arc<Objects>,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
+    csi: CsiVolumes,
     facts: SharedFacts,
 }
 
@@ -27,14 +44,14 @@ impl Volumes {
         config: Arc<NodeConfig>,
         client: kube::Client,
         objects: Arc<Objects>,
+        (tokens, csi): (Arc<Tokens>, CsiVolumes),
         facts: SharedFacts,
     ) -> Self {
-        let tokens = Tokens::new(client.clone());
-        Volumes { config, client, objects, tokens, facts }
+        Volumes { config, client, objects, tokens, csi, facts }
     }
 
     /// Makes the volumes of a pod, or renews those of one that runs.
-    pub async fn prepare(&self, pod: &Pod, purpose: Purpose) -> Result<Prepared, PrepareError> {
+    pub async fn prepare(&self, pod: &Arc<Pod>, purpose: Purpose) -> Result<Prepared, PrepareError> {
         let (allocatable, labels) = {
             let facts = self.facts.read();
             (facts.allocatable.clone(), facts.labels.clone())
@@ -45,29 +62,26 @@ impl Volumes {
             client: &self.client,
             objects: &self.objects,
             tokens: &self.tokens,
+            csi: &self.csi,
             facts: Downward { pod_ips: &[], host_ips: &self.config.ips, allocatable: &allocatable },
             node_labels: &labels,
         };
         preparer.prepare(pod).await
     }
 
-    /// Removes the volumes of a pod that has ended, and forgets its objects and tokens; `false` if some are left.
-    pub fn release(&self, uid: &str) -> bool {
+    /// Removes the volumes of a pod that has ended, and forgets its objects and tokens. Can be repeated after an error. Mounts of
+    /// parts of volumes go before the volumes.
+    pub async fn release(&self, uid: &str) -> Result<(), ReleaseError> {
         let pod_dir = self.config.pod_dir(uid);
-        let trees =
-            [pod_dir.join("volume-subpaths"), pod_dir.join("volumes"), self.config.memory_dir.join(uid)];
-        let mut clean = true;
-        for tree in trees {
-            if let Err(error) = tokio::task::block_in_place(|| teardown::remove_tree(&tree)) {
-                tracing::warn!(uid, error = %causes::chain(&error), "volume not removed, will retry");
-                clean = false;
-            }
+        remove(&pod_dir.join("volume-subpaths"))?;
+        let unmounted = self.csi.release(uid).await;
+        for tree in [pod_dir.join("volumes"), self.config.memory_dir.join(uid)] {
+            remove(&tree)?;
         }
-        if clean {
-            self.objects.release(uid);
-            self.tokens.release(uid);
-        }
-        clean
+        unmounted?;
+        self.objects.release(uid);
+        self.tokens.release(uid);
+        Ok(())
     }
 }
 
@@ -75,6 +89,10 @@ impl Volumes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     #![allow(clippy::disallowed_methods, reason = "a test's own files")]
+    use super::super::csi::attachments::Attachments;
+    use super::super::csi::drivers::Drivers;
+    use super::super::csi::names::Paths;
+    use super::super::csi::records::Records;
     use super::*;
     use coracle_cli::supervise::Supervisor;
     use http::{Request, Response};
@@ -83,17 +101,17 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-    fn pod(label: &str) -> Pod {
+    fn pod(label: &str) -> Arc<Pod> {
         let labels = json!({"fieldRef": {"fieldPath": "metadata.labels['a']"}, "path": "a"});
-        serde_json::from_value(json!({
+        let pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "default", "uid": "u", "labels": {"a": label}},
             "spec": {
                 "securityContext": {"fsGroup": nix::unistd::getgid().as_raw()},
                 "volumes": [{"name": "e", "emptyDir": {}}, {"name": "d", "downwardAPI": {"items": [labels]}}],
                 "containers": [],
             },
-        }))
-        .unwrap()
+        }));
+        Arc::new(pod.unwrap())
     }
 
     fn volumes(dir: &std::path::Path) -> Volumes {
@@ -103,7 +121,14 @@ mod tests {
         let client = kube::Client::new(service, "default");
         let objects = Objects::new(client.clone(), Arc::new(|_: &str| {}), &Supervisor::default());
         let config = Arc::new(NodeConfig::in_directory(dir));
-        Volumes::new(config, client, Arc::new(objects), SharedFacts::default())
+        let tokens = Arc::new(Tokens::new(client.clone()));
+        let paths = Paths::new(&config.kubelet_dir);
+        let records = Records::load(paths.clone(), String::new());
+        let attachments = Arc::new(Attachments::new(Arc::default()));
+        let drivers = Drivers::default();
+        let csi =
+            CsiVolumes::new("n", (paths, records), client.clone(), drivers, attachments, tokens.clone());
+        Volumes::new(config, client, Arc::new(objects), (tokens, csi), SharedFacts::default())
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +158,7 @@ mod tests {
         let mut pod = pod("1");
         let broken =
             serde_json::from_value(json!({"name": "n", "nfs": {"server": "s", "path": "/"}})).unwrap();
-        pod.spec.as_mut().unwrap().volumes.as_mut().unwrap().insert(0, broken);
+        Arc::make_mut(&mut pod).spec.as_mut().unwrap().volumes.as_mut().unwrap().insert(0, broken);
         let error = volumes(temp.path()).prepare(&pod, Purpose::Renewal).await.unwrap_err();
         assert_eq!(error.to_string(), "MountVolume.SetUp failed for volume \"n\" : no volume plugin matched");
         let told = NodeConfig::in_directory(temp.path()).memory_volume_dir("u", "d").join("a");

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::stage::Step;
 use super::task::{RETRY, Worker};
-use crate::lifecycle::stop::{self, Turn};
+use crate::events::Kind;
+use crate::lifecycle::stop;
 use crate::lifecycle::table::Message;
 use crate::pod::plan::{self, Kill};
 use crate::pod::spec;
@@ -76,7 +77,7 @@ impl Worker {
     /// of a completed pod stay until then.
     pub(super) async fn clean_up(&mut self) {
         if self.stage.step() == Some(Step::Stopped) {
-            if !self.release() {
+            if !self.release().await {
                 self.wake_in(RETRY);
                 return;
             }
@@ -117,14 +118,18 @@ impl Worker {
     }
 
     /// Releases volumes and other resources of the pod; `false` if volumes are left.
-    fn release(&self) -> bool {
+    async fn release(&mut self) -> bool {
         let (executor, uid) = (&self.executor, self.uid());
-        let mut span = stage(Stage::VolumesRemove);
-        let clean = executor.volumes.release(uid);
-        if !clean {
-            span.failed();
+        let released = tracked(Stage::VolumesRemove, "", executor.volumes.release(uid)).await;
+        if let Err(error) = &released {
+            let message = causes::chain(error).to_string();
+            tracing::warn!(uid, error = message, "volumes not removed, will retry");
+            // Of an orphaned pod only the uid may be known.
+            if !spec::name(self.desired.pod()).is_empty() {
+                executor.events.pod(self.desired.pod(), Kind::Warning, "FailedUnMount", message);
+            }
         }
-        span.finish();
+        let clean = released.is_ok();
         if clean {
             executor.images.release(uid);
             executor.resources.release_cpus(uid);

@@ -1,0 +1,22 @@
+//! Locks by name, held across calls to drivers.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{Mutex as Gate, OwnedMutexGuard};
+
+/// A lock for each name that is in use.
+#[derive(Default)]
+pub(super) struct Locks(Mutex<HashMap<String, Arc<Gate<()>>>>);
+
+impl Locks {
+    /// Waits for the lock of this name.
+    pub(super) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+        let gate = {
+            let mut all = self.0.lock();
+            all.retain(|_, gate| Arc::strong_count(gate) > 1);
+            all.entry(name.to_owned()).or_default().clone()
+        };
+        gate.lock_owned().await
+    }
+}

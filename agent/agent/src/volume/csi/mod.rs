@@ -1,0 +1,39 @@
+//! Storage drivers (CSI): those that are registered on this node, and the volumes that they mount for pods.
+//!
+//! What is about to be mounted is recorded on disk before the driver is called ([`records`]), so that an agent that was killed in
+//! between knows what to undo. A driver is called again only when its last answer is not known.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "no pod can write to these directories, and an administrator may have linked them"
+)]
+
+// Names of volumes and the paths that drivers see.
+pub mod names;
+// Mounts that pods and the node share.
+pub mod propagation;
+// Drivers by name.
+pub mod drivers;
+// The CSINode object and topology labels.
+pub mod node_object;
+// Plugins that register themselves.
+pub mod registration;
+// What drivers were asked to mount.
+pub mod records;
+// Attachments by the control plane.
+pub mod attachments;
+// Volumes as a pod or a PersistentVolume describes them.
+pub mod volume;
+// Requests to drivers.
+pub mod request;
+// Locks by name.
+mod locks;
+// Why a volume is not mounted.
+pub mod error;
+// Mounting.
+pub mod mount;
+// Unmounting.
+mod unmount;
+
+pub use error::CsiError;
+pub use mount::{CsiVolumes, Mounted, Pass};
+pub use volume::CsiVolume;

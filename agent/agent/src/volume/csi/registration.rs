@@ -1,0 +1,268 @@
+//! Plugins that register themselves: each has a socket in the directory of registrations, and is unregistered when the socket goes.
+
+use coracle_cli::causes;
+use coracle_csi::pluginregistration::PluginInfo;
+use coracle_csi::{CallError, Driver, Registrar};
+use futures::StreamExt;
+use inotify::{Inotify, WatchMask};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::drivers::{Drivers, Registered};
+use super::names::{self, Paths, is_driver_name};
+use super::node_object::{NodeObject, NodeObjectError};
+
+const TYPE: &str = "CSIPlugin";
+/// Sockets come with a few changes at once.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+/// More sockets than this in the directory are ignored.
+const MAX_PLUGINS: usize = 256;
+
+/// Why a plugin is not used; it is told.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// It did not answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A plugin for something else.
+    #[error("plugin {name:?} has type {kind:?}; this node supports only {TYPE}")]
+    Type {
+        /// Name of the plugin.
+        name: String,
+        /// What it is.
+        kind: String,
+    },
+    /// A name that cannot be part of a path.
+    #[error("driver name {name:?} is invalid: letters and digits, with '-' and '.' between, at most 63")]
+    Name {
+        /// Name of the driver.
+        name: String,
+    },
+    /// Another major version of CSI.
+    #[error("driver {name:?} supports versions {versions:?}; this node needs 1.x")]
+    Version {
+        /// Name of the driver.
+        name: String,
+        /// What it supports.
+        versions: Vec<String>,
+    },
+    /// A socket that is not an absolute path.
+    #[error("driver {name:?} has endpoint {endpoint:?}, which is not an absolute path")]
+    Endpoint {
+        /// Name of the driver.
+        name: String,
+        /// Its socket.
+        endpoint: String,
+    },
+    /// It does not know this node.
+    #[error("driver {name:?} answered NodeGetInfo without a node id")]
+    NodeId {
+        /// Name of the driver.
+        name: String,
+    },
+    /// The cluster does not know it.
+    #[error(transparent)]
+    NodeObject(#[from] NodeObjectError),
+}
+
+/// Identifies a socket: one that was made again is another.
+type Stamp = (u64, i64, i64);
+
+struct Plugin {
+    stamp: Stamp,
+    /// Name and socket of the driver once it is registered.
+    driver: Arc<Mutex<Option<(String, PathBuf)>>>,
+    task: tokio::task::AbortHandle,
+}
+
+/// Follows the directory of registrations.
+#[derive(Clone)]
+pub struct Registration {
+    paths: Paths,
+    drivers: Drivers,
+    object: NodeObject,
+    /// The CSINode is read and written: one at a time.
+    writing: Arc<tokio::sync::Mutex<()>>,
+    /// Outlives a task that is started again.
+    plugins: Arc<Mutex<BTreeMap<PathBuf, Plugin>>>,
+}
+
+impl Registration {
+    /// Registers into `drivers` and into the node's objects.
+    pub fn new(paths: Paths, drivers: Drivers, object: NodeObject) -> Self {
+        Self { paths, drivers, object, writing: Arc::default(), plugins: Arc::default() }
+    }
+
+    /// Follows the directory for ever.
+    pub async fn run(self) {
+        let dir = self.paths.registry();
+        loop {
+            match watch(&self.paths, &dir) {
+                Ok(mut changes) => {
+                    self.apply(&dir);
+                    changes.next().await;
+                    while tokio::time::timeout(DEBOUNCE, changes.next())
+                        .await
+                        .is_ok_and(|event| event.is_some())
+                    {}
+                }
+                Err(error) => {
+                    tracing::warn!(dir = %dir.display(), error = %causes::chain(&error), "plugin registrations not watched, will retry");
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                }
+            }
+        }
+    }
+
+    /// Starts to register what came, and unregisters what went.
+    fn apply(&self, dir: &Path) {
+        let found = sockets(dir);
+        let mut plugins = self.plugins.lock();
+        let gone: Vec<PathBuf> = plugins
+            .iter()
+            .filter(|(path, plugin)| found.get(*path) != Some(&plugin.stamp))
+            .map(|(path, _)| path.clone())
+            .collect();
+        for path in gone {
+            if let Some(plugin) = plugins.remove(&path) {
+                plugin.task.abort();
+                if let Some((name, socket)) = plugin.driver.lock().take() {
+                    self.unregister(&name, &socket, found.contains_key(&path));
+                }
+            }
+        }
+        for (path, stamp) in found {
+            plugins.entry(path.clone()).or_insert_with(|| {
+                let driver = Arc::new(Mutex::new(None));
+                let task = tokio::spawn(self.clone().register(path, driver.clone()));
+                Plugin { stamp, driver, task: task.abort_handle() }
+            });
+        }
+    }
+
+    /// Removes a driver. One whose socket was made again stays in the CSINode: it registers in a moment.
+    fn unregister(&self, name: &str, socket: &Path, restarts: bool) {
+        if !self.drivers.remove(name, socket) {
+            return;
+        }
+        tracing::info!(driver = name, "storage driver unregistered");
+        if restarts {
+            return;
+        }
+        let (this, name) = (self.clone(), name.to_owned());
+        tokio::spawn(async move {
+            let mut delay = FIRST_RETRY;
+            while this.drivers.get(&name).is_none() {
+                let _writing = this.writing.lock().await;
+                match this.object.remove(&name).await {
+                    Ok(()) => return,
+                    Err(error) => {
+                        tracing::warn!(driver = name, error = %causes::chain(&error), "driver not removed from the CSINode, will retry")
+                    }
+                }
+                drop(_writing);
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(LAST_RETRY);
+            }
+        });
+    }
+
+    /// Tries until the plugin is registered; aborted when its socket goes.
+    async fn register(self, socket: PathBuf, driver: Arc<Mutex<Option<(String, PathBuf)>>>) {
+        let registrar = Registrar::new(&socket);
+        let mut delay = FIRST_RETRY;
+        loop {
+            let error = match self.try_register(&registrar, &socket, &driver).await {
+                Ok(()) => match registrar.notify(None).await {
+                    Ok(()) => return,
+                    Err(error) => RegistrationError::Call(error),
+                },
+                Err(error) => {
+                    let text = causes::chain(&error).to_string();
+                    // It may not listen yet; it asks again by making its socket anew.
+                    let _ = registrar.notify(Some(text)).await;
+                    error
+                }
+            };
+            tracing::warn!(socket = %socket.display(), error = %causes::chain(&error), "plugin not registered, will retry");
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(LAST_RETRY);
+        }
+    }
+
+    async fn try_register(
+        &self,
+        registrar: &Registrar,
+        socket: &Path,
+        registered: &Mutex<Option<(String, PathBuf)>>,
+    ) -> Result<(), RegistrationError> {
+        let info = registrar.info().await?;
+        let endpoint = check(&info, socket)?;
+        let driver = Driver::new(&endpoint);
+        let node = driver.info().await?;
+        if node.node_id.is_empty() {
+            return Err(RegistrationError::NodeId { name: info.name });
+        }
+        let capabilities = driver.capabilities().await?;
+        {
+            let _writing = self.writing.lock().await;
+            self.object.add(&info.name, &node).await?;
+        }
+        self.drivers.insert(&info.name, Registered { driver, capabilities });
+        *registered.lock() = Some((info.name.clone(), endpoint));
+        tracing::info!(driver = info.name, node_id = node.node_id, "storage driver registered");
+        Ok(())
+    }
+}
+
+/// Checks what a plugin says of itself; the socket of its driver.
+fn check(info: &PluginInfo, socket: &Path) -> Result<PathBuf, RegistrationError> {
+    let name = info.name.clone();
+    if info.r#type != TYPE {
+        return Err(RegistrationError::Type { name, kind: info.r#type.clone() });
+    }
+    if !is_driver_name(&name) {
+        return Err(RegistrationError::Name { name });
+    }
+    let is_supported = |version: &String| {
+        version.trim_start_matches('v').split('.').next().is_some_and(|major| major == "1")
+    };
+    if !info.supported_versions.iter().any(is_supported) {
+        return Err(RegistrationError::Version { name, versions: info.supported_versions.clone() });
+    }
+    let endpoint = info.endpoint.strip_prefix("unix://").unwrap_or(&info.endpoint);
+    match endpoint {
+        "" => Ok(socket.to_owned()),
+        path if Path::new(path).is_absolute() => Ok(path.into()),
+        _ => Err(RegistrationError::Endpoint { name, endpoint: info.endpoint.clone() }),
+    }
+}
+
+fn watch(paths: &Paths, dir: &Path) -> io::Result<impl futures::Stream + Unpin + use<>> {
+    for dir in [dir.to_owned(), paths.plugins(), paths.pods()] {
+        names::ensure_dir(&dir)?;
+    }
+    let inotify = Inotify::init()?;
+    let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MOVED_FROM | WatchMask::DELETE;
+    inotify.watches().add(dir, mask | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
+    inotify.into_event_stream([0; 1024])
+}
+
+/// The sockets of a directory; hidden ones are not finished.
+fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
+    let sockets = entries.filter_map(|entry| {
+        let path = entry.path();
+        let metadata = std::fs::symlink_metadata(&path).ok().filter(|m| m.file_type().is_socket())?;
+        Some((path, (metadata.ino(), metadata.ctime(), metadata.ctime_nsec())))
+    });
+    sockets.take(MAX_PLUGINS).collect()
+}

@@ -1,0 +1,322 @@
+//! A storage driver whose volumes are directories of this machine. It notes its calls, and fails, hangs or is away when told.
+#![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use coracle_csi::pluginregistration::registration_server::{Registration, RegistrationServer};
+use coracle_csi::pluginregistration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use coracle_csi::v1;
+use coracle_csi::v1::node_server::{Node, NodeServer};
+use coracle_csi::v1::node_service_capability::{Rpc, Type, rpc};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+/// What a call does instead of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Answers with an error.
+    Fails,
+    /// Does not answer.
+    Hangs,
+    /// Does its work, and does not answer.
+    LosesItsAnswer,
+}
+
+struct State {
+    name: String,
+    /// Directories of volumes, by id.
+    data: PathBuf,
+    endpoint: PathBuf,
+    calls: Mutex<Vec<String>>,
+    faults: Mutex<HashMap<String, Fault>>,
+    registered: Mutex<Vec<String>>,
+}
+
+/// The driver; away when dropped.
+pub struct CsiDriver {
+    state: Arc<State>,
+    registration: PathBuf,
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl CsiDriver {
+    /// Prepares a driver for an agent with this `--kubelet-dir`; it does not run yet.
+    pub fn new(name: &str, kubelet_dir: &Path, data: &Path) -> Self {
+        let plugin = kubelet_dir.join("plugins").join(name);
+        fs::create_dir_all(&plugin).unwrap();
+        fs::create_dir_all(data).unwrap();
+        let state = State {
+            name: name.to_owned(),
+            data: data.to_owned(),
+            endpoint: plugin.join("csi.sock"),
+            calls: Mutex::default(),
+            faults: Mutex::default(),
+            registered: Mutex::default(),
+        };
+        let registration = kubelet_dir.join("plugins_registry").join(format!("{name}-reg.sock"));
+        Self { state: Arc::new(state), registration, running: None }
+    }
+
+    /// Serves, and registers with the agent.
+    pub fn start(&mut self) {
+        let (stop, stopped) = oneshot::channel();
+        let (state, registration) = (self.state.clone(), self.registration.clone());
+        fs::create_dir_all(registration.parent().unwrap()).unwrap();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            let runtime = runtime.unwrap();
+            runtime.block_on(async move {
+                let _ = fs::remove_file(&state.endpoint);
+                let _ = fs::remove_file(&registration);
+                let node = UnixListenerStream::new(UnixListener::bind(&state.endpoint).unwrap());
+                let register = UnixListenerStream::new(UnixListener::bind(&registration).unwrap());
+                ready.send(()).unwrap();
+                let node = tonic::transport::Server::builder()
+                    .add_service(NodeServer::new(Service(state.clone())))
+                    .serve_with_incoming(node);
+                let register = tonic::transport::Server::builder()
+                    .add_service(RegistrationServer::new(Service(state)))
+                    .serve_with_incoming(register);
+                tokio::select! {
+                    _ = stopped => {}
+                    ended = node => ended.unwrap(),
+                    ended = register => ended.unwrap(),
+                }
+            });
+            runtime.shutdown_background();
+        });
+        is_ready.recv().unwrap();
+        self.running = Some((stop, thread));
+    }
+
+    /// Goes away; its sockets, too. What it mounted stays.
+    pub fn stop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            let _ = stop.send(());
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.registration);
+        let _ = fs::remove_file(&self.state.endpoint);
+    }
+
+    /// From now on a call, such as `publish`, goes wrong.
+    pub fn fault(&self, call: &str, fault: Fault) {
+        self.state.faults.lock().unwrap().insert(call.to_owned(), fault);
+    }
+
+    /// All is well again.
+    pub fn mend(&self) {
+        self.state.faults.lock().unwrap().clear();
+    }
+
+    /// Calls so far, such as `publish vol-1`.
+    pub fn calls(&self) -> Vec<String> {
+        self.state.calls.lock().unwrap().clone()
+    }
+
+    pub fn count(&self, call: &str) -> usize {
+        self.calls().iter().filter(|one| one.starts_with(call)).count()
+    }
+
+    /// What the agent has said of the registration; empty texts are good.
+    pub fn registrations(&self) -> Vec<String> {
+        self.state.registered.lock().unwrap().clone()
+    }
+
+    /// The directory of a volume.
+    pub fn volume(&self, id: &str) -> PathBuf {
+        self.state.data.join(id)
+    }
+}
+
+impl Drop for CsiDriver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[derive(Clone)]
+struct Service(Arc<State>);
+
+impl Service {
+    /// Notes a call, does its work, and goes wrong as told.
+    async fn call<T>(
+        &self,
+        call: &str,
+        volume: &str,
+        work: impl FnOnce() -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        self.0.calls.lock().unwrap().push(format!("{call} {volume}"));
+        let fault = self.0.faults.lock().unwrap().get(call).copied();
+        match fault {
+            Some(Fault::Fails) => return Err(Status::internal(format!("the disk of {volume} is on fire"))),
+            Some(Fault::Hangs) => return never().await,
+            Some(Fault::LosesItsAnswer) => {
+                work()?;
+                return never().await;
+            }
+            None => {}
+        }
+        work().map(Response::new)
+    }
+
+    fn volume(&self, id: &str) -> Result<PathBuf, Status> {
+        let dir = self.0.data.join(id);
+        fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+}
+
+async fn never<T>() -> T {
+    std::future::pending().await
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+}
+
+fn bind(from: &Path, to: &Path) -> Result<(), Status> {
+    fs::create_dir_all(to)?;
+    if is_mounted(to) {
+        return Ok(());
+    }
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(|error| Status::internal(format!("mount {}: {error}", to.display())))
+}
+
+fn unbind(path: &Path) -> Result<(), Status> {
+    if is_mounted(path) {
+        umount2(path, MntFlags::UMOUNT_NOFOLLOW)
+            .map_err(|error| Status::internal(format!("unmount {}: {error}", path.display())))?;
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[tonic::async_trait]
+impl Registration for Service {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: "CSIPlugin".into(),
+            name: self.0.name.clone(),
+            endpoint: self.0.endpoint.to_string_lossy().into_owned(),
+            supported_versions: vec!["1.0.0".into()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        status: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        self.0.registered.lock().unwrap().push(status.into_inner().error);
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Service {
+    async fn node_stage_volume(
+        &self,
+        request: Request<v1::NodeStageVolumeRequest>,
+    ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let work = || {
+            bind(&self.volume(&request.volume_id)?, Path::new(&request.staging_target_path))?;
+            Ok(v1::NodeStageVolumeResponse {})
+        };
+        self.call("stage", &request.volume_id, work).await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<v1::NodeUnstageVolumeRequest>,
+    ) -> Result<Response<v1::NodeUnstageVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let work = || {
+            unbind(Path::new(&request.staging_target_path))?;
+            Ok(v1::NodeUnstageVolumeResponse {})
+        };
+        self.call("unstage", &request.volume_id, work).await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<v1::NodePublishVolumeRequest>,
+    ) -> Result<Response<v1::NodePublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let work = || {
+            let staged = Path::new(&request.staging_target_path);
+            let from = match request.staging_target_path.as_str() {
+                "" => self.volume(&request.volume_id)?,
+                _ if is_mounted(staged) => staged.to_owned(),
+                _ => return Err(Status::failed_precondition("the volume is not staged")),
+            };
+            bind(&from, Path::new(&request.target_path))?;
+            let context: std::collections::BTreeMap<_, _> = request.volume_context.iter().collect();
+            let text = format!("{context:?} {:?} {:?}", request.publish_context, request.secrets);
+            fs::write(self.volume(&request.volume_id)?.join(".published-with"), text)?;
+            Ok(v1::NodePublishVolumeResponse {})
+        };
+        self.call("publish", &request.volume_id, work).await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<v1::NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<v1::NodeUnpublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let work = || {
+            unbind(Path::new(&request.target_path))?;
+            Ok(v1::NodeUnpublishVolumeResponse {})
+        };
+        self.call("unpublish", &request.volume_id, work).await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        _: Request<v1::NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<v1::NodeGetVolumeStatsResponse>, Status> {
+        Err(Status::unimplemented("stats"))
+    }
+
+    async fn node_expand_volume(
+        &self,
+        _: Request<v1::NodeExpandVolumeRequest>,
+    ) -> Result<Response<v1::NodeExpandVolumeResponse>, Status> {
+        Err(Status::unimplemented("expand"))
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<v1::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<v1::NodeGetCapabilitiesResponse>, Status> {
+        let stage = Rpc { r#type: rpc::Type::StageUnstageVolume as i32 };
+        let stage = v1::NodeServiceCapability { r#type: Some(Type::Rpc(stage)) };
+        Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities: vec![stage] }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _: Request<v1::NodeGetInfoRequest>,
+    ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
+        let zone = [("disk.example/zone".to_owned(), "here".to_owned())].into();
+        Ok(Response::new(v1::NodeGetInfoResponse {
+            node_id: "this-machine".into(),
+            max_volumes_per_node: 7,
+            accessible_topology: Some(v1::Topology { segments: zone }),
+        }))
+    }
+}

@@ -1,0 +1,94 @@
+//! A cluster with a storage driver, and what its tests look at.
+
+use std::time::Duration;
+
+use coracle_tests::csi_driver::CsiDriver;
+use coracle_tests::eventually;
+use coracle_tests::pods::{Cluster, IMAGE, run};
+
+pub const DRIVER: &str = "disk.example";
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+pub struct Setting {
+    pub cluster: Cluster,
+    pub driver: CsiDriver,
+}
+
+impl Setting {
+    /// A cluster whose driver does not run yet.
+    pub fn without_driver(spec: &str) -> Self {
+        let cluster = Cluster::start();
+        let driver = CsiDriver::new(DRIVER, &cluster.path("kubelet"), &cluster.path("disks"));
+        cluster.apply(&format!(
+            "{{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {{name: {DRIVER}}}, spec: {{{spec}}}}}"
+        ));
+        Self { cluster, driver }
+    }
+
+    pub fn start(spec: &str) -> Self {
+        let mut setting = Self::without_driver(spec);
+        setting.driver.start();
+        setting.wait_registered();
+        setting
+    }
+
+    pub fn wait_registered(&self) {
+        eventually("the driver is registered", PATIENCE, || self.drivers() == DRIVER);
+    }
+
+    /// Names of the drivers in the CSINode.
+    pub fn drivers(&self) -> String {
+        self.cluster.kubectl.try_with("get csinode node1 -o jsonpath={.spec.drivers[*].name}", "").out
+    }
+
+    /// A claim that is bound to a volume of the driver.
+    pub fn claim(&self, name: &str) {
+        self.cluster.apply(&format!(
+            "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: {name}}}, spec: {{storageClassName: manual, \
+             capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Retain, \
+             claimRef: {{namespace: default, name: {name}}}, \
+             csi: {{driver: {DRIVER}, volumeHandle: vol-{name}, volumeAttributes: {{color: blue}}}}}}}}"
+        ));
+        self.cluster.apply(&format!(
+            "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}}}, spec: {{storageClassName: manual, \
+             accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}"
+        ));
+    }
+
+    /// A pod that runs a script with the volume of a claim at `/v`.
+    pub fn pod(&self, name: &str, claim: &str, script: &str) {
+        self.cluster.pod(
+            name,
+            &format!(
+                "volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}], \
+                 containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, '{script}; exec sleep 1000'], \
+                 volumeMounts: [{{name: v, mountPath: /v}}]}}]"
+            ),
+        );
+    }
+
+    pub fn wait_event(&self, text: &str) {
+        let events = || {
+            self.cluster
+                .kubectl
+                .run("get events -o jsonpath={range.items[*]}{.reason}:{.message}{\"\\n\"}{end}")
+        };
+        eventually(&format!("an event with {text:?}"), PATIENCE, || events().contains(text));
+    }
+
+    /// Mounts below the directory of drivers.
+    pub fn mounts(&self) -> Vec<String> {
+        let dir = format!("{}/", self.cluster.path("kubelet").display());
+        let all = run("cut -d' ' -f5 /proc/self/mountinfo");
+        all.lines().filter(|path| path.starts_with(&dir)).map(str::to_owned).collect()
+    }
+
+    /// Waits until nothing is mounted or kept.
+    pub fn wait_clean(&self) {
+        eventually("nothing is mounted", PATIENCE, || self.mounts().is_empty());
+        let dir = self.cluster.path("kubelet");
+        eventually("nothing is recorded", PATIENCE, || {
+            run(&format!("find {} -name vol_data.json", dir.display())).is_empty()
+        });
+    }
+}
