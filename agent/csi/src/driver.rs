@@ -142,3 +142,36 @@ impl Driver {
 fn known(result: Result<(), CallError>) -> Result<(), CallError> {
     result.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::v1::node_service_capability::Rpc;
+
+    #[test]
+    fn unknown_capabilities_are_ignored() {
+        let one = |number: i32| NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: number })) };
+        let list = [one(1), one(6), one(77), NodeServiceCapability { r#type: None }];
+        let wanted = Capabilities { stage: true, mount_group: true, ..Capabilities::default() };
+        assert_eq!(Capabilities::of(&list), wanted);
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_is_away_is_named() {
+        let temp = tempfile::tempdir().unwrap();
+        let driver = Driver::new(&temp.path().join("csi.sock"));
+        let error = driver.unpublish("v", Path::new("/t")).await.unwrap_err();
+        assert!(matches!(&error, CallError::Unreachable { call: "NodeUnpublishVolume", .. }), "{error}");
+        assert!(error.to_string().contains("csi.sock"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_that_does_not_answer_is_not_waited_for() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("csi.sock");
+        let _listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let error = Driver::new(&path).unstage("v", Path::new("/t")).await.unwrap_err();
+        assert!(matches!(&error, CallError::Timeout { call: "NodeUnstageVolume", .. }), "{error}");
+    }
+}

@@ -62,3 +62,17 @@ impl CallError {
         matches!(self, CallError::Refused { code: Code::NotFound, .. })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let status = Status::new(Code::Internal, "ä".repeat(2000));
+        let error = CallError::new("NodeStageVolume", std::path::Path::new("/s"), &status);
+        let CallError::Refused { message, .. } = error else { panic!("{error}") };
+        assert_eq!(message.chars().count(), MESSAGE / 2 + 1);
+        assert!(message.ends_with('…'));
+    }
+}

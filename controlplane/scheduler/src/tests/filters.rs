@@ -1,7 +1,7 @@
 use super::*;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use coracle_fields::storage::v1::StorageClass;
+use coracle_fields::storage::v1::{CSINode, StorageClass};
 use std::collections::HashMap;
 
 #[test]
@@ -268,6 +268,34 @@ fn json_patch(into: &mut Value, change: Value) {
         }
         (into, change) => *into = change,
     }
+}
+
+#[test]
+fn a_node_takes_as_many_volumes_as_its_driver_says() {
+    let claims = |name: &str, claim: &str| {
+        pod_with(name, |p| {
+            p["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}])
+        })
+    };
+    let mut placer = with_nodes(vec![node("a")]);
+    let volumes = &mut placer.snapshot.volumes;
+    for name in ["one", "two", "three"] {
+        let volume = json!({"spec": {"csi": {"driver": "d", "volumeHandle": name}}});
+        volumes.set_volume(name, Some(PersistentVolume::of(&volume)));
+        let claim = json!({"spec": {"volumeName": name}, "status": {"phase": "Bound"}});
+        volumes.set_claim(&format!("default/{name}"), Some(PersistentVolumeClaim::of(&claim)));
+    }
+    let limits = |count: i32| json!({"spec": {"drivers": [{"name": "d", "nodeID": "x", "allocatable": {"count": count}}]}});
+    volumes.set_limits("a", Some(CSINode::of(&limits(2))));
+    assert_eq!(put(&mut placer, &claims("p", "one")).unwrap(), "a");
+    assert_eq!(put(&mut placer, &claims("q", "two")).unwrap(), "a");
+    assert_eq!(put(&mut placer, &claims("r", "two")).unwrap(), "a", "it is there already");
+    assert_eq!(
+        put(&mut placer, &claims("s", "three")).unwrap_err(),
+        "0/1 nodes are available: 1 node(s) exceed max volume count."
+    );
+    placer.snapshot.volumes.set_limits("a", Some(CSINode::of(&limits(3))));
+    assert_eq!(put(&mut placer, &claims("s", "three")).unwrap(), "a");
 }
 
 #[test]

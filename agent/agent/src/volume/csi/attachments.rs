@@ -94,3 +94,37 @@ impl Attachments {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn status(in_use: &[&str], attached: &[&str]) -> NodeStatus {
+        let attached: Vec<_> = attached.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
+        serde_json::from_value(json!({"volumesInUse": in_use, "volumesAttached": attached})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_volume_is_used_only_when_others_know() {
+        let all = Attachments::new(Arc::default());
+        all.want("v", "u");
+        all.want("v", "w");
+        assert_eq!(all.in_use(), ["v"]);
+        let ready = all.attached("v");
+        tokio::pin!(ready);
+        for (version, status) in
+            [(5, status(&[], &["v"])), (6, status(&["v"], &[])), (4, status(&["v"], &["v"]))]
+        {
+            all.observe(version, &status);
+            assert!(futures::poll!(&mut ready).is_pending(), "{version}");
+        }
+        all.observe(7, &status(&["v"], &["v"]));
+        ready.await.unwrap();
+        all.release("v", "u");
+        assert_eq!(all.in_use(), ["v"]);
+        all.release_pod("w");
+        assert!(all.in_use().is_empty());
+    }
+}

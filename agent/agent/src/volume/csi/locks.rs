@@ -20,3 +20,22 @@ impl Locks {
         gate.lock_owned().await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_holder_per_name_and_nothing_kept() {
+        let locks = Locks::default();
+        let held = locks.lock("a").await;
+        let _other = locks.lock("b").await;
+        let second = locks.lock("a");
+        tokio::pin!(second);
+        assert!(futures::poll!(&mut second).is_pending());
+        drop(held);
+        drop(second.await);
+        let _c = locks.lock("c").await;
+        assert_eq!(locks.0.lock().len(), 2, "b and c");
+    }
+}

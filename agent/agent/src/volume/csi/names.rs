@@ -106,3 +106,41 @@ pub fn is_driver_name(name: &str) -> bool {
         && plain(bytes[bytes.len() - 1])
         && bytes.iter().all(|byte| plain(*byte) || matches!(byte, b'-' | b'.'))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_kubernetes() {
+        let key = VolumeKey { driver: "d.example".into(), handle: "vol-1".into() };
+        assert_eq!(key.unique(), "kubernetes.io/csi/d.example^vol-1");
+        // sha256 of "vol-1d.examplenode1".
+        let name = key.attachment("node1");
+        assert_eq!((name.len(), &name[..4]), (68, "csi-"));
+        assert_ne!(name, key.attachment("node2"));
+        let paths = Paths::new(Path::new("/var/lib/kubelet"));
+        let target = paths.target("u", "pv");
+        assert_eq!(target, Path::new("/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv/mount"));
+        let staging = paths.staging_target(&key).display().to_string();
+        assert!(staging.starts_with("/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/"), "{staging}");
+        assert!(staging.ends_with("/globalmount"), "{staging}");
+    }
+
+    #[test]
+    fn names_of_drivers_are_no_paths() {
+        for (name, want) in [
+            ("hostpath.csi.k8s.io", true),
+            ("A-1", true),
+            ("", false),
+            ("..", false),
+            ("a/b", false),
+            (".hidden", false),
+            ("a.", false),
+            ("a_b", false),
+        ] {
+            assert_eq!(is_driver_name(name), want, "{name}");
+        }
+        assert!(!is_driver_name(&"a".repeat(64)));
+    }
+}

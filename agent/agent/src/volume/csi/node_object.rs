@@ -152,3 +152,38 @@ fn plan_object(node: &Node, driver: CSINodeDriver) -> CSINode {
         spec: CSINodeSpec { drivers: vec![driver] },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_csi::v1::Topology;
+
+    fn info(zone: &str, limit: i64) -> NodeGetInfoResponse {
+        let segments = [("example/zone".to_owned(), zone.to_owned())].into();
+        NodeGetInfoResponse {
+            node_id: "id".into(),
+            max_volumes_per_node: limit,
+            accessible_topology: Some(Topology { segments }),
+        }
+    }
+
+    #[test]
+    fn a_driver_says_where_the_node_is_and_how_much_fits() {
+        let driver = plan_driver("d", &info("a", 3));
+        assert_eq!(driver.topology_keys.unwrap(), ["example/zone"]);
+        assert_eq!(driver.allocatable.unwrap().count, Some(3));
+        assert_eq!(plan_driver("d", &info("a", 0)).allocatable, None, "no limit");
+        assert_eq!(plan_driver("d", &info("a", -5)).allocatable, None);
+        assert_eq!(plan_driver("d", &info("a", i64::MAX)).allocatable.unwrap().count, Some(i32::MAX));
+    }
+
+    #[test]
+    fn labels_that_contradict_are_an_error() {
+        let labels = |value: &str| BTreeMap::from([("example/zone".to_owned(), value.to_owned())]);
+        assert_eq!(missing_labels("d", &info("a", 0), &BTreeMap::new()).unwrap(), labels("a"));
+        assert!(missing_labels("d", &info("a", 0), &labels("a")).unwrap().is_empty());
+        let error = missing_labels("d", &info("a", 0), &labels("b")).unwrap_err().to_string();
+        assert!(error.contains("\"example/zone\" of driver \"d\" is \"a\""), "{error}");
+    }
+}

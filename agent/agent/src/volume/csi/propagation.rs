@@ -44,3 +44,22 @@ fn is_shared(table: &str, dir: &Path) -> bool {
     });
     mounts.max_by_key(|(length, _)| *length).is_some_and(|(_, shared)| shared)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_mount_decides() {
+        let table = "1 0 0:1 / / rw shared:1 - ext4 x rw\n2 1 0:2 / /var rw,relatime - ext4 x rw\n\
+            3 2 0:3 / /var/lib/kubelet rw - ext4 x rw\n4 2 0:3 / /var/lib/kubelet rw master:1 shared:7 - ext4 x rw\n";
+        for (dir, want) in [
+            ("/etc", true),
+            ("/var/lib", false),
+            ("/var/lib/kubelet/pods", true),
+            ("/var/lib/kubelet2", false),
+        ] {
+            assert_eq!(is_shared(table, Path::new(dir)), want, "{dir}");
+        }
+    }
+}

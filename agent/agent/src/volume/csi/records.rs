@@ -222,3 +222,77 @@ fn remove(dir: &Path, above: usize) -> Result<(), RecordError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn record(handle: &str) -> Record {
+        Record {
+            driver_name: "d".into(),
+            volume_handle: handle.into(),
+            name: format!("pv-{handle}"),
+            volume_lifecycle_mode: "Persistent".into(),
+            node_name: "n".into(),
+            attachment: String::new(),
+            is_staged: true,
+            state: State::Planned,
+            boot: String::new(),
+        }
+    }
+
+    fn load(dir: &Path, boot: &str) -> Records {
+        Records::load(Paths::new(dir), boot.to_owned())
+    }
+
+    #[test]
+    fn an_agent_that_starts_again_knows_what_is_mounted() {
+        let temp = tempfile::tempdir().unwrap();
+        let (records, one) = (load(temp.path(), "1"), record("a"));
+        records.note_published("u", &one, State::Planned).unwrap();
+        records.note_staged(&one, State::Done).unwrap();
+        let again = load(temp.path(), "1");
+        assert_eq!(again.staged(&one.key()), Some(State::Done));
+        assert_eq!(again.published("u", "pv-a"), Some(State::Planned));
+        again.note_published("u", &one, State::Done).unwrap();
+        assert!(again.has_other_users(&one.key(), "v") && !again.has_other_users(&one.key(), "u"));
+        // Nothing stays mounted over a reboot, but the driver may have state of its own.
+        let after = load(temp.path(), "2");
+        assert_eq!(after.staged(&one.key()), Some(State::Called));
+        assert_eq!(after.published("u", "pv-a"), Some(State::Called));
+        after.forget_published("u", "pv-a").unwrap();
+        after.forget_staged(&one.key()).unwrap();
+        assert_eq!(load(temp.path(), "2").all(), []);
+        assert!(!temp.path().join("pods/u").exists());
+    }
+
+    #[test]
+    fn what_is_not_ours_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        let paths = Paths::new(temp.path());
+        // A kubelet's record, half a record, and a record in another volume's directory.
+        let whole = serde_json::to_string(&record("a")).unwrap();
+        for (name, text) in [
+            ("k", r#"{"driverName":"d","volumeHandle":"x","specVolID":"k"}"#),
+            ("h", &whole[..20]),
+            ("o", &whole),
+        ] {
+            ensure_dir(&paths.published("u", name)).unwrap();
+            std::fs::write(paths.published("u", name).join(FILE), text).unwrap();
+        }
+        assert_eq!(load(temp.path(), "1").all(), []);
+    }
+
+    #[test]
+    fn data_that_is_still_there_is_not_deleted() {
+        let temp = tempfile::tempdir().unwrap();
+        let (records, one) = (load(temp.path(), "1"), record("a"));
+        records.note_published("u", &one, State::Done).unwrap();
+        let data = Paths::new(temp.path()).target("u", "pv-a").join("precious");
+        std::fs::create_dir_all(&data).unwrap();
+        assert!(records.forget_published("u", "pv-a").is_err());
+        assert!(data.exists());
+        assert_eq!(records.of_pod("u").len(), 1, "it is tried again");
+    }
+}

@@ -266,3 +266,48 @@ fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
     });
     sockets.take(MAX_PLUGINS).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn info(kind: &str, name: &str, endpoint: &str, version: &str) -> PluginInfo {
+        let supported_versions = vec![version.to_owned()];
+        PluginInfo { r#type: kind.into(), name: name.into(), endpoint: endpoint.into(), supported_versions }
+    }
+
+    #[test]
+    fn what_a_plugin_may_say() {
+        let socket = Path::new("/r/d-reg.sock");
+        for (info, want) in [
+            (info(TYPE, "d", "/p/csi.sock", "1.0.0"), Ok("/p/csi.sock")),
+            (info(TYPE, "d", "unix:///p/csi.sock", "v1.3.0"), Ok("/p/csi.sock")),
+            (info(TYPE, "d", "", "1.0.0"), Ok("/r/d-reg.sock")),
+            (info(TYPE, "d", "csi.sock", "1.0.0"), Err("not an absolute path")),
+            (info(TYPE, "../d", "/p/csi.sock", "1.0.0"), Err("\"../d\" is invalid")),
+            (info(TYPE, "d", "/p/csi.sock", "0.3.0"), Err("[\"0.3.0\"]; this node needs 1.x")),
+            (info(TYPE, "d", "/p/csi.sock", "10.0"), Err("this node needs 1.x")),
+            (info("DevicePlugin", "gpu", "/p/x", "1.0.0"), Err("\"gpu\" has type \"DevicePlugin\"")),
+        ] {
+            match (check(&info, socket), want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, Path::new(want)),
+                (Err(error), Err(want)) => assert!(error.to_string().contains(want), "{error}"),
+                (got, want) => panic!("{got:?} {want:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_finished_sockets_are_plugins() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("file"), "").unwrap();
+        let bind = |name: &str| std::os::unix::net::UnixListener::bind(temp.path().join(name)).unwrap();
+        let (_a, _b) = (bind("d-reg.sock"), bind(".hidden.sock"));
+        let found = sockets(temp.path());
+        assert_eq!(found.keys().collect::<Vec<_>>(), [&temp.path().join("d-reg.sock")]);
+        std::fs::remove_file(temp.path().join("d-reg.sock")).unwrap();
+        let _c = bind("d-reg.sock");
+        assert_ne!(sockets(temp.path()), found, "made again, it is another");
+    }
+}

@@ -68,3 +68,85 @@ pub fn takes_group(volume: &CsiVolume, driver: &CSIDriverSpec, capabilities: Cap
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::volume::csi::names::VolumeKey;
+    use serde_json::json;
+
+    fn volume(mode: &str) -> CsiVolume {
+        CsiVolume {
+            key: VolumeKey { driver: "d".into(), handle: "h".into() },
+            name: "pv".into(),
+            fs_type: "ext4".into(),
+            read_only: false,
+            attributes: [("a".to_owned(), "b".to_owned())].into(),
+            mount_options: vec!["noatime".into()],
+            access_modes: vec![mode.into()],
+            stage_secret: None,
+            publish_secret: None,
+            is_ephemeral: false,
+        }
+    }
+
+    #[test]
+    fn access_modes() {
+        let single = Capabilities { single_writer: true, ..Capabilities::default() };
+        for (mode, plain, modern) in [
+            ("ReadWriteOnce", Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter),
+            ("ReadWriteOncePod", Mode::SingleNodeWriter, Mode::SingleNodeSingleWriter),
+            ("ReadOnlyMany", Mode::MultiNodeReaderOnly, Mode::MultiNodeReaderOnly),
+            ("ReadWriteMany", Mode::MultiNodeMultiWriter, Mode::MultiNodeMultiWriter),
+        ] {
+            assert_eq!(access_mode(&volume(mode), Capabilities::default()), plain, "{mode}");
+            assert_eq!(access_mode(&volume(mode), single), modern, "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_group_goes_to_the_driver_or_to_the_files() {
+        let of = |policy: Option<&str>| CSIDriverSpec {
+            fs_group_policy: policy.map(str::to_owned),
+            ..CSIDriverSpec::default()
+        };
+        let (plain, group) =
+            (Capabilities::default(), Capabilities { mount_group: true, ..Capabilities::default() });
+        let read_only = CsiVolume { read_only: true, ..volume("ReadWriteOnce") };
+        let no_type = CsiVolume { fs_type: String::new(), ..volume("ReadWriteOnce") };
+        for (volume, policy, capabilities, want) in [
+            (volume("ReadWriteOnce"), None, plain, true),
+            (volume("ReadWriteOnce"), None, group, false),
+            (volume("ReadWriteMany"), None, plain, false),
+            (volume("ReadWriteMany"), Some("File"), plain, true),
+            (volume("ReadWriteOnce"), Some("None"), plain, false),
+            (read_only, Some("File"), plain, false),
+            (no_type.clone(), Some("ReadWriteOnceWithFSType"), plain, false),
+            (no_type, Some("File"), plain, true),
+        ] {
+            assert_eq!(takes_group(&volume, &of(policy), capabilities), want, "{volume:?} {policy:?}");
+        }
+        let text =
+            |capabilities| match capability(&volume("ReadWriteOnce"), capabilities, Some(7)).access_type {
+                Some(AccessType::Mount(mount)) => mount.volume_mount_group,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!((text(plain), text(group)), (String::new(), "7".to_owned()));
+    }
+
+    #[test]
+    fn drivers_learn_of_pods_only_if_they_want_to() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"serviceAccountName": "s", "containers": []},
+        }))
+        .unwrap();
+        let silent = context(&volume("ReadWriteOnce"), &CSIDriverSpec::default(), &pod);
+        assert_eq!(silent, HashMap::from([("a".to_owned(), "b".to_owned())]));
+        let curious = CSIDriverSpec { pod_info_on_mount: Some(true), ..CSIDriverSpec::default() };
+        let told = context(&volume("ReadWriteOnce"), &curious, &pod);
+        assert_eq!(told["csi.storage.k8s.io/pod.uid"], "u");
+        assert_eq!(told["csi.storage.k8s.io/serviceAccount.name"], "s");
+        assert_eq!(told["csi.storage.k8s.io/ephemeral"], "false");
+    }
+}

@@ -8,6 +8,8 @@
 mod plan;
 // Attachments and volumes, read.
 mod read;
+#[cfg(test)]
+mod tests;
 
 use super::claims::claims_of;
 use crate::nodes::health::Node;

@@ -173,3 +173,137 @@ pub(super) fn plan(
 fn clone_pair((name, value): (&String, &Value)) -> (String, Value) {
     (name.clone(), value.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: &str = "n";
+
+    fn wanted(handle: &str) -> Wanted {
+        Wanted {
+            pod: Name::new("d", "p"),
+            volume: format!("pv-{handle}"),
+            driver: "x".into(),
+            handle: handle.into(),
+            is_exclusive: true,
+        }
+    }
+
+    fn attachment(handle: &str, is_attached: bool) -> Arc<Attachment> {
+        Arc::new(Attachment {
+            name: attachment_name("x", handle, NODE),
+            node: NODE.into(),
+            volume: format!("pv-{handle}"),
+            is_attached,
+            ..Attachment::default()
+        })
+    }
+
+    fn state(in_use: &[&str], attached: &[&str]) -> NodeState {
+        let item = |handle: &&str| {
+            let name = unique_name("x", handle);
+            (name.clone(), json!({"name": name, "devicePath": ""}))
+        };
+        NodeState {
+            in_use: in_use.iter().map(|handle| unique_name("x", handle)).collect(),
+            attached: attached.iter().map(item).collect(),
+            is_ready: true,
+            is_out_of_service: false,
+        }
+    }
+
+    struct Case<'a> {
+        state: Option<NodeState>,
+        wanted: &'a [Wanted],
+        here: &'a [Arc<Attachment>],
+        elsewhere: &'a [&'a str],
+    }
+
+    fn run(case: &Case<'_>, unwanted: &mut HashMap<String, Timestamp>, now: i64) -> Plan {
+        let now = Timestamp::from_second(now).unwrap_or_default();
+        let input =
+            Input { node: NODE, state: case.state.as_ref(), wanted: case.wanted, here: case.here, now };
+        plan(&input, unwanted, |_| case.elsewhere.iter().map(|node| (*node).to_owned()).collect())
+    }
+
+    fn once(case: &Case<'_>) -> Plan {
+        run(case, &mut HashMap::new(), 0)
+    }
+
+    #[test]
+    fn what_pods_need_is_attached_and_told() {
+        let a = [wanted("a")];
+        let case = Case { state: Some(state(&[], &[])), wanted: &a, here: &[], elsewhere: &[NODE] };
+        let plan = once(&case);
+        assert_eq!((plan.attach, plan.attached), (a.to_vec(), vec![]));
+        let here = [attachment("a", false)];
+        let plan = once(&Case { here: &here, ..case });
+        assert_eq!(
+            (plan.attach.len(), plan.attached.len(), plan.detach.len()),
+            (0, 0, 0),
+            "the driver is at work"
+        );
+        let here = [attachment("a", true)];
+        let case = Case { state: Some(state(&[], &[])), wanted: &a, here: &here, elsewhere: &[] };
+        let plan = once(&case);
+        assert_eq!(plan.attached, [json!({"name": "kubernetes.io/csi/x^a", "devicePath": ""})]);
+        assert_eq!(plan.succeeded, a);
+        let plan = once(&Case { state: Some(state(&["a"], &["a"])), ..case });
+        assert!(plan.succeeded.is_empty(), "it is told once");
+    }
+
+    #[test]
+    fn one_node_at_a_time_unless_the_volume_is_shared() {
+        let mut a = [wanted("a")];
+        let case = Case { state: Some(state(&[], &[])), wanted: &a, here: &[], elsewhere: &["other"] };
+        let plan = once(&case);
+        assert_eq!((plan.attach.len(), plan.blocked), (0, vec![(a[0].clone(), vec!["other".to_owned()])]));
+        a[0].is_exclusive = false;
+        let case = Case { state: Some(state(&[], &[])), wanted: &a, here: &[], elsewhere: &["other"] };
+        assert_eq!(once(&case).attach, a);
+    }
+
+    #[test]
+    fn a_volume_in_use_is_not_detached() {
+        let here = [attachment("a", true)];
+        let case = Case { state: Some(state(&["a"], &["a"])), wanted: &[], here: &here, elsewhere: &[] };
+        let plan = once(&case);
+        assert_eq!((plan.detach.len(), plan.attached.len(), plan.again_at), (0, 1, None));
+        let plan = once(&Case { state: Some(state(&[], &["a"])), ..case });
+        assert_eq!((plan.detach.len(), plan.attached.len()), (1, 0), "told before it is detached");
+        let plan = once(&Case { state: None, wanted: &[], here: &here, elsewhere: &[] });
+        assert_eq!(plan.detach.len(), 1, "the node is gone");
+    }
+
+    #[test]
+    fn a_node_that_is_silent_is_believed_for_six_minutes() {
+        let here = [attachment("a", true)];
+        let lost = NodeState { is_ready: false, ..state(&["a"], &["a"]) };
+        let case = Case { state: Some(lost.clone()), wanted: &[], here: &here, elsewhere: &[] };
+        let mut unwanted = HashMap::new();
+        let plan = run(&case, &mut unwanted, 100);
+        assert_eq!((plan.detach.len(), plan.again_at.map(Timestamp::as_second)), (0, Some(460)));
+        assert_eq!(run(&case, &mut unwanted, 459).detach.len(), 0);
+        assert_eq!(run(&case, &mut unwanted, 460).detach.len(), 1);
+        assert!(unwanted.is_empty());
+        let gone = NodeState { is_out_of_service: true, ..lost };
+        let case = Case { state: Some(gone), wanted: &[], here: &here, elsewhere: &[] };
+        assert_eq!(once(&case).detach.len(), 1, "an operator has said so");
+        // A pod that comes back within the time keeps its volume, and the time begins anew.
+        let a = [wanted("a")];
+        let lost = NodeState { is_ready: false, ..state(&["a"], &["a"]) };
+        let mut unwanted = HashMap::from([(here[0].name.clone(), Timestamp::UNIX_EPOCH)]);
+        let case = Case { state: Some(lost), wanted: &a, here: &here, elsewhere: &[] };
+        assert_eq!(run(&case, &mut unwanted, 1000).detach.len(), 0);
+        assert!(unwanted.is_empty());
+    }
+
+    #[test]
+    fn volumes_of_other_plugins_stay_in_the_status() {
+        let mut other = state(&[], &[]);
+        other.attached.insert("kubernetes.io/x/y".into(), json!({"name": "kubernetes.io/x/y"}));
+        let plan = once(&Case { state: Some(other), wanted: &[], here: &[], elsewhere: &[] });
+        assert_eq!(plan.attached, [json!({"name": "kubernetes.io/x/y"})]);
+    }
+}
