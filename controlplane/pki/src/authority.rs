@@ -8,7 +8,8 @@ use rcgen::{
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long before it is signed a certificate begins to hold, at most: clocks of servers, nodes and clients may differ by that.
+const BACKDATE: Duration = Duration::from_secs(3600);
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -264,11 +265,22 @@ fn unix_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// How long before now a certificate of that lifetime begins to hold. It is at most half of the lifetime, because renewal is
+/// planned from both ends.
+fn backdate(life: Duration) -> Duration {
+    BACKDATE.min(life / 2)
+}
+
+/// The lifetime that was asked for, of a certificate that holds from one second to another.
+pub(crate) fn life_of(from: i64, until: i64) -> Duration {
+    let whole = Duration::from_secs(u64::try_from(until - from).unwrap_or_default());
+    let life = if whole > BACKDATE * 3 { whole - BACKDATE } else { whole * 2 / 3 };
+    life.max(Duration::from_secs(1))
+}
+
 fn set_validity(params: &mut CertificateParams, life: Duration) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    // Clocks of nodes may lag a little: valid since a moment ago.
-    let lag = if life > DAY { Duration::from_secs(300) } else { Duration::from_secs(5) };
-    params.not_before = epoch + unix_now().saturating_sub(lag);
+    params.not_before = epoch + unix_now().saturating_sub(backdate(life));
     params.not_after = epoch + unix_now() + life;
 }
 
@@ -306,6 +318,26 @@ mod tests {
     }
 
     #[test]
+    fn certificates_hold_where_clocks_are_ten_minutes_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::ensure(dir.path(), "ca", "test").unwrap();
+        let now = unix_now().as_secs() as i64;
+        let validity = |pem: &str| crate::inspect::parse("test".as_ref(), pem.as_bytes()).unwrap().remove(0);
+        let read = validity(&ca.certificate);
+        assert!(read.not_before <= now - 600 && read.not_after > now + 600);
+        for (life, apart) in
+            [(LEAF_LIFE, 600), (Duration::from_secs(86_400), 600), (Duration::from_secs(600), 300)]
+        {
+            let profile = Profile::client("c", &[]).lasting(life);
+            let signed = ca.sign(&profile).unwrap();
+            let read = validity(&signed.certificate);
+            assert!(read.not_before <= now - apart && read.not_after >= now + life.as_secs() as i64);
+            assert_eq!(life_of(read.not_before, read.not_after), life);
+            assert!(ca.still_good(&signed.certificate, &profile), "a new one is not due for renewal");
+        }
+    }
+
+    #[test]
     fn requests_are_signed_for_what_they_may_be() {
         let dir = tempfile::tempdir().unwrap();
         let ca = Authority::ensure(dir.path(), "ca", "test").unwrap();
@@ -323,8 +355,8 @@ mod tests {
             assert!(constraints.critical && !constraints.value.ca, "it signs nothing");
             certificate.validity().not_before.timestamp()
         };
-        assert!(from(&signed(None)) <= now - 290, "clocks may lag");
-        assert!(from(&signed(Some(1))) <= now - 290);
+        assert!(from(&signed(None)) <= now - 3590, "clocks may lag");
+        assert!(from(&signed(Some(1))) <= now - 3590);
         assert_eq!(from(&signed(Some(now))), now);
         from(&ca.sign(&Profile::client("c", &[])).unwrap().certificate);
     }

@@ -77,8 +77,13 @@ impl CertificateInfo {
 /// The certificates of a file, in their order; not its keys.
 pub fn read(path: &Path) -> Result<Vec<CertificateInfo>, InspectError> {
     let bytes = std::fs::read(path).map_err(|source| InspectError::Read(path.into(), source))?;
+    parse(path, &bytes)
+}
+
+/// The certificates of a PEM text, in their order; errors name the file that it is from.
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateInfo>, InspectError> {
     let mut found = Vec::new();
-    for pem in Pem::iter_from_buffer(&bytes).take(MAX_CERTIFICATES) {
+    for pem in Pem::iter_from_buffer(bytes).take(MAX_CERTIFICATES) {
         let pem = pem.map_err(|_| InspectError::Pem(path.into()))?;
         if pem.label != "CERTIFICATE" {
             continue;

@@ -1,10 +1,9 @@
 //! Renewal of single certificates of a server, before they are due.
 
-use crate::authority::{Authority, Profile};
+use crate::authority::{self, Authority, Profile};
 use crate::inspect::{self, CertificateInfo};
 use crate::{ADMIN, FRONT_PROXY_CLIENT, PkiError, SERVING};
 use std::path::Path;
-use std::time::Duration;
 
 /// A certificate that can be renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +52,7 @@ impl Leaf {
         let now = inspect::read(&path)?.remove(0);
         let key = dir.join(format!("{}.key", self.authority()));
         let authority = Authority::read(dir, self.authority())?.ok_or(PkiError::Missing(key))?;
-        // It holds since a moment before it was signed.
-        let life = u64::try_from(now.life()).unwrap_or_default();
-        let life = Duration::from_secs(life.saturating_sub(if life > 86_700 { 300 } else { 5 }).max(1));
+        let life = authority::life_of(now.not_before, now.not_after);
         let profile = match self {
             Self::Serving => Profile::server("kube-apiserver", &now.names),
             Self::Admin => Profile::client("kubernetes-admin", &["system:masters"]),
@@ -71,6 +68,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Pki;
+    use std::time::Duration;
 
     #[test]
     fn a_rotated_certificate_is_another_one_for_the_same_names_and_time() {

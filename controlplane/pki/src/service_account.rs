@@ -8,6 +8,9 @@ use sha2::{Digest, Sha256};
 /// Default issuer and audience of service-account tokens.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
+/// How many seconds before it is made a token begins to hold: clocks of the servers that verify it may be behind by that.
+pub const CLOCK_SKEW: i64 = 3600;
+
 /// An object a token is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
@@ -203,5 +206,43 @@ impl Keys {
             return Err(TokenError::Subject);
         }
         Ok(claims)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn tokens_hold_where_the_clock_is_behind() {
+        let keys = Keys::from_pem(&rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        let account = Bound { name: "bot".into(), uid: "u".into() };
+        let now = jiff::Timestamp::now().as_second();
+        // Made at a time by a clock that is ahead of the one of this server.
+        let made = |at: i64| {
+            let kubernetes = Kubernetes {
+                namespace: "d".into(),
+                serviceaccount: account.clone(),
+                pod: None,
+                secret: None,
+                node: None,
+            };
+            let claims = Claims {
+                aud: vec![ISSUER.into()],
+                exp: at + 3600,
+                iat: at,
+                iss: ISSUER.into(),
+                jti: String::new(),
+                nbf: at - CLOCK_SKEW,
+                sub: "system:serviceaccount:d:bot".into(),
+                kubernetes,
+            };
+            keys.verify(&keys.sign(&claims).unwrap(), &[])
+        };
+        for apart in [0, 600, -600, 3500] {
+            made(now + apart).unwrap();
+        }
+        assert!(made(now + 2 * CLOCK_SKEW).is_err() && made(now - 2 * CLOCK_SKEW).is_err());
     }
 }

@@ -7,7 +7,7 @@ use coracle_fields::authentication::v1::{BoundObjectReference, TokenRequest, Tok
 use coracle_fields::core::v1::Pod;
 use coracle_fields::meta::ObjectMeta;
 use coracle_fields::{Made, Schema as _, View, make};
-use coracle_pki::service_account::{Bound, Claims, Keys, Kubernetes};
+use coracle_pki::service_account::{Bound, CLOCK_SKEW, Claims, Keys, Kubernetes};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Action for Token {
             aud: audiences,
             exp: now + seconds,
             iat: now,
-            nbf: now,
+            nbf: now - CLOCK_SKEW,
             iss: self.keys.issuer().into(),
             jti: uuid::Uuid::new_v4().to_string(),
             sub: format!("system:serviceaccount:{}:{}", call.namespace, call.name),
