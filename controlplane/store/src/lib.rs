@@ -162,7 +162,7 @@ pub enum StoreError {
     Embedded(#[from] EmbeddedError),
     /// etcd failed; whether anything was written is not known.
     #[error(transparent)]
-    Etcd(#[from] EtcdError),
+    Etcd(EtcdError),
     /// A value cannot be encrypted or decrypted.
     #[error("{key}: {why}")]
     Encryption {

@@ -1,7 +1,7 @@
 //! The endpoints of etcd. One is used for everything. When it does not answer it is given up: its watches end, and the next
 //! endpoint takes over.
 
-use super::{error::EtcdError, options::EtcdOptions};
+use super::{error::EtcdError, options::EtcdOptions, search::Search};
 use etcd_client::{Client, Error};
 use parking_lot::Mutex;
 use std::{
@@ -51,7 +51,7 @@ impl Endpoint {
         })
     }
 
-    fn is_avoided(&self) -> bool {
+    pub(super) fn is_avoided(&self) -> bool {
         self.avoided.lock().as_ref().is_some_and(|avoided| avoided.until > Instant::now())
     }
 
@@ -79,6 +79,7 @@ impl Endpoint {
 pub(super) struct Endpoints {
     pub options: EtcdOptions,
     state: Mutex<State>,
+    pub(super) search: Search,
 }
 
 struct State {
@@ -89,7 +90,7 @@ struct State {
 impl Endpoints {
     pub fn new(options: EtcdOptions) -> Self {
         let all = options.endpoints.iter().map(|url| Endpoint::new(url)).collect();
-        Self { options, state: Mutex::new(State { all, current: 0 }) }
+        Self { options, state: Mutex::new(State { all, current: 0 }), search: Search::default() }
     }
 
     pub fn all(&self) -> Vec<Arc<Endpoint>> {
@@ -145,7 +146,18 @@ impl Endpoints {
             let others = (1..count).map(|step| (current + step) % count);
             let well = others.clone().find(|other| !state.all[*other].is_avoided());
             state.current = well.or(others.clone().next()).unwrap_or(current);
+            if count > 1 {
+                self.search.begin();
+            }
         }
+    }
+
+    /// Uses an endpoint, which has answered.
+    pub(super) fn prefer(&self, endpoint: &Arc<Endpoint>) {
+        self.allow(endpoint);
+        let mut state = self.state.lock();
+        let place = state.all.iter().position(|one| Arc::ptr_eq(one, endpoint));
+        state.current = place.unwrap_or(state.current);
     }
 
     /// The endpoint may be used again.
@@ -176,13 +188,14 @@ impl Endpoints {
         }
     }
 
-    /// Asks the endpoint in use once. If it does not answer within the limit and there are others, it is given up. What was
-    /// asked for may have happened then.
+    /// Asks the endpoint in use once; after another one was given up, one that answers is looked for first. If it does not
+    /// answer within the limit and there are others, it is given up. What was asked for may have happened then.
     pub async fn attempt<T, F: Future<Output = Result<T, Error>>>(
         &self,
         limit: Duration,
         call: impl FnOnce(Client) -> F,
     ) -> Result<(T, Arc<Endpoint>), EtcdError> {
+        self.find().await?;
         let endpoint = self.current()?;
         let generation = *endpoint.given_up.borrow();
         let limit = if self.state.lock().all.len() > 1 { limit } else { PATIENCE };

@@ -1,6 +1,6 @@
 //! Errors of etcd.
 
-use crate::{Revision, StoreError};
+use crate::{Revision, StoreError, Unhealthy};
 use etcd_client::Error;
 use std::{io, path::PathBuf, string::FromUtf8Error, time::Duration};
 use tonic::Code;
@@ -17,6 +17,14 @@ pub enum EtcdError {
     /// The endpoint of a watch is not used any more.
     #[error("etcd: {0} was given up")]
     GivenUp(String),
+    /// Too few members are reached to elect a leader. Nothing was sent.
+    #[error("etcd: {reached} of {of} members are reached, which is no majority")]
+    NoMajority {
+        /// How many.
+        reached: usize,
+        /// How many there are.
+        of: usize,
+    },
     /// No endpoint is configured.
     #[error("etcd has no endpoint")]
     NoEndpoint,
@@ -61,6 +69,17 @@ pub enum EtcdError {
     /// A watch was canceled for this reason.
     #[error("etcd: the watch was canceled: {0}")]
     Canceled(String),
+}
+
+impl From<EtcdError> for StoreError {
+    fn from(error: EtcdError) -> Self {
+        match error {
+            EtcdError::NoMajority { .. } => {
+                Self::Unavailable(Unhealthy::Unreachable { detail: error.to_string() })
+            }
+            error => Self::Etcd(error),
+        }
+    }
 }
 
 impl EtcdError {

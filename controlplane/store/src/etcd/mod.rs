@@ -14,6 +14,8 @@ mod options;
 mod keyspace;
 // Which endpoint is used, and failover.
 mod endpoints;
+// Finds one that answers.
+mod search;
 // How far the watch is, for those who wait.
 mod progress;
 // Ends creations that may still be under way.

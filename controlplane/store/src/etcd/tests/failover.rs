@@ -59,6 +59,47 @@ async fn a_member_that_dies_or_hangs_is_replaced_by_the_next() {
     assert!(why.contains(&etcd.members[1].url), "{why}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_endpoint_is_one_that_answers() {
+    let etcd = Cluster::start(3, "http", &[]);
+    etcd.ready().await;
+    // It accepts connections and says nothing, as a member that is cut off.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = format!("http://{}", silent.local_addr().unwrap());
+    let urls: Vec<String> = etcd.members.iter().map(|member| member.url.clone()).collect();
+    let endpoints = vec![urls[0].clone(), silent.clone(), urls[1].clone(), urls[2].clone()];
+    let store = connect(&EtcdOptions { endpoints, ..EtcdOptions::default() }).await.unwrap();
+    let at = put(&*store, "/registry/a", 0, "0").await.unwrap();
+    etcd.members[0].freeze();
+    assert!(store.revision().await.unwrap() >= at, "read from another member");
+    let written = put(&*store, "/registry/b", 0, "1").await;
+    etcd.members[0].thaw();
+    assert!(written.unwrap() > at);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_requests_are_refused_until_it_is_back() {
+    let etcd = Cluster::start(3, "http", &[]);
+    etcd.ready().await;
+    let store = Etcd::connect(&etcd.options(), &Supervisor::default()).await.unwrap();
+    let at = put(&store, "/registry/a", 0, "0").await.unwrap();
+    etcd.members[1].freeze();
+    etcd.members[2].freeze();
+    let unavailable =
+        |error: &StoreError| matches!(error, StoreError::Unavailable(Unhealthy::Unreachable { .. }));
+    // The first ones find it out.
+    until(|| async { store.get("/registry/a").await.is_err_and(|error| unavailable(&error)) }).await;
+    // Nothing of it was sent: it is no write of which nobody knows.
+    let refused = put(&store, "/registry/a", at, "1").await.unwrap_err();
+    assert!(unavailable(&refused), "{refused:?}");
+    let why = store.health().await.unwrap_err().to_string();
+    assert!(why.contains(&etcd.members[1].url), "{why}");
+    etcd.members[1].thaw();
+    etcd.members[2].thaw();
+    until(|| async { store.get("/registry/a").await.is_ok() }).await;
+    assert!(put(&store, "/registry/a", at, "2").await.unwrap() > at);
+}
+
 /// A proxy that can swallow answers: requests arrive, and nobody learns of it.
 struct Proxy {
     url: String,

@@ -1,0 +1,179 @@
+//! Finds an endpoint that answers, after the one in use was given up: all are asked at the same time, so that members that are
+//! cut off cost no time of their own. An election of etcd is waited for. If no majority of the endpoints is reached, nobody
+//! elects anything: requests fail at once until that changes, so that clients go on at another server.
+
+use super::{
+    endpoints::{Endpoint, Endpoints},
+    error::EtcdError,
+    shared::kv,
+};
+use etcd_client::{Error, GetOptions};
+use futures::{StreamExt, stream::FuturesUnordered};
+use parking_lot::Mutex;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long one search takes at most. A member that is reached reports its status at once.
+const SEARCH: Duration = Duration::from_millis(1500);
+/// Between two requests to a member that has no leader.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long one that did not answer is the last to be used.
+const SILENT: Duration = Duration::from_secs(3);
+/// While there is no majority, a search begins at most this often.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What is known of the endpoint in use.
+#[derive(Debug, Clone, Copy, Default)]
+enum Known {
+    /// It answered last time.
+    #[default]
+    Answers,
+    /// Another one was given up, and this one has not been asked yet.
+    Unknown,
+    /// No majority was reached.
+    Lost { at: Instant, reached: usize, of: usize },
+}
+
+/// The state of the search; one runs at a time.
+#[derive(Default)]
+pub(super) struct Search {
+    known: Mutex<Known>,
+    running: tokio::sync::Mutex<()>,
+}
+
+/// What an endpoint says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    /// It reads linearizably: it has a leader that has a majority.
+    Answers,
+    /// It is there, and has no leader.
+    Reached,
+    Silent,
+}
+
+impl Search {
+    /// The endpoint in use has changed, without having been asked.
+    pub(super) fn begin(&self) {
+        let mut known = self.known.lock();
+        if matches!(*known, Known::Answers) {
+            *known = Known::Unknown;
+        }
+    }
+
+    /// Whether a search is needed; an error if the last one failed a moment ago.
+    fn is_due(&self) -> Result<bool, EtcdError> {
+        match *self.known.lock() {
+            Known::Answers => Ok(false),
+            Known::Lost { at, reached, of } if at.elapsed() < AGAIN => {
+                Err(EtcdError::NoMajority { reached, of })
+            }
+            Known::Unknown | Known::Lost { .. } => Ok(true),
+        }
+    }
+}
+
+impl Endpoints {
+    /// Waits until the endpoint in use is one that answered. Fails if no majority is reached.
+    pub(super) async fn find(&self) -> Result<(), EtcdError> {
+        let search = &self.search;
+        if !search.is_due()? {
+            return Ok(());
+        }
+        let lost = match *search.known.lock() {
+            Known::Lost { reached, of, .. } => Some(EtcdError::NoMajority { reached, of }),
+            _ => None,
+        };
+        let _running = match (search.running.try_lock(), lost) {
+            (Ok(running), _) => running,
+            // One request tries it for all others.
+            (Err(_), Some(lost)) => return Err(lost),
+            (Err(_), None) => search.running.lock().await,
+        };
+        // Another request may have searched meanwhile.
+        if !search.is_due()? {
+            return Ok(());
+        }
+        let all = self.all();
+        let (reached, of) = (self.ask(&all).await, all.len());
+        // Two endpoints need not be all members.
+        let enough = if of > 2 { of / 2 + 1 } else { 1 };
+        let known = match reached >= enough {
+            true => Known::Answers,
+            false => Known::Lost { at: Instant::now(), reached, of },
+        };
+        let before = std::mem::replace(&mut *search.known.lock(), known);
+        match (before, known) {
+            (_, Known::Lost { .. }) => {
+                if !matches!(before, Known::Lost { .. }) {
+                    tracing::error!(reached, members = of, "no majority of etcd is reached: requests fail");
+                }
+                Err(EtcdError::NoMajority { reached, of })
+            }
+            (Known::Lost { .. }, _) => {
+                tracing::info!("a majority of etcd is reached again");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks all endpoints at the same time, and uses the first that answers; one that was given up lately only if no other
+    /// does. Returns how many were reached, or all if one answers.
+    async fn ask(&self, all: &[Arc<Endpoint>]) -> usize {
+        let mut probes: FuturesUnordered<_> =
+            all.iter().map(|endpoint| async move { (endpoint, self.probe(endpoint).await) }).collect();
+        let (mut reached, mut given_up) = (0, None);
+        while let Some((endpoint, probe)) = probes.next().await {
+            match probe {
+                Probe::Answers if !endpoint.is_avoided() => {
+                    self.prefer(endpoint);
+                    return all.len();
+                }
+                Probe::Answers => given_up = Some(endpoint),
+                Probe::Reached => reached += 1,
+                // The next attempt is made on a connection of its own.
+                Probe::Silent => self.avoid(endpoint, SILENT, "it does not answer".to_owned()),
+            }
+        }
+        match given_up {
+            Some(endpoint) => {
+                self.prefer(endpoint);
+                all.len()
+            }
+            None => reached,
+        }
+    }
+
+    async fn probe(&self, endpoint: &Endpoint) -> Probe {
+        let key = format!("{}/", self.options.prefix);
+        let mut reached = false;
+        let asked = async {
+            loop {
+                if let Ok(client) = endpoint.client(&self.options).await {
+                    if !reached {
+                        reached =
+                            client.clone().status().await.map_or_else(|error| is_answer(&error), |_| true);
+                    }
+                    let options = GetOptions::new().with_count_only();
+                    match kv(&client).get(key.as_str(), Some(options)).await {
+                        Ok(_) => return,
+                        Err(error) => reached |= is_answer(&error),
+                    }
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        match tokio::time::timeout(SEARCH, asked).await {
+            Ok(()) => Probe::Answers,
+            Err(_) if reached => Probe::Reached,
+            Err(_) => Probe::Silent,
+        }
+    }
+}
+
+/// Whether an error is what a member says, not what happened to the connection.
+fn is_answer(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status) if status.message().starts_with("etcdserver:"))
+}
