@@ -7,12 +7,13 @@ use coracle_fields::Schema as _;
 use coracle_fields::meta::Status;
 use http::Method;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// Kubeconfig used to connect to the API server.
 #[derive(Debug, Clone, Args)]
 pub struct KubeconfigArgs {
-    /// Data directory of the server; its admin.kubeconfig is used.
+    /// Data directory of the server; its admin.kubeconfig is used, or $KUBECONFIG if there is none.
     #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
     pub(crate) data_dir: PathBuf,
     /// Kubeconfig to use instead.
@@ -23,8 +24,26 @@ pub struct KubeconfigArgs {
 impl KubeconfigArgs {
     /// A client of the server.
     pub(crate) fn remote(&self) -> anyhow::Result<HttpsClient> {
-        let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("admin.kubeconfig"));
-        Ok(HttpsClient::from_kubeconfig(&path)?)
+        Ok(HttpsClient::from_kubeconfig(&self.path(std::env::var_os("KUBECONFIG").as_deref()))?)
+    }
+
+    /// Whether the kubeconfig is that of the data directory, which then has the keys of the cluster, too.
+    pub(crate) fn is_here(&self) -> bool {
+        self.kubeconfig.is_none() && self.data_dir.join("admin.kubeconfig").exists()
+    }
+
+    /// The kubeconfig to use. On a machine without a server, or for a user who cannot read its directory, it is the first file of
+    /// `listed`, the value of `$KUBECONFIG`.
+    fn path(&self, listed: Option<&OsStr>) -> PathBuf {
+        if let Some(given) = &self.kubeconfig {
+            return given.clone();
+        }
+        let own = self.data_dir.join("admin.kubeconfig");
+        if own.exists() {
+            return own;
+        }
+        let found = listed.and_then(|listed| std::env::split_paths(listed).find(|path| path.is_file()));
+        found.unwrap_or(own)
     }
 }
 
@@ -54,4 +73,28 @@ pub(crate) async fn remove(remote: &HttpsClient, path: &str) -> anyhow::Result<(
         bail!("{}", refusal(&answer, "the server refused"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_flag_comes_first_then_the_data_directory_then_the_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, other) = (dir.path().join("admin.kubeconfig"), dir.path().join("mine"));
+        std::fs::write(&other, "").unwrap();
+        let listed = std::env::join_paths([dir.path().join("none"), other.clone()]).unwrap();
+        let args = KubeconfigArgs { data_dir: dir.path().into(), kubeconfig: None };
+        assert_eq!(args.path(None), own, "named in the error");
+        assert_eq!(args.path(Some(&listed)), other);
+        assert!(!args.is_here());
+        std::fs::write(&own, "").unwrap();
+        assert_eq!(args.path(Some(&listed)), own);
+        assert!(args.is_here());
+        let args = KubeconfigArgs { kubeconfig: Some("given".into()), ..args };
+        assert_eq!(args.path(Some(&listed)), PathBuf::from("given"));
+        assert!(!args.is_here());
+    }
 }

@@ -223,7 +223,7 @@ fn table(rows: &[Row]) -> Result<String, std::fmt::Error> {
 /// Hash of the public key of the cluster CA, in hex: from the data directory, or from the ConfigMap of the server.
 async fn authority_hash(remote: &HttpsClient, server: &KubeconfigArgs) -> anyhow::Result<String> {
     let pki = server.data_dir.join("pki");
-    let certificate = if server.kubeconfig.is_none() && pki.join("ca.crt").exists() {
+    let certificate = if server.is_here() && pki.join("ca.crt").exists() {
         std::fs::read_to_string(pki.join("ca.crt"))?
     } else {
         let path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt";

@@ -64,6 +64,45 @@ fn a_server_says_how_it_is_to_those_who_may_know() {
     );
 }
 
+#[test]
+fn roles_allow_nobody_to_change_what_operators_change() {
+    let server = Server::start();
+    let admin = Caller::admin(&server);
+    let rules = json!([{"nonResourceURLs": ["/coracle/v1/*"], "verbs": ["*"]}]);
+    let meta = json!({"name": "operators"});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    admin.create(&format!("{rbac}/clusterroles"), &json!({"metadata": meta, "rules": rules}));
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "operators"});
+    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"});
+    let binding = json!({"metadata": meta, "roleRef": role, "subjects": [subject]});
+    admin.create(&format!("{rbac}/clusterrolebindings"), &binding);
+    let ann = Caller::certified(&server, "ann", &["system:authenticated"]);
+    eventually("the role counts", Duration::from_secs(10), || ann.get(PATH).0 == 200);
+    for path in ["store/copy", "store/resume", "encryption/reload", "encryption/rewrite"] {
+        let (code, answer) = ann.send("POST", &format!("/coracle/v1/{path}"), Some(&json!({})));
+        assert_eq!(code, 403, "{path}: {answer}");
+        let why = answer["message"].as_str().unwrap();
+        assert!(why.contains("system:masters"), "{path}: {why}");
+    }
+}
+
+#[test]
+fn without_a_data_directory_the_environment_names_the_kubeconfig() {
+    let server = Server::start();
+    let nowhere = server.data_dir().join("nowhere");
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(coracle_tests::program("coracle"));
+        command.args(args).env("CORACLE_DATA_DIR", &nowhere).env("KUBECONFIG", server.kubeconfig());
+        let output = command.output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{args:?}: {out}{err}");
+        out.into_owned()
+    };
+    assert!(run(&["status"]).contains("nothing is wrong"));
+    let token = run(&["token", "create"]);
+    assert!(token.starts_with("K10"), "{token}");
+}
+
 /// Writes the record of a backup into the store of a stopped server, as the program that makes backups does.
 fn record_backup(server: &Server, record: &str) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
