@@ -23,7 +23,7 @@ pub mod listeners;
 pub mod join;
 // Timelines: options, answers, deliveries of agents, export, and the commands that ask.
 pub mod explain;
-// What operators ask a running server for: status, copies of the store, keys of encryption at rest.
+// What operators ask a running server for: status, copies of the store, keys of encryption at rest, the CA.
 pub mod operations;
 // `coracle server`: builds all parts and runs them.
 pub mod server;
@@ -39,6 +39,8 @@ pub mod hollow;
 mod output;
 // Requests of commands to the API server.
 mod admin;
+// The other servers of a cluster.
+mod other_servers;
 // `coracle token`: bootstrap tokens.
 pub mod token;
 // `coracle member`: members of a managed etcd.

@@ -5,6 +5,7 @@ use super::{RotateArgs, Stage, servers, show, status};
 use crate::admin::ask;
 use crate::operations::encryption::{EncryptionStatus, Entry};
 use crate::operations::{ENCRYPTION_RELOAD, ENCRYPTION_REWRITE};
+use crate::other_servers;
 use crate::output::Output;
 use anyhow::{Context as _, bail};
 use coracle_apiserver::https_client::HttpsClient;
@@ -78,7 +79,7 @@ fn first_providers(entries: &[Entry]) -> Vec<&str> {
 
 /// All steps, for a cluster of one server. What an earlier rotation has left is finished first, without another key.
 async fn at_once(remote: &HttpsClient, path: &Path, before: &EncryptionStatus) -> anyhow::Result<String> {
-    let others = servers::others(remote).await?;
+    let others = other_servers::addresses(remote).await?;
     if !others.is_empty() {
         bail!(
             "servers {} run, too, and need the key before it is used: rotate with --stage add, use and rewrite",
