@@ -8,3 +8,9 @@ pub const API_CLIENTS: &str = "coracle:kubelet-clients";
 pub fn inner_name(node: &str) -> String {
     format!("{node}.node.coracle.internal")
 }
+
+/// An annotation of a Node: the hashes of the CAs that its agent trusts, separated by commas.
+pub const TRUSTED_CAS: &str = "coracle.dev/trusted-cas";
+
+/// An annotation of a Node: the hashes of the CAs that have signed the certificates that its agent uses, separated by commas.
+pub const ISSUING_CAS: &str = "coracle.dev/issuing-cas";

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use coracle_cli::causes;
 use coracle_cli::client_cert;
 use coracle_pki::Pki;
-use coracle_pki::authority::Signed;
+use coracle_pki::authority::{Authority, Signed};
 use coracle_trace::{Stage, current};
 use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -65,22 +65,20 @@ pub struct ServingCertificate(ArcSwap<CertifiedKey>);
 
 impl ServingCertificate {
     /// With its first certificate; the authority's own is sent along, so that joining nodes can pin it.
-    pub fn new(signed: &Signed, authority: &str) -> Result<Self, TlsError> {
+    pub fn new(signed: &Signed, authority: &Authority) -> Result<Self, TlsError> {
         Ok(Self(ArcSwap::from(certified(signed, authority)?)))
     }
 
     /// Shows another certificate from the next handshake on.
-    pub fn replace(&self, signed: &Signed, authority: &str) -> Result<(), TlsError> {
+    pub fn replace(&self, signed: &Signed, authority: &Authority) -> Result<(), TlsError> {
         self.0.store(certified(signed, authority)?);
         Ok(())
     }
 }
 
-fn certified(signed: &Signed, authority: &str) -> Result<Arc<CertifiedKey>, TlsError> {
-    let chain = vec![
-        CertificateDer::from_pem_slice(signed.certificate.as_bytes())?,
-        CertificateDer::from_pem_slice(authority.as_bytes())?,
-    ];
+fn certified(signed: &Signed, authority: &Authority) -> Result<Arc<CertifiedKey>, TlsError> {
+    let mut chain = vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?];
+    chain.extend(certificates(&authority.chain())?);
     let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?;
     // Refused if the key belongs to another certificate.
     Ok(Arc::new(CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?))
@@ -103,32 +101,60 @@ pub fn client_verifier(
     Ok(client_cert::ca_verifier(roots)?)
 }
 
+/// The certificates of a PEM text.
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    Ok(CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>()?)
+}
+
 /// What listeners need to speak TLS.
 #[derive(Clone)]
 pub struct Tls {
-    config: Arc<ServerConfig>,
-    verifier: x509::Verifier,
+    /// Replaced when the authority is rotated; open connections stay.
+    trust: Arc<ArcSwap<Trust>>,
+    serving: Arc<ServingCertificate>,
     /// Connections of nodes, which end when the node is shut out.
     pub revocations: Arc<Revocations>,
+}
+
+/// How clients are verified.
+struct Trust {
+    config: Arc<ServerConfig>,
+    verifier: x509::Verifier,
+}
+
+impl Tls {
+    /// Uses the authorities as they are now, for connections from now on.
+    pub fn reload(&self, pki: &Pki) -> Result<(), TlsError> {
+        self.trust.store(Arc::new(Trust::new(pki, &self.serving)?));
+        Ok(())
+    }
 }
 
 /// The configuration for the server's own certificate and clients of its authorities. Those with a certificate of somebody
 /// else are answered too; they are nobody.
 pub fn config(pki: &Pki, serving: Arc<ServingCertificate>) -> Result<Tls, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let front_proxy = CertificateDer::from_pem_slice(pki.front_proxy.certificate.as_bytes())?;
-    let cluster = CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?;
-    let holder = client_cert::ProofOfPossession(client_verifier(&[cluster.clone(), front_proxy.clone()])?);
-    let verifier = x509::Verifier {
-        cluster: client_verifier(&[cluster])?,
-        front_proxy: client_verifier(&[front_proxy])?,
-    };
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(Arc::new(holder))
-        .with_cert_resolver(serving);
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(config), verifier, revocations: Arc::default() })
+    let trust = Trust::new(pki, &serving)?;
+    Ok(Tls { trust: Arc::new(ArcSwap::from_pointee(trust)), serving, revocations: Arc::default() })
+}
+
+impl Trust {
+    fn new(pki: &Pki, serving: &Arc<ServingCertificate>) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let front_proxy = certificates(&pki.front_proxy.certificate)?;
+        let cluster = certificates(&pki.authority().certificate)?;
+        let all = [&cluster[..], &front_proxy].concat();
+        let holder = client_cert::ProofOfPossession(client_verifier(&all)?);
+        let verifier = x509::Verifier {
+            cluster: client_verifier(&cluster)?,
+            front_proxy: client_verifier(&front_proxy)?,
+        };
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(Arc::new(holder))
+            .with_cert_resolver(serving.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), verifier })
+    }
 }
 
 /// What is known of a connection.
@@ -223,7 +249,8 @@ async fn connection(
     stop: CancellationToken,
 ) {
     let begun = Instant::now();
-    let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.config).accept(stream));
+    let trust = tls.trust.load_full();
+    let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(trust.config.clone()).accept(stream));
     let expired = async {
         stop.cancelled().await;
         tokio::time::sleep(SHUTDOWN_GRACE).await;
@@ -236,7 +263,7 @@ async fn connection(
     let arrived = tokio::time::Instant::now();
     let session = stream.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
-    let certificate = tls.verifier.verify(chain, UnixTime::now());
+    let certificate = trust.verifier.verify(chain, UnixTime::now());
     let tracked = tls.revocations.track(&certificate);
     let handshake = Handshake { accepted, begun, done: arrived.into_std(), recorded: AtomicBool::new(false) };
     let peer = Arc::new(Peer { certificate, address, handshake });
@@ -288,7 +315,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_cli::server_cert;
-    use coracle_pki::authority::{Authority, Profile};
+    use coracle_pki::authority::Profile;
+    use coracle_pki::cluster_keys::ClusterKeys;
     use rustls::SignatureScheme;
     use rustls::client::ResolvesClientCert;
 
@@ -318,16 +346,17 @@ mod tests {
         let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
         let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
         let client = connector.connect(name, near);
-        let (accepted, _client) = tokio::join!(TlsAcceptor::from(tls.config.clone()).accept(far), client);
+        let trust = tls.trust.load_full();
+        let (accepted, _client) = tokio::join!(TlsAcceptor::from(trust.config.clone()).accept(far), client);
         let accepted = accepted.ok()?;
-        Some(tls.verifier.verify(accepted.get_ref().1.peer_certificates().unwrap(), UnixTime::now()))
+        Some(trust.verifier.verify(accepted.get_ref().1.peer_certificates().unwrap(), UnixTime::now()))
     }
 
     #[tokio::test]
     async fn a_stranger_may_shake_hands_and_nobody_with_the_certificate_of_another() {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::ensure(dir.path(), &["localhost".to_owned()], Duration::from_secs(600)).unwrap();
-        let serving = ServingCertificate::new(&pki.serving, &pki.authority.certificate).unwrap();
+        let serving = ServingCertificate::new(&pki.serving, &pki.authority()).unwrap();
         let tls = config(&pki, Arc::new(serving)).unwrap();
         let stranger = Authority::ensure(&dir.path().join("other"), "ca", "coracle-ca").unwrap();
         let stranger = stranger.sign(&Profile::client("root", &["system:masters"])).unwrap();
@@ -337,5 +366,32 @@ mod tests {
         assert!(matches!(shown, Some(x509::PresentedCertificate::Refused(_))), "{shown:?}");
         let shown = handshaken(&tls, &pki.admin.certificate, &stranger.key).await;
         assert!(shown.is_none(), "a certificate without its key: {shown:?}");
+    }
+
+    #[tokio::test]
+    async fn certificates_of_both_authorities_count_until_a_rotation_is_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::ensure(dir.path(), &["localhost".to_owned()], Duration::from_secs(600)).unwrap();
+        let serving = Arc::new(ServingCertificate::new(&pki.serving, &pki.authority()).unwrap());
+        let tls = config(&pki, serving.clone()).unwrap();
+        let step = |change: fn(ClusterKeys) -> ClusterKeys| {
+            change(ClusterKeys::collect(dir.path()).unwrap()).write_ca(dir.path()).unwrap();
+            assert!(pki.reload_authority().unwrap());
+            serving.replace(&pki.renewed().unwrap().0, &pki.authority()).unwrap();
+            tls.reload(&pki).unwrap();
+        };
+        let client = || pki.authority().sign(&Profile::client("jane", &[])).unwrap();
+        let counts = async |signed: &Signed| {
+            let shown = handshaken(&tls, &signed.certificate, &signed.key).await;
+            matches!(shown, Some(x509::PresentedCertificate::Verified(_)))
+        };
+        let old = client();
+        step(|keys| keys.prepare("coracle-ca-2").unwrap());
+        assert!(counts(&old).await);
+        step(|keys| keys.switch().unwrap());
+        let new = client();
+        assert!(counts(&old).await && counts(&new).await);
+        step(|keys| keys.finish().unwrap());
+        assert!(!counts(&old).await && counts(&new).await);
     }
 }

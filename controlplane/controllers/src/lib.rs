@@ -33,6 +33,8 @@ pub mod ttl;
 pub mod autoscaler;
 // PodDisruptionBudgets.
 pub mod disruption;
+// CA certificates that are published.
+pub mod root_ca;
 // The `default` service account and the root CA ConfigMap of every namespace.
 pub mod service_accounts;
 // Token Secrets of service accounts.
@@ -78,8 +80,8 @@ use tokio::task::JoinSet;
 /// Options of the controllers.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// The certificate of the cluster CA, in PEM; published in every namespace.
-    pub ca: String,
+    /// The certificates of the cluster CA; published in every namespace.
+    pub ca: root_ca::RootCa,
     /// Keys for tokens in Secrets of service accounts; without them such Secrets are not filled.
     pub keys: Option<Arc<coracle_pki::service_account::Keys>>,
     /// Address ranges of pods, one per family, from which nodes get their ranges; none are allocated if empty.

@@ -1,6 +1,7 @@
 //! Secrets of the type `kubernetes.io/service-account-token`: filled with a token that does not expire, and deleted with their
 //! service account.
 
+use crate::root_ca::RootCa;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_fields::core::v1::Secret;
@@ -23,11 +24,11 @@ struct Tokens {
     secrets: Resource,
     accounts: Resource,
     keys: Arc<Keys>,
-    ca: String,
+    ca: RootCa,
 }
 
-/// Starts the controller; `ca` is the certificate in PEM.
-pub fn start(setup: &mut Setup<'_>, keys: Arc<Keys>, ca: String) {
+/// Starts the controller; `ca` is what Secrets get besides the token.
+pub fn start(setup: &mut Setup<'_>, keys: Arc<Keys>, ca: RootCa) {
     let secrets = setup.resource(NAME, "", "secrets");
     let accounts = setup.resource(NAME, "", "serviceaccounts");
     let mut handlers = setup.enqueue_on_change(&secrets);
@@ -39,6 +40,15 @@ pub fn start(setup: &mut Setup<'_>, keys: Arc<Keys>, ca: String) {
         its.for_each(|secret| add(Name::of(secret)));
     });
     let queue = handlers.queue.clone();
+    let parts = (ca.clone(), secrets.cache.clone(), queue.clone());
+    setup.spawn("CA of token Secrets", move || {
+        let (ca, secrets, queue) = parts.clone();
+        ca.on_change(move || {
+            let all = secrets.list(None);
+            let tokens = all.iter().filter(|secret| secret.doc().view::<Secret>().type_() == TOKEN_SECRET);
+            tokens.for_each(|secret| queue.add(Name::of(secret)));
+        })
+    });
     setup.run(Tokens { secrets, accounts, keys, ca }, &queue, 1);
 }
 
@@ -101,7 +111,7 @@ impl Controller for Tokens {
             self.secrets.delete(&secret).await?;
             return Ok(Requeue::No);
         };
-        let filled = plan_fill(&value, &account, &self.ca, |claims| self.keys.sign(claims));
+        let filled = plan_fill(&value, &account, &self.ca.pem(), |claims| self.keys.sign(claims));
         if let Some(filled) = filled.map_err(Failure::of)? {
             self.secrets.update(filled).await?;
         }

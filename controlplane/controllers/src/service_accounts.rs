@@ -1,5 +1,6 @@
 //! The service account `default` and the ConfigMap `kube-root-ca.crt` of every namespace.
 
+use crate::root_ca::RootCa;
 use async_trait::async_trait;
 use coracle_fields::core::v1::{ConfigMap, ServiceAccount};
 use coracle_fields::{Made, make};
@@ -22,11 +23,11 @@ struct Accounts {
 struct Publisher {
     namespaces: Resource,
     maps: Resource,
-    ca: String,
+    ca: RootCa,
 }
 
-/// Starts both; `ca` is the certificate in PEM.
-pub fn start(setup: &mut Setup<'_>, ca: String) {
+/// Starts both; `ca` is what is published.
+pub fn start(setup: &mut Setup<'_>, ca: RootCa) {
     let namespaces = setup.resource(ACCOUNTS, "", "namespaces");
     let accounts = setup.resource(ACCOUNTS, "", "serviceaccounts");
     let mut handlers = setup.enqueue_on_change(&namespaces);
@@ -47,6 +48,11 @@ pub fn start(setup: &mut Setup<'_>, ca: String) {
         }
     });
     let queue = handlers.queue.clone();
+    let parts = (ca.clone(), namespaces.cache.clone(), queue.clone());
+    setup.spawn("root CA", move || {
+        let (ca, namespaces, queue) = parts.clone();
+        ca.on_change(move || namespaces.list(None).iter().for_each(|one| queue.add(Name::of(one))))
+    });
     setup.run(Publisher { namespaces, maps, ca }, &queue, 1);
 }
 
@@ -84,10 +90,10 @@ impl Controller for Publisher {
             return Ok(Requeue::No);
         }
         let Some(map) = self.maps.get(&Name::new(&name.name, MAP)) else {
-            return settled(self.maps.create(&name.name, published(&self.ca, &name.name)).await);
+            return settled(self.maps.create(&name.name, published(&self.ca.pem(), &name.name)).await);
         };
         let mut body = map.copy::<ConfigMap>();
-        let wanted = published(&self.ca, &name.name);
+        let wanted = published(&self.ca.pem(), &name.name);
         if body.view().data().to_value() == wanted.view().data().to_value() {
             return Ok(Requeue::No);
         }

@@ -54,7 +54,9 @@ impl DataDirArgs {
         let options = saved_options(&self.data_dir, &files)?;
         let options = options.with_context(|| {
             let dir = self.data_dir.display();
-            format!("the server of {dir} runs no etcd member: this command is for --datastore etcd")
+            format!(
+                "the server of {dir} runs no etcd member: this command is for --datastore etcd, on the machine of a server; `coracle status` shows the members from elsewhere"
+            )
         })?;
         Ok(Membership::new(&options)?)
     }

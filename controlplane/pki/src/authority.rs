@@ -1,6 +1,6 @@
 //! A certificate authority and what it signs.
 
-use super::{PkiError, request, write_private};
+use super::{PkiError, bundle, request, write_private};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType, SubjectPublicKeyInfo,
@@ -88,6 +88,14 @@ impl Profile {
     }
 }
 
+/// A new authority and its key, all PEM.
+pub(crate) struct Successor {
+    pub(crate) certificate: String,
+    /// Signed by the authority before it.
+    pub(crate) cross: String,
+    pub(crate) key: String,
+}
+
 /// A certificate authority.
 ///
 /// ```
@@ -100,24 +108,42 @@ impl Profile {
 /// # Ok::<(), coracle_pki::PkiError>(())
 /// ```
 pub struct Authority {
-    /// The CA certificate, PEM.
+    /// The trusted CA certificates, PEM. The first one signs; there are others while the CA is rotated.
     pub certificate: String,
+    /// The certificate of the CA that signs, signed by the one before it: who trusts only that one follows it.
+    cross: Option<String>,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// Reads `<dir>/<file>.{crt,key}`; `None` if one of them is not there. The certificate file may hold several: the first
-    /// one signs, all are trusted.
+    /// Reads `<dir>/<file>.{crt,key}` and, while the CA is rotated, `<dir>/<file>-cross.crt`; `None` if one of the first two is not
+    /// there. The certificate file may hold several: that of the key signs, all are trusted.
     pub fn read(dir: &Path, file: &str) -> Result<Option<Self>, PkiError> {
-        let failed = |source| PkiError::Certificate { what: file.into(), source };
-        let (crt, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
-        let (Ok(certificate), Ok(key)) = (std::fs::read_to_string(&crt), std::fs::read_to_string(&key_path))
-        else {
+        let text = |name: String| std::fs::read_to_string(dir.join(name));
+        let (Ok(certificate), Ok(key)) = (text(format!("{file}.crt")), text(format!("{file}.key"))) else {
             return Ok(None);
         };
-        let key = KeyPair::from_pem(&key).map_err(failed)?;
-        let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(failed)?;
-        Ok(Some(Self { certificate, issuer }))
+        let cross = text(format!("{file}-cross.crt")).ok();
+        Self::from_pem(file, &certificate, &key, cross).map(Some)
+    }
+
+    /// The authority of a key, and of certificates of which one belongs to it; `file` is how errors name them.
+    pub fn from_pem(
+        file: &str,
+        certificates: &str,
+        key: &str,
+        cross: Option<String>,
+    ) -> Result<Self, PkiError> {
+        let failed = |source| PkiError::Certificate { what: file.into(), source };
+        let key = KeyPair::from_pem(key).map_err(failed)?;
+        let mut all = bundle::split(certificates);
+        let own = all.iter().position(|pem| bundle::has_key(pem, key.public_key_raw()));
+        let own = all.remove(own.ok_or_else(|| PkiError::OtherKey(file.into()))?);
+        let issuer = Issuer::from_ca_cert_pem(&own, key).map_err(failed)?;
+        // One that was signed for another key is of an earlier rotation.
+        let public = issuer.key().public_key_raw();
+        let cross = cross.filter(|pem| bundle::has_key(pem, public));
+        Ok(Self { certificate: own + &all.concat(), cross, issuer })
     }
 
     /// Reads `<dir>/<file>.{crt,key}` or makes a new authority there.
@@ -127,17 +153,43 @@ impl Authority {
         }
         let failed = |source| PkiError::Certificate { what: common_name.into(), source };
         let (crt, key_path) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
-        let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        set_validity(&mut params, CA_LIFE);
+        let (params, key) = root(common_name).map_err(failed)?;
         let certificate = params.self_signed(&key).map_err(failed)?.pem();
         write_private(&key_path, key.serialize_pem().as_bytes())?;
         write_private(&crt, certificate.as_bytes())?;
-        Ok(Self { certificate, issuer: Issuer::new(params, key) })
+        Ok(Self { certificate, cross: None, issuer: Issuer::new(params, key) })
+    }
+
+    /// Makes the authority that is to replace this one. It begins after this one, by which the newer of two is known.
+    pub(crate) fn successor(&self, common_name: &str) -> Result<Successor, PkiError> {
+        let failed = |source| PkiError::Certificate { what: common_name.into(), source };
+        let (mut params, key) = root(common_name).map_err(failed)?;
+        let from = bundle::not_before(&self.certificate).and_then(|from| u64::try_from(from).ok());
+        let earliest = Duration::from_secs(from.unwrap_or_default() + 1);
+        params.not_before = params.not_before.max(rcgen::date_time_ymd(1970, 1, 1) + earliest);
+        Ok(Successor {
+            certificate: params.self_signed(&key).map_err(failed)?.pem(),
+            cross: params.signed_by(&key, &self.issuer).map_err(failed)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
+    /// What a server sends along with a certificate that this authority has signed: the authorities, so that joining nodes find the
+    /// one they know the hash of. While the authority is rotated it is sent as the one before it has signed it, and not as its own
+    /// root, which some clients would not look behind.
+    pub fn chain(&self) -> String {
+        match &self.cross {
+            Some(cross) => bundle::split(&self.certificate)
+                .into_iter()
+                .skip(1)
+                .fold(cross.clone(), |all, one| all + &one),
+            None => self.certificate.clone(),
+        }
+    }
+
+    /// What a client sends along with such a certificate: what leads to the authority before it.
+    pub fn cross(&self) -> &str {
+        self.cross.as_deref().unwrap_or_default()
     }
 
     /// What joining nodes know the authority by: `sha256:` and the hash of its public key, as kubeadm writes it.
@@ -259,6 +311,18 @@ fn has_names(leaf: &x509_parser::certificate::X509Certificate<'_>, names: &[Stri
         })
     };
     names.iter().all(has)
+}
+
+/// The certificate of a new authority, before it is signed, and its key.
+fn root(common_name: &str) -> Result<(CertificateParams, KeyPair), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    set_validity(&mut params, CA_LIFE);
+    Ok((params, key))
 }
 
 fn unix_now() -> Duration {

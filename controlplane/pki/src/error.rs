@@ -17,6 +17,9 @@ pub enum PkiError {
     /// A file that a server makes at its first start is not there.
     #[error("{0} is missing: a server makes it when it starts for the first time")]
     Missing(PathBuf),
+    /// A key belongs to no certificate of its file.
+    #[error("{0}.key is not the key of a certificate in {0}.crt")]
+    OtherKey(String),
     /// A certificate cannot be looked at.
     #[error(transparent)]
     Inspect(#[from] crate::inspect::InspectError),

@@ -10,6 +10,8 @@
 mod error;
 // Files and directories that only their owner can read.
 mod files;
+// Several certificates in one text.
+pub mod bundle;
 // A certificate authority and the certificates that it signs.
 pub mod authority;
 // Renewal of single certificates.
@@ -40,7 +42,9 @@ pub use files::{private_directory, write_private};
 
 use authority::{Authority, Profile, Signed};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Default lifetime of the certificates of server and administrator.
 pub const USUAL_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -54,8 +58,8 @@ pub(crate) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 
 /// All that the server holds.
 pub struct Pki {
-    /// The cluster CA.
-    pub authority: Authority,
+    /// The cluster CA, which can be rotated while the server runs.
+    authority: watch::Sender<Arc<Authority>>,
     /// The CA of proxies that vouch for users in headers.
     pub front_proxy: Authority,
     /// The server's own certificate and key.
@@ -82,7 +86,7 @@ impl Pki {
         let admin = ensure_admin(&authority, dir, life)?;
         let service_account_key = ensure_key(&dir.join("sa.key"))?;
         Ok(Self {
-            authority,
+            authority: watch::Sender::new(Arc::new(authority)),
             front_proxy,
             serving,
             admin,
@@ -93,10 +97,34 @@ impl Pki {
         })
     }
 
+    /// The cluster CA.
+    pub fn authority(&self) -> Arc<Authority> {
+        self.authority.borrow().clone()
+    }
+
+    /// The cluster CA, now and after every change.
+    pub fn authorities(&self) -> watch::Receiver<Arc<Authority>> {
+        self.authority.subscribe()
+    }
+
+    /// Reads the files of the cluster CA again; whether they have changed.
+    pub fn reload_authority(&self) -> Result<bool, PkiError> {
+        let read = Authority::read(&self.dir, "ca")?;
+        let read = read.ok_or_else(|| PkiError::Missing(self.dir.join("ca.key")))?;
+        Ok(self.authority.send_if_modified(|known| {
+            let changed = known.chain() != read.chain();
+            if changed {
+                *known = Arc::new(read);
+            }
+            changed
+        }))
+    }
+
     /// The serving and the administrator's certificate, renewed after two thirds of their lifetime.
     pub fn renewed(&self) -> Result<(Signed, Signed), PkiError> {
-        let serving = ensure_serving(&self.authority, &self.dir, &self.names, self.life)?;
-        Ok((serving, ensure_admin(&self.authority, &self.dir, self.life)?))
+        let authority = self.authority();
+        let serving = ensure_serving(&authority, &self.dir, &self.names, self.life)?;
+        Ok((serving, ensure_admin(&authority, &self.dir, self.life)?))
     }
 
     /// The front-proxy client certificate (requestheader), renewed after two thirds of its lifetime.

@@ -12,6 +12,7 @@ use coracle_cli::causes;
 use coracle_fields::View;
 use coracle_fields::core::v1::Node;
 use coracle_kinds::object::Object;
+use coracle_pki::Pki;
 use coracle_proto::status::ApiError;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{Method, Request, Response};
@@ -85,6 +86,11 @@ impl Nodes {
     /// Dials agents that prove who they are, where nodes can be.
     pub fn new(objects: Arc<Objects>, tls: NodeTls, addresses: Addresses, peers: Peers) -> Self {
         Self { tls, addresses, objects, tunnels: Arc::default(), peers }
+    }
+
+    /// Uses the cluster's authority as it is now, for connections from now on.
+    pub fn reload_authority(&self, pki: &Pki) -> anyhow::Result<()> {
+        self.tls.reload(pki)
     }
 
     /// The objects that nodes are looked up in.

@@ -1,6 +1,7 @@
 //! TLS to node agents: an agent must present a serving certificate that the cluster issued to its node.
 
 use crate::objects::Objects;
+use arc_swap::ArcSwap;
 use coracle_cli::server_cert::{self, PresentedCert, ServerCertCheck, SkipVerify};
 use coracle_pki::Pki;
 use coracle_pki::authority::Profile;
@@ -60,25 +61,28 @@ impl ServerCertCheck for ClusterIssued {
     }
 }
 
-/// TLS client of node agents.
-pub struct NodeTls {
-    objects: Arc<Objects>,
+/// Connectors with the own certificate.
+struct Connectors {
     strict: TlsConnector,
     lenient: TlsConnector,
-    insecure: Vec<String>,
 }
 
-impl NodeTls {
-    /// With a client certificate of the cluster's authority. Of the nodes in `insecure` no certificate is verified; `*` is all.
-    pub fn new(objects: Arc<Objects>, pki: &Pki, insecure: &[String]) -> anyhow::Result<Self> {
+impl Connectors {
+    /// With a client certificate of the cluster's authority.
+    fn new(pki: &Pki) -> anyhow::Result<Self> {
         // Whoever answers for a node has this identity shown to it: it must not be worth anything elsewhere.
         let profile = Profile::client("kube-apiserver-kubelet-client", &[API_CLIENTS]);
-        let signed = pki.authority.ensure_signed(&pki.dir, "apiserver-kubelet-client", &profile)?;
+        let authority = pki.authority();
+        let signed = authority.ensure_signed(&pki.dir, "apiserver-kubelet-client", &profile)?;
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(pki.authority.certificate.as_bytes())?)?;
+        for trusted in CertificateDer::pem_slice_iter(authority.certificate.as_bytes()) {
+            roots.add(trusted?)?;
+        }
+        // While the authority is rotated, a node may not know the new one yet.
+        let shown = format!("{}{}", signed.certificate, authority.cross());
         let own = |builder: rustls::ConfigBuilder<_, rustls::client::WantsClientCert>| {
             let mut config = builder.with_client_auth_cert(
-                vec![CertificateDer::from_pem_slice(signed.certificate.as_bytes())?],
+                CertificateDer::pem_slice_iter(shown.as_bytes()).collect::<Result<_, _>>()?,
                 PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
             )?;
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -86,10 +90,31 @@ impl NodeTls {
         };
         let strict = own(server_cert::client_config(Arc::new(ClusterIssued(roots)))?)?;
         let lenient = own(server_cert::client_config(Arc::new(SkipVerify))?)?;
+        Ok(Self { strict, lenient })
+    }
+}
+
+/// TLS client of node agents.
+pub struct NodeTls {
+    objects: Arc<Objects>,
+    connectors: ArcSwap<Connectors>,
+    insecure: Vec<String>,
+}
+
+impl NodeTls {
+    /// Of the nodes in `insecure` no certificate is verified; `*` is all.
+    pub fn new(objects: Arc<Objects>, pki: &Pki, insecure: &[String]) -> anyhow::Result<Self> {
+        let connectors = ArcSwap::from_pointee(Connectors::new(pki)?);
         if !insecure.is_empty() {
             tracing::warn!(nodes = ?insecure, "serving certificates of these nodes are not verified");
         }
-        Ok(Self { objects, strict, lenient, insecure: insecure.to_vec() })
+        Ok(Self { objects, connectors, insecure: insecure.to_vec() })
+    }
+
+    /// Uses the cluster's authority as it is now, for connections from now on.
+    pub fn reload(&self, pki: &Pki) -> anyhow::Result<()> {
+        self.connectors.store(Arc::new(Connectors::new(pki)?));
+        Ok(())
     }
 
     fn is_insecure(&self, node: &str) -> bool {
@@ -97,8 +122,9 @@ impl NodeTls {
     }
 
     /// The TLS connector for a node.
-    pub fn connector(&self, node: &str) -> &TlsConnector {
-        if self.is_insecure(node) { &self.lenient } else { &self.strict }
+    pub fn connector(&self, node: &str) -> TlsConnector {
+        let connectors = self.connectors.load();
+        if self.is_insecure(node) { connectors.lenient.clone() } else { connectors.strict.clone() }
     }
 
     /// Checks that the peer certificate names the node, is not expired and not revoked. Resumed sessions are checked, too.

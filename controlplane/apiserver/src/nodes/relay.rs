@@ -174,7 +174,7 @@ impl Peers {
     fn tls(&self) -> Result<TlsConnector, RelayError> {
         let signed = self.pki.front_proxy_client()?;
         let keys = ClientTls {
-            authority: Some(self.pki.authority.certificate.clone()),
+            authority: Some(self.pki.authority().certificate.clone()),
             client: Some((signed.certificate, signed.key)),
         };
         let mut config = client_config(&keys)?;

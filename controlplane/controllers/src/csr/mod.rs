@@ -29,6 +29,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use subject::{Subject, subject};
+use tokio::sync::watch;
 use wire::{CLIENT, NODE_CLIENT, NODE_SERVING, Request};
 
 const NAME: &str = "certificate-controller";
@@ -43,8 +44,8 @@ const WAIT_FOR_NODE: i64 = 1;
 /// What signs, and within which limits.
 #[derive(Clone)]
 pub struct Signer {
-    /// The cluster's authority.
-    pub authority: Arc<Authority>,
+    /// The cluster's authority, which can be rotated.
+    pub authority: watch::Receiver<Arc<Authority>>,
     /// The longest life of a certificate.
     pub life: Duration,
     /// Names and addresses that no node may serve under: those of this API server.
@@ -149,9 +150,10 @@ impl Controller for Requests {
         }
         let asked = spec.expiration_seconds.map_or(self.signer.life, |s| Duration::from_secs(s.max(600)));
         let life = asked.min(self.signer.life);
+        let authority = self.signer.authority.borrow().clone();
         let signed = permitted(&spec, &subject)
             .map_err(SignError::from)
-            .and_then(|usages| Ok(self.signer.authority.sign_request(&pem, &usages, life, revoked)?));
+            .and_then(|usages| Ok(authority.sign_request(&pem, &usages, life, revoked)?));
         match signed {
             Ok(certificate) => {
                 let encoded = base64::engine::general_purpose::STANDARD.encode(certificate);

@@ -40,6 +40,7 @@ pub struct ListError {
 pub fn used_for(file: &str) -> &'static str {
     match file {
         "ca.crt" => "CA of the cluster: signs the certificates of servers, administrators and nodes",
+        "ca-cross.crt" => "new CA of the cluster, signed by the old one: for clients that know only that one",
         "front-proxy-ca.crt" => "CA of proxies that name users in headers",
         "etcd-ca.crt" => "CA of the managed etcd",
         "apiserver.crt" => "API server: shown to clients and nodes",

@@ -8,9 +8,12 @@ mod served;
 mod check;
 // `coracle certificate rotate`.
 mod rotate;
+// `coracle certificate rotate-ca`.
+mod rotate_ca;
 
+use crate::admin::KubeconfigArgs;
 use crate::output::Output;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// Options of `coracle certificate`.
@@ -26,6 +29,8 @@ enum CertificateCommand {
     Check(CheckArgs),
     /// Renew certificates now. A running server uses them within seconds, without a restart.
     Rotate(RotateArgs),
+    /// Replace the CA of the cluster, in three steps: prepare, switch, finish.
+    RotateCa(RotateCaArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -53,10 +58,39 @@ struct RotateArgs {
     names: Vec<String>,
 }
 
+#[derive(Debug, Clone, Args)]
+struct RotateCaArgs {
+    /// What to do.
+    #[arg(value_enum)]
+    step: CaStep,
+    #[command(flatten)]
+    server: KubeconfigArgs,
+    /// Finish although nodes use the old CA, or do not say which one they use. They have to join again.
+    #[arg(long)]
+    force: bool,
+    /// Format of the answer.
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// A step of the rotation of the CA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CaStep {
+    /// Show how far the rotation is, and who uses which CA.
+    Status,
+    /// Make a new CA. Everybody trusts it, the old one signs.
+    Prepare,
+    /// Sign with the new CA. Servers and nodes get new certificates, the old CA is trusted.
+    Switch,
+    /// Trust the new CA only. Refused while nodes use the old one.
+    Finish,
+}
+
 /// Runs `coracle certificate`; false if something has to be done.
 pub async fn run(args: &CertificateArgs) -> anyhow::Result<bool> {
     match &args.command {
         CertificateCommand::Check(args) => check::run(args).await,
         CertificateCommand::Rotate(args) => rotate::run(args).await,
+        CertificateCommand::RotateCa(args) => rotate_ca::run(args).await,
     }
 }

@@ -4,7 +4,7 @@
 use super::ensure::has_keys;
 use coracle_pki::PkiError;
 use coracle_pki::cluster_keys::{
-    ClusterKeys, ClusterKeysError, ENCRYPTION, SealedError, SealedInfo, SealingKey,
+    ClusterKeys, ClusterKeysError, ENCRYPTION, RotationError, SealedError, SealedInfo, SealingKey,
 };
 use coracle_store::{Durability, KeyValue, Store, StoreError, Write};
 use std::path::{Path, PathBuf};
@@ -34,18 +34,6 @@ pub enum ClaimError {
         /// The directory of the keys.
         dir: PathBuf,
     },
-    /// The cluster has a newer CA.
-    #[error(
-        "the CA of the cluster was rotated: it is {found}, but the CA in {dir} is {own}: copy the files of that directory from a server that has them, or remove it and start with --join"
-    )]
-    Outdated {
-        /// The CA of the store.
-        found: String,
-        /// The own CA.
-        own: String,
-        /// The directory of the keys.
-        dir: PathBuf,
-    },
     /// Files.
     #[error(transparent)]
     Keys(#[from] ClusterKeysError),
@@ -60,6 +48,9 @@ pub enum ClaimError {
         /// Why.
         source: std::io::Error,
     },
+    /// The files of the CA.
+    #[error("the CA of the cluster was rotated, and its files cannot be brought up to date")]
+    Rotation(#[from] RotationError),
     /// The sealing key, or the sealed keys.
     #[error(transparent)]
     Sealed(#[from] SealedError),
@@ -197,7 +188,8 @@ impl Claimer<'_> {
         }
     }
 
-    /// Which of two sets of keys is the newer one.
+    /// Which of two sets of keys is the newer one. A CA that was rotated while this server was down is taken over: who can open the
+    /// sealed keys belongs to the cluster.
     fn compare(
         &self,
         mut own: ClusterKeys,
@@ -205,16 +197,19 @@ impl Claimer<'_> {
         sealing: Option<SealingKey>,
         stored: &KeyValue,
     ) -> Result<Found, ClaimError> {
-        if own.ca_hash() != found.ca_hash() {
-            if found.ca_hashes().contains(&own.ca_hash()) {
-                let (found, own) = (found.ca_hash(), own.ca_hash());
-                return Err(ClaimError::Outdated { found, own, dir: self.dir.into() });
-            }
+        if found.has_later_ca(&own) {
+            tracing::warn!(ca = found.ca_hash(), before = own.ca_hash(), "the CA of the cluster was rotated");
+            found.write_ca(self.dir)?;
+            let encryption = own.file(ENCRYPTION).map(<[u8]>::to_vec);
+            own = ClusterKeys::collect(self.dir)?.with_encryption(encryption)?;
+        } else if own.ca_hashes() != found.ca_hashes() {
             // A CA that was rotated here trusts the one before.
-            if !own.ca_hashes().contains(&found.ca_hash()) {
+            let rotated = own.has_later_ca(&found) && own.ca_hashes().contains(&found.ca_hash());
+            if !rotated {
                 return Err(self.other_cluster(found.ca_hash(), &own));
             }
-        } else if self.encryption.is_none() && own.file(ENCRYPTION) != found.file(ENCRYPTION) {
+        }
+        if self.encryption.is_none() && own.file(ENCRYPTION) != found.file(ENCRYPTION) {
             let path = self.dir.join(ENCRYPTION);
             match found.file(ENCRYPTION) {
                 Some(contents) => coracle_pki::write_private(&path, contents)?,

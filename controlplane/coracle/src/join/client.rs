@@ -81,7 +81,7 @@ async fn attempt(server: &http::Uri, token: &ServerToken, own: &Datastore) -> Re
     let envelope = STANDARD.decode(&answer.keys);
     let envelope = envelope.map_err(|_| JoinError::Encoding(client.url().to_owned()))?;
     let keys = sealing.open(&envelope)?;
-    if keys.ca_hash() != token.ca_hash() {
+    if !keys.ca_hashes().iter().any(|hash| hash == token.ca_hash()) {
         return Err(JoinError::Keys { found: keys.ca_hash(), wanted: token.ca_hash().to_owned() });
     }
     check_datastore(own, &answer.datastore, &envelope).await?;

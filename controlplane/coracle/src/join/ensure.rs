@@ -45,7 +45,8 @@ pub async fn ensure(config: &Config) -> Result<(), JoinError> {
         _ => JoinError::NoToken(server.clone()),
     })?;
     let found = client::fetch(options, &token, &config.datastore).await?;
-    let joined = Joined { server: server.clone(), datastore: found.datastore };
+    let ca_hash = token.ca_hash().to_owned();
+    let joined = Joined { server: server.clone(), datastore: found.datastore, ca_hash };
     let path = pki.join(JOINED);
     let record = serde_json::to_vec(&joined).map_err(|source| JoinError::Record { path, source })?;
     let dir = pki.clone();
@@ -57,7 +58,11 @@ pub async fn ensure(config: &Config) -> Result<(), JoinError> {
 
 /// How the server of a data directory joined; `None` if it did not.
 pub fn joined(data_dir: &Path) -> Result<Option<Joined>, JoinError> {
-    let path = pki_dir(data_dir).join(JOINED);
+    record(&pki_dir(data_dir))
+}
+
+fn record(pki: &Path) -> Result<Option<Joined>, JoinError> {
+    let path = pki.join(JOINED);
     let Some(text) = read(&path)? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|source| JoinError::Record { path, source })
 }
@@ -68,6 +73,10 @@ fn check_cluster(options: &JoinOptions, pki: &Path) -> Result<(), JoinError> {
     let Some(token) = token(options)? else { return Ok(()) };
     let own = Authority::hashes_of(&read(&pki.join("ca.crt"))?.unwrap_or_default());
     if own.iter().any(|hash| hash == token.ca_hash()) {
+        return Ok(());
+    }
+    // The CA was rotated since this server joined with the token.
+    if record(pki)?.is_some_and(|joined| joined.ca_hash == token.ca_hash()) {
         return Ok(());
     }
     let own = own.into_iter().next().unwrap_or_else(|| "not readable".to_owned());
@@ -101,6 +110,7 @@ fn read(path: &Path) -> Result<Option<String>, JoinError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::wire::JoinedDatastore;
     use super::*;
     use std::time::Duration;
 
@@ -122,6 +132,12 @@ mod tests {
         let refused = check(Some(text(&foreign.hash()))).unwrap_err();
         assert!(matches!(&refused, JoinError::OtherCluster { wanted, .. } if *wanted == foreign.hash()));
         assert!(refused.to_string().contains(&own.hash()), "{refused}");
+        // The CA was rotated since this server joined.
+        let datastore = JoinedDatastore::Managed { members: Vec::new() };
+        let record = Joined { server: "https://127.0.0.1:1".into(), datastore, ca_hash: foreign.hash() };
+        std::fs::write(dir.path().join(JOINED), serde_json::to_vec(&record).unwrap()).unwrap();
+        check(Some(text(&foreign.hash()))).unwrap();
+        std::fs::remove_file(dir.path().join(JOINED)).unwrap();
         // While the CA is rotated, the older token is one of this cluster, too.
         let both = format!("{}{}", own.certificate, foreign.certificate);
         std::fs::write(dir.path().join("ca.crt"), both).unwrap();

@@ -82,6 +82,9 @@ pub struct Joined {
     pub server: String,
     /// The datastore of the cluster at that time.
     pub datastore: JoinedDatastore,
+    /// The hash of the CA at that time; empty if it was not noted.
+    #[serde(default)]
+    pub ca_hash: String,
 }
 
 /// A token that is to be made.

@@ -1,4 +1,5 @@
-//! What operators ask a running server for, at `/coracle/v1/`: its status, copies of its store, keys of encryption at rest. By
+//! What operators ask a running server for, at `/coracle/v1/`: its status, copies of its store, keys of encryption at
+//! rest, rotation of the cluster CA. By
 //! default only `system:masters` may; roles with `nonResourceURLs` allow others to read, and nobody else to change anything.
 
 // The status of a server.
@@ -7,7 +8,10 @@ pub mod status;
 pub mod encryption;
 // Copies of the store.
 pub mod copy;
+// Rotation of the cluster CA.
+pub mod ca;
 
+use crate::operations::ca::{CaRotation, Step};
 use crate::operations::copy::{CopyJob, Target};
 use crate::operations::encryption::Encryption;
 use crate::operations::status::StatusSource;
@@ -36,6 +40,27 @@ pub const ENCRYPTION_REWRITE: &str = "/coracle/v1/encryption/rewrite";
 pub const STORE_COPY: &str = "/coracle/v1/store/copy";
 /// Takes writes again.
 pub const STORE_RESUME: &str = "/coracle/v1/store/resume";
+/// Status of the rotation of the cluster CA.
+pub const CA: &str = "/coracle/v1/ca";
+/// Makes a new CA and trusts it.
+pub const CA_PREPARE: &str = "/coracle/v1/ca/prepare";
+/// Signs with the new CA.
+pub const CA_SWITCH: &str = "/coracle/v1/ca/switch";
+/// Drops the old CA.
+pub const CA_FINISH: &str = "/coracle/v1/ca/finish";
+/// All of them.
+const PATHS: [&str; 10] = [
+    STATUS,
+    ENCRYPTION,
+    ENCRYPTION_RELOAD,
+    ENCRYPTION_REWRITE,
+    STORE_COPY,
+    STORE_RESUME,
+    CA,
+    CA_PREPARE,
+    CA_SWITCH,
+    CA_FINISH,
+];
 /// The largest body of a request.
 const BODY: usize = 64 * 1024;
 
@@ -47,13 +72,14 @@ pub struct Operations {
     pub encryption: Option<Arc<Encryption>>,
     /// The copy of the store.
     pub copy: Arc<CopyJob>,
+    /// The cluster CA.
+    pub ca: Arc<CaRotation>,
 }
 
 #[async_trait]
 impl NonResource for Operations {
     fn takes(&self, path: &str) -> bool {
-        [STATUS, ENCRYPTION, ENCRYPTION_RELOAD, ENCRYPTION_REWRITE, STORE_COPY, STORE_RESUME]
-            .contains(&path.trim_end_matches('/'))
+        PATHS.contains(&path.trim_end_matches('/'))
     }
 
     async fn serve(
@@ -101,6 +127,10 @@ impl NonResource for Operations {
                 }
                 json(&self.copy.state())
             }
+            (&Method::GET, CA) => json(&self.ca.status().await?),
+            (&Method::POST, CA_PREPARE) => json(&self.ca.step(Step::Prepare, &body(request).await?).await?),
+            (&Method::POST, CA_SWITCH) => json(&self.ca.step(Step::Switch, &body(request).await?).await?),
+            (&Method::POST, CA_FINISH) => json(&self.ca.step(Step::Finish, &body(request).await?).await?),
             _ => Err(ApiError::method_not_allowed()),
         }
     }

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::explain::export::Exporting;
 use crate::join::serve::{JoinParts, Joining};
 use crate::operations::Operations;
+use crate::operations::ca::CaRotation;
 use crate::operations::copy::CopyJob;
 use crate::operations::status::StatusSource;
 use anyhow::Context as _;
@@ -50,6 +51,7 @@ use coracle_informer::queue_metrics::QueueMetrics;
 use coracle_pki::service_account::Keys;
 use coracle_scheduler::PendingReasons;
 use coracle_scheduler::metrics::SchedulerMetrics;
+use coracle_store::Store;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -78,6 +80,8 @@ pub(super) struct Built {
     pub(super) export: Option<Exporting>,
     /// What backups are made of, and their metrics.
     pub(super) backup: (ServerSource, Arc<BackupMetrics>),
+    /// Rotation of the cluster CA.
+    pub(super) ca: Arc<CaRotation>,
 }
 
 /// Builds the server; nothing runs yet but what writes the audit log.
@@ -142,8 +146,17 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let joining = Joining::new(JoinParts {
         store: opened.pausable.clone(),
         datastore: config.datastore.clone(),
-        ca_hash: pki.authority.hash(),
+        pki: pki.clone(),
         sealing: opened.sealing.clone(),
+    });
+    let ca = Arc::new(CaRotation {
+        pki: pki.clone(),
+        objects: objects.clone(),
+        shared: config
+            .datastore
+            .is_shared()
+            .then(|| (opened.pausable.clone() as Arc<dyn Store>, opened.sealing.clone())),
+        running: tokio::sync::Mutex::default(),
     });
     let backup = ServerSource {
         store: opened.pausable.clone(),
@@ -172,22 +185,39 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         authn,
         authz,
         explain: timelines.explain,
-        non_resource: vec![Arc::new(joining), operations(config, opened), BackupPath::shared(backup.clone())],
+        non_resource: vec![
+            Arc::new(joining),
+            operations(config, opened, &ca),
+            BackupPath::shared(backup.clone()),
+        ],
         recorder: opened.recorder,
         slow: SlowLog::new(config.recording.slow),
     });
-    let serving = Arc::new(ServingCertificate::new(&pki.serving, &pki.authority.certificate)?);
+    let serving = Arc::new(ServingCertificate::new(&pki.serving, &pki.authority())?);
     let tls = tls::config(pki, serving.clone())?;
     let client = Client::new(Arc::new(InProcess { api, actions }), User::server());
     let export = timelines.export;
     let backup = (backup, backup_metrics);
-    Ok(Built { server, client, nodes, extensions, quota_charges, diagnostics, serving, tls, export, backup })
+    Ok(Built {
+        server,
+        client,
+        nodes,
+        extensions,
+        quota_charges,
+        diagnostics,
+        serving,
+        tls,
+        export,
+        backup,
+        ca,
+    })
 }
 
 /// What operators ask for.
-fn operations(config: &Config, opened: &Opened) -> Arc<dyn NonResource> {
+fn operations(config: &Config, opened: &Opened, ca: &Arc<CaRotation>) -> Arc<dyn NonResource> {
     let name = own_identity(config, opened.bound, &opened.pki).name;
     Arc::new(Operations {
+        ca: ca.clone(),
         copy: Arc::new(CopyJob::new(opened.pausable.clone(), opened.objects.clone(), name.clone())),
         encryption: opened.encryption.clone(),
         status: StatusSource {

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use coracle_apiserver::actions::components::{CONTROLLERS, SCHEDULER};
 use coracle_client::Client;
 use coracle_controllers as controllers;
+use coracle_controllers::root_ca::RootCa;
 use coracle_informer::election::lead;
-use coracle_pki::authority::Authority;
 use coracle_scheduler as scheduler;
 use coracle_scheduler::config::Profiles;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub(super) fn start(
     let ranges = config.cluster_cidr.split(',').map(|cidr| cidr.trim().parse());
     let shared = config.datastore.is_shared();
     let options = controllers::Options {
-        ca: pki.authority.certificate.clone(),
+        ca: RootCa::Live(pki.authorities()),
         keys: Some(opened.keys.clone()),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
         signer: Some(controllers::csr::Signer {
-            authority: Arc::new(Authority::ensure(&pki.dir, "ca", "coracle-ca")?),
+            authority: pki.authorities(),
             life: config.security.certificate_life(),
             reserved: reserved_names(pki),
         }),

@@ -15,7 +15,9 @@ mod explain;
 mod build;
 // Objects that the server publishes when it starts.
 mod publish;
-// Tasks that follow objects, and renewal of certificates.
+// Renewal of certificates, and use of a CA that was rotated.
+mod renewal;
+// Tasks that follow objects.
 mod tasks;
 // Scheduler and controllers.
 mod loops;
@@ -95,7 +97,7 @@ async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::
     let stop = shutdown.stop.clone();
     let opened = open::open(&config, &stop).await?;
     let built = build::build(&config, &opened, &stop)?;
-    let mut tasks = Tasks::start(&opened, &built).await;
+    let mut tasks = Tasks::start(&config, &opened, &built).await;
     let client = &built.client;
     // A cluster that was here before answers at once; a new one must first have what every cluster has.
     let opening = CancellationToken::new();

@@ -107,7 +107,7 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
         None
     };
     let life = config.security.certificate_life();
-    let pki = Arc::new(Pki::ensure(&pki_dir, &own_names, life)?);
+    let mut pki = Arc::new(Pki::ensure(&pki_dir, &own_names, life)?);
     let keys = Keys::from_pem(&pki.service_account_key)?;
     let keys = Arc::new(keys.of_issuers(&config.security.issuers()?));
     // With socket activation clients use that address.
@@ -123,6 +123,10 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
     let pausable = Arc::new(PausableStore::new(plain_store));
     let Established { store, encryption, sealing } =
         identity::establish(config, pausable.clone(), &pki_dir).await?;
+    if pki.reload_authority()? {
+        // Rotated while this server was down.
+        pki = Arc::new(Pki::ensure(&pki_dir, &own_names, life)?);
+    }
     let reflector = Arc::new(Reflector::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
     resource_metrics::register(&registry);
     let objects = Arc::new(Objects::new(registry, store.clone(), reflector));

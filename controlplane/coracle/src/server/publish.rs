@@ -21,21 +21,31 @@ use std::sync::Arc;
 pub(super) async fn publish(config: &Config, opened: &Opened, client: &Client) -> anyhow::Result<()> {
     let pki = &opened.pki;
     bootstrap(client, config, opened.bound, &opened.service_ip).await?;
-    publish_authentication(client, config, pki).await?;
-    let authority = &pki.authority.certificate;
-    kubeconfig::write(&opened.kubeconfig, &opened.url, authority, "admin", &pki.admin)?;
-    publish_cluster(client, &opened.url, authority).await
+    let authority = pki.authority();
+    kubeconfig::write(&opened.kubeconfig, &opened.url, &authority.certificate, "admin", &pki.admin)?;
+    publish_authorities(client, &config.security.requestheader_allowed_names, pki, &opened.url).await
+}
+
+/// Publishes the authorities, for aggregated API servers and for joining nodes. Front proxies have certificates with `names`.
+pub(super) async fn publish_authorities(
+    client: &Client,
+    names: &[String],
+    pki: &Pki,
+    url: &str,
+) -> anyhow::Result<()> {
+    publish_authentication(client, names, pki).await?;
+    publish_cluster(client, url, &pki.authority().certificate).await
 }
 
 /// Tells aggregated API servers whose certificates and headers to believe.
-async fn publish_authentication(client: &Client, config: &Config, pki: &Pki) -> anyhow::Result<()> {
+async fn publish_authentication(client: &Client, names: &[String], pki: &Pki) -> anyhow::Result<()> {
     use coracle_apiserver::authn::front_proxy::{EXTRA, GROUP, UID, USER};
     let list = |header: &str| json!([header]).to_string();
-    let names = json!(config.security.requestheader_allowed_names).to_string();
+    let names = json!(names).to_string();
     let map = make!(ConfigMap {
         metadata: { name: "extension-apiserver-authentication", namespace: "kube-system" },
         data: [
-            ("client-ca-file", pki.authority.certificate.clone()),
+            ("client-ca-file", pki.authority().certificate.clone()),
             ("requestheader-allowed-names", names),
             ("requestheader-client-ca-file", pki.front_proxy.certificate.clone()),
             ("requestheader-extra-headers-prefix", list(EXTRA)),

@@ -2,19 +2,15 @@
 
 use super::build::Built;
 use super::open::Opened;
+use super::renewal::Renewal;
+use crate::config::Config;
 use coracle_apiserver::aggregation;
 use coracle_apiserver::apiservices::ApiServiceController;
 use coracle_apiserver::crd::CrdController;
-use coracle_apiserver::tls::ServingCertificate;
-use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
-use coracle_pki::{Pki, kubeconfig};
 use std::convert::identity;
 use std::future::ready;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// The tasks; those that follow objects end when this is dropped.
@@ -26,7 +22,7 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Registers the kinds of CustomResourceDefinitions, and starts what runs before the server answers.
-    pub(super) async fn start(opened: &Opened, built: &Built) -> Self {
+    pub(super) async fn start(config: &Config, opened: &Opened, built: &Built) -> Self {
         let (client, supervisor) = (&built.client, &opened.supervisor);
         let objects = opened.objects.clone();
         let definitions = CrdController::start(objects.clone(), client.clone(), supervisor.clone()).await;
@@ -39,12 +35,19 @@ impl Tasks {
             (built.tls.revocations.clone(), client.cache(&client.kind("", "configmaps")));
         let follow = move || revocations.clone().follow(maps.clone());
         followers.spawn(supervisor.clone().keep("revocations", follow));
-        let parts =
-            (opened.pki.clone(), built.serving.clone(), opened.kubeconfig.clone(), opened.url.clone());
-        let renewal = supervisor.spawn("certificate-renewal", move || {
-            let (pki, serving, path, url) = parts.clone();
-            renew(pki, serving, path, url)
-        });
+        let renewal = Renewal {
+            pki: opened.pki.clone(),
+            serving: built.serving.clone(),
+            kubeconfig: opened.kubeconfig.clone(),
+            url: opened.url.clone(),
+            tls: built.tls.clone(),
+            nodes: built.nodes.clone(),
+            client: client.clone(),
+            proxies: config.security.requestheader_allowed_names.clone(),
+        };
+        let renewal = supervisor.spawn("certificate-renewal", move || renewal.clone().run());
+        let ca = built.ca.clone();
+        followers.spawn(supervisor.clone().keep("cluster-ca", move || ca.clone().follow()));
         if let Some(encryption) = opened.encryption.clone() {
             followers
                 .spawn(supervisor.clone().keep("encryption-config", move || encryption.clone().follow()));
@@ -101,44 +104,4 @@ where
             run(follower).await;
         }
     })
-}
-
-/// How often files of certificates are looked at.
-const LOOK: Duration = Duration::from_secs(2);
-
-/// When certificate files were changed. Their keys are written before them.
-fn changed(dir: &Path) -> [Option<(SystemTime, u64)>; 2] {
-    ["apiserver.crt", "admin.crt"].map(|file| {
-        let meta = std::fs::metadata(dir.join(file)).ok()?;
-        Some((meta.modified().ok()?, meta.len()))
-    })
-}
-
-/// Renews the certificates of server and administrator before they end, and uses those that somebody else renewed; the next
-/// handshake shows the new one.
-async fn renew(pki: Arc<Pki>, serving: Arc<ServingCertificate>, kubeconfig: PathBuf, url: String) {
-    let authority = &pki.authority.certificate;
-    let (mut known, mut looked) = (changed(&pki.dir), Instant::now());
-    loop {
-        tokio::time::sleep(pki.renewal_period().min(LOOK)).await;
-        let now = changed(&pki.dir);
-        if now == known && looked.elapsed() < pki.renewal_period() {
-            continue;
-        }
-        looked = Instant::now();
-        let renewed = pki.renewed().map_err(anyhow::Error::from).and_then(|(server, admin)| {
-            serving.replace(&server, authority)?;
-            Ok(kubeconfig::write(&kubeconfig, &url, authority, "admin", &admin)?)
-        });
-        match renewed {
-            Ok(()) => {
-                let after = changed(&pki.dir);
-                if after != known {
-                    tracing::info!("certificates renewed");
-                }
-                known = after;
-            }
-            Err(error) => tracing::error!(error = %causes::chain(&*error), "cannot renew certificates"),
-        }
-    }
 }

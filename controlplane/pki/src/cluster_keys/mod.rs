@@ -12,8 +12,11 @@
 mod sealed;
 // Files of a server that joins: all or none.
 mod install;
+// Rotation of the cluster CA.
+mod rotation;
 
 pub use install::install;
+pub use rotation::{RotationError, Stage, TrustedCa};
 pub use sealed::{SealedError, SealedInfo, SealingKey};
 pub(crate) use sealed::{decrypt, derive, encrypt, random};
 
@@ -24,10 +27,12 @@ use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Files of the cluster's identity, in `<data-dir>/pki` of every server. Those of etcd exist only with members that the servers
-/// run, `encryption.yaml` only with encryption at rest whose keys are in the file.
-pub const SHARED_FILES: [&str; 8] = [
+/// run, `encryption.yaml` only with encryption at rest whose keys are in the file, two more of the CA only while it is rotated.
+pub const SHARED_FILES: [&str; 10] = [
     "ca.crt",
     "ca.key",
+    CA_NEXT_KEY,
+    CA_CROSS,
     "front-proxy-ca.crt",
     "front-proxy-ca.key",
     "sa.key",
@@ -35,6 +40,10 @@ pub const SHARED_FILES: [&str; 8] = [
     "etcd-ca.key",
     ENCRYPTION,
 ];
+/// The key of the CA that is to replace the one that signs.
+pub const CA_NEXT_KEY: &str = "ca-next.key";
+/// The certificate of the newer CA, signed by the older one.
+pub const CA_CROSS: &str = "ca-cross.crt";
 /// A copy of the file of `--encryption-provider-config`.
 pub const ENCRYPTION: &str = "encryption.yaml";
 /// The file of the key that seals the others. Every server of the cluster has it; it is never in the store.
@@ -67,6 +76,9 @@ pub enum ClusterKeysError {
     /// `ca.crt` is no certificate.
     #[error("ca.crt of the cluster is not a certificate")]
     NoAuthority,
+    /// The key of the CA belongs to another certificate.
+    #[error("ca.key is not the key of a certificate in ca.crt")]
+    OtherKey,
     /// The directory has files already.
     #[error("{0} is not empty: it has the keys of a cluster, or a part of them")]
     NotEmpty(PathBuf),
@@ -84,8 +96,15 @@ impl std::fmt::Debug for ClusterKeys {
 }
 
 impl ClusterKeys {
-    /// Reads the shared files in `dir`.
+    /// Reads the shared files in `dir`. While the CA is rotated, they are read again if they do not belong together.
     pub fn collect(dir: &Path) -> Result<Self, ClusterKeysError> {
+        match Self::collect_once(dir) {
+            Err(ClusterKeysError::OtherKey) => Self::collect_once(dir),
+            collected => collected,
+        }
+    }
+
+    fn collect_once(dir: &Path) -> Result<Self, ClusterKeysError> {
         let mut files = BTreeMap::new();
         for name in SHARED_FILES {
             if let Some(bytes) = read(&dir.join(name), MAX_FILE)? {
@@ -113,9 +132,10 @@ impl ClusterKeys {
             return Err(ClusterKeysError::Size(total));
         }
         let keys = Self(files);
-        if keys.ca_hashes().is_empty() {
+        if Authority::hashes_of(&keys.text("ca.crt")).is_empty() {
             return Err(ClusterKeysError::NoAuthority);
         }
+        keys.authority().map_err(|_| ClusterKeysError::OtherKey)?;
         Ok(keys)
     }
 
@@ -133,15 +153,25 @@ impl ClusterKeys {
         Self::new(self.0)
     }
 
-    /// The hash of the cluster CA that signs: the first of `ca.crt`.
+    /// The hash of the cluster CA that signs: the one of `ca.key`.
     pub fn ca_hash(&self) -> String {
         self.ca_hashes().into_iter().next().unwrap_or_default()
     }
 
-    /// The hashes of all trusted cluster CAs. There are several while the CA is rotated.
+    /// The hashes of all trusted cluster CAs, that of the one that signs first. There are several while the CA is rotated.
     pub fn ca_hashes(&self) -> Vec<String> {
-        let certificates = self.file("ca.crt").unwrap_or_default();
-        Authority::hashes_of(&String::from_utf8_lossy(certificates))
+        self.authority().map(|authority| Authority::hashes_of(&authority.certificate)).unwrap_or_default()
+    }
+
+    /// The cluster CA.
+    fn authority(&self) -> Result<Authority, PkiError> {
+        let cross = self.file(CA_CROSS).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Authority::from_pem("ca", &self.text("ca.crt"), &self.text("ca.key"), cross)
+    }
+
+    /// The text of a file; empty if it is not there.
+    fn text(&self, name: &str) -> String {
+        String::from_utf8_lossy(self.file(name).unwrap_or_default()).into_owned()
     }
 
     /// The names of files that differ.

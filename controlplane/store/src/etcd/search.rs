@@ -19,6 +19,8 @@ use std::{
 const SEARCH: Duration = Duration::from_millis(1500);
 /// Between two requests to a member that has no leader.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long others may take when one answers that was given up lately.
+const OTHERS: Duration = Duration::from_millis(200);
 /// How long one that did not answer is the last to be used.
 const SILENT: Duration = Duration::from_secs(3);
 /// While there is no majority, a search begins at most this often.
@@ -124,14 +126,22 @@ impl Endpoints {
     async fn ask(&self, all: &[Arc<Endpoint>]) -> usize {
         let mut probes: FuturesUnordered<_> =
             all.iter().map(|endpoint| async move { (endpoint, self.probe(endpoint).await) }).collect();
-        let (mut reached, mut given_up) = (0, None);
-        while let Some((endpoint, probe)) = probes.next().await {
+        let (mut reached, mut given_up, mut until) = (0, None, None);
+        loop {
+            let next = match until {
+                Some(until) => tokio::time::timeout_at(until, probes.next()).await.ok().flatten(),
+                None => probes.next().await,
+            };
+            let Some((endpoint, probe)) = next else { break };
             match probe {
                 Probe::Answers if !endpoint.is_avoided() => {
                     self.prefer(endpoint);
                     return all.len();
                 }
-                Probe::Answers => given_up = Some(endpoint),
+                Probe::Answers => {
+                    given_up = Some(endpoint);
+                    until = Some(tokio::time::Instant::now() + OTHERS);
+                }
                 Probe::Reached => reached += 1,
                 // The next attempt is made on a connection of its own.
                 Probe::Silent => self.avoid(endpoint, SILENT, "it does not answer".to_owned()),

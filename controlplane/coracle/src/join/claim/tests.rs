@@ -77,22 +77,44 @@ async fn copied_keys_work_without_the_sealing_key() {
 }
 
 #[tokio::test]
-async fn a_rotated_ca_is_stored_and_the_one_before_is_refused() {
+async fn a_rotated_ca_is_stored_and_other_servers_take_it_over() {
     let (_dir, store) = store().await;
     let first = keys();
     claimer(&store, &first).publish().await.unwrap();
-    let (second, new) = (copied(&first), keys());
+    // One that is there all the time, and one that comes back when it is over.
+    let (second, late) = (copied(&first), copied(&first));
+    let collected = |dir: &TempDir| ClusterKeys::collect(dir.path()).unwrap();
+    let stored = async || SealedInfo::of(&store.get(KEYS).await.unwrap().unwrap().value).unwrap().ca_hash;
+    for step in [
+        (|keys: ClusterKeys| keys.prepare("coracle-ca-2").unwrap()) as fn(_) -> ClusterKeys,
+        |keys| keys.switch().unwrap(),
+        |keys| keys.finish().unwrap(),
+    ] {
+        step(collected(&first)).write_ca(first.path()).unwrap();
+        claimer(&store, &first).publish().await.unwrap();
+        assert_eq!(stored().await, collected(&first).ca_hash());
+        claimer(&store, &second).publish().await.unwrap();
+        assert_eq!(collected(&second), collected(&first));
+    }
+    claimer(&store, &late).check().await.unwrap();
+    assert_eq!(collected(&late), collected(&first));
+}
+
+#[tokio::test]
+async fn a_ca_that_does_not_trust_the_one_before_is_of_another_cluster() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    claimer(&store, &first).publish().await.unwrap();
+    let stored = store.get(KEYS).await.unwrap();
+    let new = keys();
+    let rotated =
+        ClusterKeys::collect(new.path()).unwrap().prepare("coracle-ca-2").unwrap().switch().unwrap();
+    rotated.write_ca(new.path()).unwrap();
     for file in ["ca.crt", "ca.key"] {
         std::fs::copy(new.path().join(file), first.path().join(file)).unwrap();
     }
-    // Without the old CA in the list it is another cluster.
     assert!(matches!(claimer(&store, &first).publish().await, Err(ClaimError::OtherCluster { .. })));
-    let [new_ca, old_ca] = [&new, &second].map(|dir| std::fs::read(dir.path().join("ca.crt")).unwrap());
-    std::fs::write(first.path().join("ca.crt"), [new_ca, old_ca].concat()).unwrap();
-    claimer(&store, &first).publish().await.unwrap();
-    let hash = ClusterKeys::collect(new.path()).unwrap().ca_hash();
-    assert_eq!(SealedInfo::of(&store.get(KEYS).await.unwrap().unwrap().value).unwrap().ca_hash, hash);
-    assert!(matches!(claimer(&store, &second).publish().await, Err(ClaimError::Outdated { .. })));
+    assert_eq!(store.get(KEYS).await.unwrap(), stored);
 }
 
 #[tokio::test]

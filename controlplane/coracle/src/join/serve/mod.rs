@@ -14,6 +14,8 @@ use coracle_apiserver::context::Context;
 use coracle_apiserver::non_resource::{CHALLENGE, JOIN, NonResource, SecretBody};
 use coracle_apiserver::request_body::RequestBody;
 use coracle_apiserver::respond::{self, Body};
+use coracle_pki::Pki;
+use coracle_pki::authority::Authority;
 use coracle_pki::cluster_keys::{SealedInfo, SealingKey};
 use coracle_pki::server_token::{Challenges, Claim};
 use coracle_proto::status::ApiError;
@@ -34,8 +36,8 @@ const BODY: usize = 16 << 10;
 pub(crate) struct JoinParts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) datastore: Datastore,
-    /// The hash of the cluster CA.
-    pub(crate) ca_hash: String,
+    /// The keys of this server: the cluster CA can be rotated while it runs.
+    pub(crate) pki: Arc<Pki>,
     /// Seals the keys of the cluster, if this server has it.
     pub(crate) sealing: Option<SealingKey>,
 }
@@ -69,6 +71,11 @@ impl Joining {
         })
     }
 
+    /// The hash of the cluster CA that signs.
+    fn ca_hash(&self) -> String {
+        self.parts.pki.authority().hash()
+    }
+
     fn challenge(&self) -> Result<ChallengeAnswer, ApiError> {
         let (_, challenges) = self.ready()?;
         let challenge = challenges.create(Timestamp::now()).map_err(ApiError::internal)?;
@@ -83,17 +90,17 @@ impl Joining {
             let why = "server token is wrong or was deleted, or the proof came too late";
             ApiError::new(401, "Unauthorized", why)
         };
-        let claim = Claim {
-            challenge: &request.challenge,
-            ca_hash: &self.parts.ca_hash,
-            version: &request.version,
-            format: request.format,
-        };
         if !challenges.accepts(&request.challenge, now) {
             return Err(refused());
         }
         let record = self.tokens.find(&request.id).await?.ok_or_else(refused)?;
-        if !record.verify(&claim, &request.proof) {
+        // While the CA is rotated, tokens of the time before it count.
+        let trusted = Authority::hashes_of(&self.parts.pki.authority().certificate);
+        let proves = |ca_hash: &String| {
+            let (challenge, version, format) = (&request.challenge, &request.version, request.format);
+            record.verify(&Claim { challenge, ca_hash, version, format }, &request.proof)
+        };
+        if !trusted.iter().any(proves) {
             tracing::warn!(token = record.id, "proof of a server token refused");
             return Err(refused());
         }
@@ -131,7 +138,7 @@ impl Joining {
         let (sealing, _) = self.ready()?;
         let stored = self.parts.store.get(KEYS).await.map_err(ApiError::internal)?;
         let stored = stored.ok_or_else(|| ApiError::internal(format!("{KEYS} is not in the store")))?;
-        let own = SealedInfo { key_id: sealing.id(), ca_hash: self.parts.ca_hash.clone() };
+        let own = SealedInfo { key_id: sealing.id(), ca_hash: self.ca_hash() };
         if SealedInfo::of(&stored.value).map_err(ApiError::internal)? != own {
             let why = "the keys of the cluster in the store are not those of this server: restart this server, or use another";
             return Err(ApiError::new(409, "Conflict", why));
@@ -175,7 +182,7 @@ impl Joining {
                 let wanted = read(body).await?;
                 // Others could not open what this server cannot.
                 self.sealed().await?;
-                secret(json(201, &self.tokens.create(&wanted, sealing, &self.parts.ca_hash).await?))
+                secret(json(201, &self.tokens.create(&wanted, sealing, &self.ca_hash()).await?))
             }
             (_, &Method::DELETE, Some(id)) => json(200, &self.tokens.delete(id).await?),
             _ => Err(ApiError::method_not_allowed()),

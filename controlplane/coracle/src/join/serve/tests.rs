@@ -18,11 +18,10 @@ struct Cluster {
 /// A server on a store that stands for a shared one.
 async fn cluster(datastore: &str) -> Cluster {
     let (dir, pki) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    Pki::ensure(pki.path(), &[], Duration::from_secs(3600)).unwrap();
+    let keys = Arc::new(Pki::ensure(pki.path(), &[], Duration::from_secs(3600)).unwrap());
     let store = open(&Datastore::Embedded, dir.path()).await.unwrap();
     let sealing = Claimer { store: &*store, dir: pki.path(), encryption: None }.publish().await.unwrap();
-    let ca_hash = ClusterKeys::collect(pki.path()).unwrap().ca_hash();
-    let parts = JoinParts { store, datastore: datastore.parse().unwrap(), ca_hash, sealing };
+    let parts = JoinParts { store, datastore: datastore.parse().unwrap(), pki: keys, sealing };
     Cluster { _store: dir, pki, joining: Joining::new(parts) }
 }
 
@@ -30,7 +29,7 @@ impl Cluster {
     async fn token(&self, ttl_seconds: i64) -> ServerToken {
         let wanted = CreateToken { ttl_seconds, description: "for b".into() };
         let (sealing, _) = self.joining.ready().unwrap();
-        let made = self.joining.tokens.create(&wanted, sealing, &self.joining.parts.ca_hash).await.unwrap();
+        let made = self.joining.tokens.create(&wanted, sealing, &self.joining.ca_hash()).await.unwrap();
         ServerToken::parse(&made.token).unwrap()
     }
 
@@ -48,6 +47,28 @@ impl Cluster {
 }
 
 const ETCD: &str = "etcd://127.0.0.1:2379";
+
+#[tokio::test]
+async fn tokens_count_until_a_rotation_of_the_ca_is_finished() {
+    let cluster = cluster(ETCD).await;
+    let (token, dir) = (cluster.token(60).await, cluster.pki.path());
+    let step = async |change: fn(ClusterKeys) -> ClusterKeys| {
+        change(ClusterKeys::collect(dir).unwrap()).write_ca(dir).unwrap();
+        cluster.joining.parts.pki.reload_authority().unwrap();
+        let store = &*cluster.joining.parts.store;
+        Claimer { store, dir, encryption: None }.publish().await.unwrap();
+    };
+    let join = async || cluster.joining.join(&cluster.request(&token, version::OWN, 1)).await;
+    step(|keys| keys.prepare("coracle-ca-2").unwrap()).await;
+    join().await.unwrap();
+    step(|keys| keys.switch().unwrap()).await;
+    join().await.unwrap();
+    let new = cluster.token(60).await;
+    assert_eq!(new.ca_hash(), ClusterKeys::collect(dir).unwrap().ca_hash(), "it is for the new CA");
+    step(|keys| keys.finish().unwrap()).await;
+    assert_eq!(join().await.unwrap_err().code, 401);
+    cluster.joining.join(&cluster.request(&new, version::OWN, 1)).await.unwrap();
+}
 
 #[tokio::test]
 async fn who_has_a_token_gets_the_keys() {

@@ -61,13 +61,21 @@ const EVENTS: &str = "create,patch,update events,events.events.k8s.io";
 /// A role in a namespace: namespace, role, binding, rules as in `roles.txt`, and who has it.
 type Local = (&'static str, &'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
-const LOCAL: [Local; 7] = [
+const LOCAL: [Local; 8] = [
     (
         "kube-public",
         "system:controller:bootstrap-signer",
         "system:controller:bootstrap-signer",
         &["read configmaps", "update configmaps @cluster-info", EVENTS],
         &["s:bootstrap-signer"],
+    ),
+    // Agents follow rotations of the CA.
+    (
+        "kube-public",
+        "coracle:ca-bundle-reader",
+        "coracle:ca-bundle-reader",
+        &["read configmaps @kube-root-ca.crt"],
+        &["g:system:nodes"],
     ),
     (
         "kube-system",
