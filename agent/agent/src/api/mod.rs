@@ -127,7 +127,7 @@ impl NodeApi {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         source: Option<IpAddr>,
     ) {
-        let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, self.tls.acceptor.accept(stream)).await
+        let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, self.tls.acceptor().accept(stream)).await
         else {
             return;
         };

@@ -1,6 +1,7 @@
 //! TLS of the node API: serving certificate and client CA.
 
 use super::auth::Peer;
+use arc_swap::ArcSwap;
 use coracle_cli::causes;
 use coracle_cli::client_cert::{self, ProofOfPossession};
 use rustls::server::ResolvesServerCert;
@@ -58,17 +59,22 @@ impl Pair {
     }
 }
 
-/// TLS configuration of the node API.
+/// TLS configuration of the node API. Clones are the same one.
+#[derive(Clone)]
 pub struct Tls {
+    certificate: Arc<dyn ResolvesServerCert>,
+    trust: Arc<ArcSwap<Trust>>,
+}
+
+/// How clients are verified.
+struct Trust {
     /// Accepts connections with or without a client certificate.
-    pub acceptor: TlsAcceptor,
+    acceptor: TlsAcceptor,
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-impl Tls {
-    /// TLS with whatever certificate the resolver has at the moment of a handshake. Clients may show one of `authority`
-    /// (PEM); without an authority none is asked for.
-    pub fn new(certificate: Arc<dyn ResolvesServerCert>, authority: Option<&[u8]>) -> Result<Self, TlsError> {
+impl Trust {
+    fn new(certificate: Arc<dyn ResolvesServerCert>, authority: Option<&[u8]>) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let clients = authority.map(|authority| {
@@ -85,6 +91,26 @@ impl Tls {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
     }
+}
+
+impl Tls {
+    /// TLS with whatever certificate the resolver has at the moment of a handshake. Clients may show one of `authority`
+    /// (PEM); without an authority none is asked for.
+    pub fn new(certificate: Arc<dyn ResolvesServerCert>, authority: Option<&[u8]>) -> Result<Self, TlsError> {
+        let trust = Trust::new(certificate.clone(), authority)?;
+        Ok(Self { certificate, trust: Arc::new(ArcSwap::from_pointee(trust)) })
+    }
+
+    /// Verifies clients with other authorities (PEM) from the next connection on.
+    pub fn replace_authority(&self, authority: &[u8]) -> Result<(), TlsError> {
+        self.trust.store(Arc::new(Trust::new(self.certificate.clone(), Some(authority))?));
+        Ok(())
+    }
+
+    /// Accepts connections with or without a client certificate.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        self.trust.load().acceptor.clone()
+    }
 
     /// The client according to its certificate; anonymous without a valid one.
     pub fn peer(&self, connection: &ServerConnection) -> Peer {
@@ -93,7 +119,7 @@ impl Tls {
 
     fn known(&self, chain: &[CertificateDer<'_>]) -> Option<Peer> {
         let (certificate, between) = chain.split_first()?;
-        match self.clients.as_ref()?.verify_client_cert(certificate, between, UnixTime::now()) {
+        match self.trust.load().clients.as_ref()?.verify_client_cert(certificate, between, UnixTime::now()) {
             Ok(_) => Peer::from_der(certificate),
             Err(error) => {
                 tracing::debug!(error = %causes::chain(&error), "client certificate refused");
@@ -121,5 +147,17 @@ mod tests {
         assert_eq!(tls.known(&[]), None);
         let stranger = rcgen::generate_simple_self_signed(["root".to_owned()]).unwrap();
         assert_eq!(tls.known(&[stranger.cert.der().clone()]), None, "nobody vouches for it");
+        let mut clients = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        clients.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let authority = clients.self_signed(&key).unwrap().pem();
+        let mut client = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        client.distinguished_name.push(rcgen::DnType::CommonName, "server");
+        client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let issuer = rcgen::Issuer::new(clients, key);
+        let client = client.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap();
+        assert_eq!(tls.known(&[client.der().clone()]), None);
+        tls.clone().replace_authority(authority.as_bytes()).map_err(|error| error.to_string()).unwrap();
+        assert_eq!(tls.known(&[client.der().clone()]).unwrap().user.as_deref(), Some("server"));
     }
 }

@@ -28,6 +28,7 @@ use crate::identity::join::SERVERS;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
 use crate::image::gc::ImageGc;
+use crate::identity::trust::Trust;
 use crate::lifecycle::worker::Workers;
 use crate::network;
 use crate::node::log_rotation::{self, LogLimits};
@@ -79,7 +80,8 @@ impl RunArgs {
         let (client, clock) = (identity.client(), identity.clock().clone());
         let servers = identity.servers().clone();
         let identity = Arc::new(identity);
-        tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::run(identity.clone())));
+        let rotated = identity.clone();
+        tokio::spawn(supervisor.clone().finish("client certificate", move || rotate::run(rotated.clone())));
         self.restrict_directories()?;
         let kept = self.root_dir.join("cluster-dns");
         if self.cluster_dns.is_empty() {
@@ -106,7 +108,8 @@ impl RunArgs {
         supervisor
             .spawn("API servers", move || of.clone().follow(cluster.slices.clone(), cluster.nodes.clone()));
         let (config, runtime, pods) = (node.config, node.runtime, node.workers.pods().clone());
-        let api = self.node_api(&config, &client, node.containers, node.metrics)?;
+        let (api, trust) = self.node_api(&config, (&client, identity), node.containers, node.metrics)?;
+        tokio::spawn(supervisor.clone().finish("cluster CA", move || trust.clone().run()));
         if self.tunnel {
             tunnel::open(&api, &client, &supervisor);
         }
@@ -208,37 +211,40 @@ impl RunArgs {
         Ok(engine)
     }
 
-    /// The node API.
+    /// The node API, and what follows the CA of the cluster for it.
     fn node_api(
         &self,
         config: &Arc<NodeConfig>,
-        client: &kube::Client,
+        (client, identity): (&kube::Client, Arc<Identity>),
         containers: Containers,
         metrics: Metrics,
-    ) -> anyhow::Result<Arc<NodeApi>> {
+    ) -> anyhow::Result<(Arc<NodeApi>, Trust)> {
         let authority = match &self.client_ca_file {
             Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
             None => self.kubeconfig_authority(),
         };
-        let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
+        let (tls, serving) = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 let pair = Pair { certificate: certificate.clone(), key: key.clone() };
-                pair.serve(authority.as_deref())?
+                (pair.serve(authority.as_deref())?, None)
             }
             _ => {
                 let serving = Serving::open(&self.root_dir.join("pki"), &config.name, &config.ips)?;
                 let (of, client) = (serving.clone(), client.clone());
                 let make = move || of.clone().run(client.clone());
                 metrics.supervisor.spawn("serving certificate", make);
-                Tls::new(serving, authority.as_deref())?
+                (Tls::new(serving.clone(), authority.as_deref())?, Some(serving))
             }
         };
+        // Another CA of clients is the operator's.
+        let followed = self.client_ca_file.is_none().then(|| tls.clone());
+        let trust = Trust { identity, node: config.name.clone(), tls: followed, serving };
         let access = NodeAuth::new(client.clone(), &config.name);
         let (usage, runtime, data) =
             (metrics.usage.clone(), containers.runtime.clone(), config.root_dir.clone());
         let make = move || usage.clone().run(runtime.clone(), data.clone());
         metrics.supervisor.spawn("usage", make);
-        Ok(NodeApi::new(config.clone(), containers, metrics, access, tls))
+        Ok((NodeApi::new(config.clone(), containers, metrics, access, tls), trust))
     }
 }
 

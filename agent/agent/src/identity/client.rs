@@ -107,6 +107,16 @@ impl Identity {
         Ok(())
     }
 
+    /// The file with the CA certificates of the cluster, if the kubeconfig names one.
+    pub fn authority_file(&self) -> Option<PathBuf> {
+        let file = Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let cluster = file.clusters.first()?.cluster.clone()?;
+        cluster
+            .certificate_authority
+            .filter(|_| cluster.certificate_authority_data.is_none())
+            .map(PathBuf::from)
+    }
+
     /// The file with the client certificate and key, when both are in one file that can be replaced.
     pub fn renewable(&self) -> Option<PathBuf> {
         let file = Kubeconfig::read_from(&self.kubeconfig).ok()?;

@@ -14,6 +14,8 @@ pub mod client;
 pub mod rotate;
 // The certificate of the node's own HTTPS API.
 pub mod serving;
+// Follows rotations of the cluster CA.
+pub mod trust;
 
 /// Why the node has no valid identity.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +111,15 @@ pub enum IdentityError {
         /// The request.
         name: String,
     },
+    /// The CA certificates that the cluster publishes cannot be used.
+    #[error("the CA certificates of the cluster cannot be used: {0}")]
+    Bundle(&'static str),
+    /// The certificate is of a CA that is being replaced.
+    #[error("the certificate is still signed by the old CA")]
+    OldAuthority,
+    /// The TLS of the node API.
+    #[error("node API")]
+    Tls(#[from] crate::api::tls::TlsError),
     /// The kubeconfig.
     #[error("kubeconfig")]
     Kubeconfig(#[from] kube::config::KubeconfigError),

@@ -46,7 +46,7 @@ pub async fn run(identity: Arc<Identity>) {
     }
 }
 
-async fn renew(identity: &Identity, path: &Path, node: &str) -> Result<(), IdentityError> {
+pub(super) async fn renew(identity: &Identity, path: &Path, node: &str) -> Result<(), IdentityError> {
     let pem = request::obtain(&identity.client(), request::CLIENT, node, &[], RENEWAL_TIMEOUT).await?;
     write_private(path, pem.as_bytes())?;
     identity.renew().await

@@ -90,7 +90,12 @@ impl Serving {
         }
     }
 
-    async fn renew(&self, client: &kube::Client) -> Result<(), IdentityError> {
+    /// The file of the certificate.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) async fn renew(&self, client: &kube::Client) -> Result<(), IdentityError> {
         let pem =
             match request::obtain(client, request::SERVING, &self.node, &self.names, SIGNING_TIMEOUT).await {
                 // A name or an address that is the API server's, too, is certified to nobody else; the node needs none
