@@ -19,6 +19,8 @@ mod kubelet;
 mod guards;
 // Certificates that end soon.
 mod rotation;
+// A CA that is replaced.
+mod rotate_ca;
 // One user against all others.
 mod flood;
 // What strangers try.

@@ -2,6 +2,7 @@
 
 use crate::caller::{Caller, account_token, token};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_pki::authority::{Authority, Profile};
 use coracle_pki::server_token::{Claim, ServerToken};
 use coracle_tests::etcd::Etcd;
 use coracle_tests::server::Server;
@@ -177,6 +178,53 @@ fn nothing_to_read(etcd: &Etcd, first: &Server, text: &str) {
         assert!(!stored.contains(secret) && !stored.contains(sealing.trim()), "{stored}");
         assert!(!stored.contains("PRIVATE KEY") && !stored.contains(&begin[..24]), "{stored}");
     }
+}
+
+#[test]
+fn a_rotated_ca_reaches_every_server() {
+    let etcd = Etcd::start();
+    let store = store(&etcd);
+    let flags = ["--api-only", "--datastore", &store];
+    let first = Server::with(&[&flags[..], &["--advertise", "192.0.2.1"]].concat());
+    let bound = format!("127.0.0.2:{}", first.url().rsplit(':').next().unwrap());
+    let (url, text) = (first.url(), server_token(&first, &[]));
+    let join = ["--bind", &bound, "--advertise", "192.0.2.2", "--join", &url, "--token", &text];
+    let mut second = Server::with(&[&flags[..], &join].concat());
+    let step = |server: &Server, step: &str| {
+        let path = format!("/coracle/v1/ca/{step}");
+        let (code, answer) = Caller::admin(server).send("POST", &path, Some(&json!({})));
+        assert_eq!(code, 200, "{step}: {answer}");
+    };
+    let same = |second: &Server| {
+        ["ca.crt", "ca.key", "ca-cross.crt", "ca-next.key"].iter().all(|name| {
+            let read = |server: &Server| std::fs::read(server.data_dir().join("pki").join(name)).ok();
+            read(&first) == read(second)
+        })
+    };
+    let patience = Duration::from_secs(60);
+    let old = Caller::certified(&first, "ann", &[]);
+    step(&first, "prepare");
+    eventually("the second one follows", patience, || same(&second));
+    // Any of them makes the next step.
+    step(&second, "switch");
+    eventually("the first one follows", patience, || same(&second));
+    assert!(old.whoami().is_ok(), "the old CA is trusted");
+    let pki = first.data_dir().join("pki");
+    let signed = Authority::ensure(&pki, "ca", "test").unwrap().sign(&Profile::client("eve", &[])).unwrap();
+    let eve = Caller::with_pem(&second, "eve", &format!("{}{}", signed.certificate, signed.key));
+    eventually("certificates of the first count at the second", patience, || eve.whoami().is_ok());
+    // One that is down follows when it starts.
+    second.stop();
+    step(&first, "finish");
+    second.restart();
+    assert!(same(&second), "{}", second.log());
+    assert!(second.log().contains("the CA of the cluster was rotated"), "{}", second.log());
+    assert!(eve.whoami().is_ok());
+    // The token in its options is of the old CA.
+    second.stop();
+    second.restart();
+    assert!(eve.whoami().is_ok());
+    eventually("certificates of the old CA are refused", patience, || old.whoami().is_err());
 }
 
 #[test]

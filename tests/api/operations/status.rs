@@ -78,7 +78,10 @@ fn roles_allow_nobody_to_change_what_operators_change() {
     admin.create(&format!("{rbac}/clusterrolebindings"), &binding);
     let ann = Caller::certified(&server, "ann", &["system:authenticated"]);
     eventually("the role counts", Duration::from_secs(10), || ann.get(PATH).0 == 200);
-    for path in ["store/copy", "store/resume", "encryption/reload", "encryption/rewrite"] {
+    let encryption = ["encryption/reload", "encryption/rewrite"];
+    for path in
+        [&encryption[..], &["store/copy", "store/resume", "ca/prepare", "ca/switch", "ca/finish"]].concat()
+    {
         let (code, answer) = ann.send("POST", &format!("/coracle/v1/{path}"), Some(&json!({})));
         assert_eq!(code, 403, "{path}: {answer}");
         let why = answer["message"].as_str().unwrap();
