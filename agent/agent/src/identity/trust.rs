@@ -29,6 +29,8 @@ use crate::api_watch;
 /// Where the cluster publishes its CA certificates.
 const NAMESPACE: &str = "kube-public";
 const MAP: &str = "kube-root-ca.crt";
+/// An issuer that is not in the bundle.
+const UNKNOWN: &str = "unknown";
 /// More is no list of CA certificates.
 const MAX_BUNDLE: usize = 64 << 10;
 /// After how long agents ask for certificates of a new CA, at most: not all at once.
@@ -119,7 +121,7 @@ impl Trust {
             self.report(&trusted, &self.issuers(files, bundle)).await?;
         }
         let signer = trusted.first().cloned().unwrap_or_default();
-        if self.issuers(files, bundle).iter().any(|issuer| *issuer != signer) {
+        if self.issuers(files, bundle).iter().any(|issuer| is_replaced(issuer, &signer)) {
             let pause = SPREAD.mul_f64(rand::rng().random_range(0.0..1.0));
             tokio::time::sleep(pause).await;
             self.replace_certificates(files, bundle, &signer).await?;
@@ -134,7 +136,8 @@ impl Trust {
         bundle: &str,
         signer: &str,
     ) -> Result<(), IdentityError> {
-        let is_old = |path: &Path| std::fs::read(path).is_ok_and(|pem| issuer(&pem, bundle) != signer);
+        let is_old =
+            |path: &Path| std::fs::read(path).is_ok_and(|pem| is_replaced(&issuer(&pem, bundle), signer));
         if is_old(&files.client) {
             let name = validity(&read(&files.client)?).map(|(.., name)| name).unwrap_or_default();
             let node = name.strip_prefix("system:node:").unwrap_or(&self.node);
@@ -144,9 +147,9 @@ impl Trust {
             serving.renew(&self.identity.client()).await?;
         }
         // The server that signs may not have switched when it was asked.
-        match self.issuers(files, bundle).iter().all(|issuer| issuer == signer) {
-            true => Ok(()),
-            false => Err(IdentityError::OldAuthority),
+        match self.issuers(files, bundle).iter().any(|issuer| is_replaced(issuer, signer)) {
+            true => Err(IdentityError::OldAuthority),
+            false => Ok(()),
         }
     }
 
@@ -204,7 +207,12 @@ fn issuer(certificate: &[u8], bundle: &str) -> String {
         leaf.verify_signature(Some(authority.public_key())).ok()
     };
     let found = certificates(bundle).find(|authority| signed_by(authority).is_some());
-    found.and_then(|der| pin::key_hash(&der)).map_or("unknown".to_owned(), |hash| format!("sha256:{hash}"))
+    found.and_then(|der| pin::key_hash(&der)).map_or(UNKNOWN.to_owned(), |hash| format!("sha256:{hash}"))
+}
+
+/// Whether a certificate of this issuer is to be requested anew. One of a CA that is not in the bundle is somebody else's.
+fn is_replaced(issuer: &str, signer: &str) -> bool {
+    issuer != signer && issuer != UNKNOWN
 }
 
 #[cfg(test)]
@@ -236,6 +244,8 @@ mod tests {
         assert_eq!(issuer(leaf(&by_old).as_bytes(), &bundle), known[1]);
         assert_eq!(issuer(leaf(&by_stranger).as_bytes(), &bundle), "unknown");
         assert_eq!(issuer(b"nothing", &bundle), "unknown");
+        assert!(is_replaced(&known[1], &known[0]) && !is_replaced(&known[0], &known[0]));
+        assert!(!is_replaced(UNKNOWN, &known[0]), "the operator replaces it");
         let long = old.repeat(200);
         for bad in ["", "nothing", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", &long] {
             assert!(matches!(hashes(bad), Err(IdentityError::Bundle(_))));
