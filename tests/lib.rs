@@ -26,6 +26,8 @@ pub mod https;
 pub mod kms;
 // A real etcd.
 pub mod etcd;
+// Servers that run the members of an etcd.
+pub mod managed;
 // A server of S3.
 pub mod s3;
 // Debian's docker-registry.

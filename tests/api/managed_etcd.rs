@@ -3,6 +3,7 @@
 use coracle_tests::caller::Caller;
 use coracle_tests::etcd::free_port;
 use coracle_tests::kubectl::newest;
+use coracle_tests::managed::etcd_pid;
 use coracle_tests::server::Server;
 use coracle_tests::{eventually, program};
 use nix::sys::signal::{Signal, kill};
@@ -14,14 +15,7 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// The etcd of a server.
 fn etcd_of(server: &Server) -> Option<Pid> {
-    let arg = format!("--data-dir={}", server.data_dir().join("etcd").display());
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let found = pids.find(|pid| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|word| word == arg.as_bytes())
-    });
-    found.map(Pid::from_raw)
+    etcd_pid(server).map(|pid| Pid::from_raw(i32::try_from(pid).unwrap()))
 }
 
 fn coracle(server: &Server, args: &[&str]) -> Output {

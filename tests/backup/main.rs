@@ -5,6 +5,8 @@
 
 // A backup under load is restored elsewhere.
 mod restored;
+// A backup becomes the first member of a managed etcd.
+mod managed;
 // What is refused, and changes nothing.
 mod refused;
 // Backups by the clock.

@@ -5,7 +5,6 @@ use coracle_tests::caller::Caller;
 use coracle_tests::kubectl;
 use coracle_tests::server::Server;
 use serde_json::json;
-use std::path::Path;
 
 /// Identities that `age-keygen` made; the first is that of the recipient.
 const RECIPIENT: &str = "age1584r9mct8nha7hqxsc4lg4w7rjq2uh56gn89kn0w5jkw0g0ts9dqwpj6we";
@@ -89,8 +88,10 @@ fn not_empty(server: &Server, file: &str) {
     let (ok, _, err) =
         coracle(&["backup", "save", file, "--data-dir", server.data_dir().to_str().unwrap()], &[]);
     assert!(!ok && err.contains("exists already"), "{err}");
-    let (ok, _, err) = coracle(&["restore", file, "--data-dir", "/tmp/x", "--datastore", "etcd"], &[]);
-    assert!(!ok && err.contains("--datastore") && !Path::new("/tmp/x/pki").exists(), "{err}");
+    let dir = server.data_dir();
+    let (ok, _, err) =
+        coracle(&["restore", file, "--data-dir", dir.to_str().unwrap(), "--datastore", "etcd"], &[]);
+    assert!(!ok && err.contains("is not empty") && !dir.join("etcd").exists(), "{err}");
 }
 
 /// A backup has the key of the CA: a role is not enough.

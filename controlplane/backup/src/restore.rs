@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt, stream};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 /// Parts that are read ahead of the store.
@@ -26,7 +27,7 @@ pub struct Restore<'a> {
     pub identities: Vec<Identity>,
     /// The new data directory. It does not exist, or it has neither keys nor a store.
     pub data_dir: &'a Path,
-    /// The store of the restored cluster.
+    /// The store of the restored cluster. Members of etcd that servers run are started by callers of [`Staged`].
     pub datastore: &'a Datastore,
     /// Revisions that are skipped, so that none is used again for something else.
     pub bump: Revision,
@@ -50,11 +51,6 @@ pub enum RestoreError {
     /// There is something at the target.
     #[error("{0} is not empty: a backup is restored into a new data directory")]
     NotEmpty(PathBuf),
-    /// The members of such a store are started by a server.
-    #[error(
-        "a backup is restored into the embedded store, or into an etcd that runs: --datastore https://host:port"
-    )]
-    Managed,
     /// A file cannot be written.
     #[error("{0}")]
     File(PathBuf, #[source] io::Error),
@@ -77,58 +73,94 @@ fn is_empty(dir: &Path) -> Result<bool, RestoreError> {
     }
 }
 
-/// Restores a backup.
+/// Restores a backup into a store that runs, or the embedded one.
 pub async fn restore(what: Restore<'_>) -> Result<Restored, RestoreError> {
     let Restore { file, identities, data_dir, datastore, bump } = what;
-    if matches!(datastore, Datastore::ManagedEtcd) {
-        return Err(RestoreError::Managed);
-    }
-    let (file, identities, backup) = tokio::task::spawn_blocking(move || {
-        let backup = verify(&file, &identities);
-        (file, identities, backup)
-    })
-    .await?;
-    let backup = backup?;
-    for dir in [data_dir.join("pki"), data_dir.join("store")] {
-        if !is_empty(&dir)? {
-            return Err(RestoreError::NotEmpty(dir));
-        }
-    }
-    let is_new = !data_dir.exists();
-    let restored = fill((file, identities), &backup, (data_dir, datastore), bump).await;
-    if restored.is_err() && is_new {
-        // Only if nothing is in it.
-        let _ = std::fs::remove_dir(data_dir);
-    }
-    Ok(Restored { backup, store: restored? })
+    let staged = Staged::new(file, identities, data_dir).await?;
+    let store = staged.load(datastore, bump).await?;
+    staged.finish(store)
 }
 
-/// Writes the keys of the cluster beside their place, fills the store, and moves the keys to their place.
-async fn fill(
+/// A backup that was verified, with the keys of its cluster beside their place in the new data directory. Dropping it removes
+/// them.
+pub struct Staged<'a> {
     source: (File, Vec<Identity>),
-    backup: &Verified,
-    (data_dir, datastore): (&Path, &Datastore),
-    bump: Revision,
-) -> Result<Summary, RestoreError> {
-    let failed = |error| RestoreError::File(data_dir.into(), error);
-    std::fs::create_dir_all(data_dir).map_err(failed)?;
-    let staged = tempfile::Builder::new().prefix("pki-restored-").tempdir_in(data_dir).map_err(failed)?;
-    private_files::directory(staged.path()).map_err(failed)?;
-    for file in &backup.files {
-        let path = staged.path().join(&file.name);
-        private_files::write(&path, &file.bytes).map_err(|error| RestoreError::File(path, error))?;
+    backup: Verified,
+    keys: TempDir,
+    // Dropped behind the keys, which are in it.
+    target: Target<'a>,
+}
+
+/// The new data directory. One that did not exist is removed again if nothing is in it.
+struct Target<'a> {
+    data_dir: &'a Path,
+    is_new: bool,
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if self.is_new {
+            // Only if it is empty.
+            let _ = std::fs::remove_dir(self.data_dir);
+        }
     }
-    let (file, identities) = source;
-    let (reader, _) = open(&file, &identities)?;
-    let supervisor = Supervisor::default();
-    let opening = Opening { datastore, data_dir, supervisor: &supervisor, recorder: Recorder::OFF };
-    let loaded = Loaded { revision: backup.header.revision, bump };
-    let summary = load::into(&opening, keys(reader), loaded).await?;
-    let (from, to) = (staged.keep(), data_dir.join("pki"));
-    // An empty directory may be there.
-    std::fs::rename(&from, &to).map_err(|error| RestoreError::Keys(to, from, error))?;
-    File::open(data_dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
-    Ok(summary)
+}
+
+impl<'a> Staged<'a> {
+    /// Verifies the whole backup, then writes the keys of the cluster beside their place.
+    pub async fn new(
+        file: File,
+        identities: Vec<Identity>,
+        data_dir: &'a Path,
+    ) -> Result<Self, RestoreError> {
+        let (file, identities, backup) = tokio::task::spawn_blocking(move || {
+            let backup = verify(&file, &identities);
+            (file, identities, backup)
+        })
+        .await?;
+        let backup = backup?;
+        for dir in ["pki", "store", "etcd"].map(|name| data_dir.join(name)) {
+            if !is_empty(&dir)? {
+                return Err(RestoreError::NotEmpty(dir));
+            }
+        }
+        let failed = |error| RestoreError::File(data_dir.into(), error);
+        let target = Target { data_dir, is_new: !data_dir.exists() };
+        std::fs::create_dir_all(data_dir).map_err(failed)?;
+        let keys = tempfile::Builder::new().prefix("pki-restored-").tempdir_in(data_dir).map_err(failed)?;
+        private_files::directory(keys.path()).map_err(failed)?;
+        for file in &backup.files {
+            let path = keys.path().join(&file.name);
+            private_files::write(&path, &file.bytes).map_err(|error| RestoreError::File(path, error))?;
+        }
+        Ok(Self { source: (file, identities), backup, keys, target })
+    }
+
+    /// The directory that the keys of the cluster are in until the end.
+    pub fn keys(&self) -> &Path {
+        self.keys.path()
+    }
+
+    /// Fills the store.
+    pub async fn load(&self, datastore: &Datastore, bump: Revision) -> Result<Summary, RestoreError> {
+        let (file, identities) = &self.source;
+        let (reader, _) = open(file, identities)?;
+        let (data_dir, supervisor) = (self.target.data_dir, &Supervisor::default());
+        let opening = Opening { datastore, data_dir, supervisor, recorder: Recorder::OFF };
+        let loaded = Loaded { revision: self.backup.header.revision, bump };
+        Ok(load::into(&opening, keys(reader), loaded).await?)
+    }
+
+    /// Moves the keys to their place: the data directory is that of a server now.
+    pub fn finish(self, store: Summary) -> Result<Restored, RestoreError> {
+        let Self { backup, keys, target, .. } = self;
+        let (from, to) = (keys.keep(), target.data_dir.join("pki"));
+        // An empty directory may be there.
+        std::fs::rename(&from, &to).map_err(|error| RestoreError::Keys(to, from, error))?;
+        let synced = File::open(target.data_dir).and_then(|dir| dir.sync_all());
+        synced.map_err(|error| RestoreError::File(target.data_dir.into(), error))?;
+        Ok(Restored { backup, store })
+    }
 }
 
 /// The keys of a backup, read by a thread.

@@ -1,15 +1,16 @@
 //! `coracle restore`.
 
 use super::args::{IdentityArgs, OutputArgs, S3Args};
-use crate::datastore_args::DatastoreArgs;
+use crate::datastore_args::{DatastoreArgs, EtcdPorts};
+use crate::etcd_member::{MemberConfig, Seed};
 use anyhow::Context;
 use clap::Args;
 use coracle_backup::files::ENCRYPTION;
 use coracle_backup::open::Review;
-use coracle_backup::restore::{Restore, Restored, restore};
+use coracle_backup::restore::{Restore, Restored, Staged, restore};
 use coracle_backup::target::Place;
-use coracle_store::Revision;
 use coracle_store::load::RESTORE_BUMP;
+use coracle_store::{Datastore, Revision};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub struct RestoreArgs {
     /// A file, or s3://bucket/key.
     backup: String,
-    /// The new data directory. It must not have keys or a store.
+    /// The new data directory. It must not have keys, a store or a member of etcd.
     #[arg(long, env = "CORACLE_DATA_DIR")]
     data_dir: PathBuf,
     /// Revisions to skip: more than the cluster has written since the backup. Clients that saw them list again.
@@ -41,14 +42,52 @@ pub struct RestoreArgs {
 pub async fn run(args: RestoreArgs) -> anyhow::Result<()> {
     let RestoreArgs { backup, data_dir, revision_bump: bump, identities, datastore, s3, output } = args;
     let (place, identities): (Place, _) = (backup.parse()?, identities.read()?);
-    let datastore = datastore.resolve().context("--datastore")?;
+    let (ports, datastore) = (datastore.ports(), datastore.resolve().context("--datastore")?);
     let file = place.fetch(&s3.options()).await?;
     let what = Restore { file, identities, data_dir: &data_dir, datastore: &datastore, bump };
-    let found = restore(what).await.with_context(|| format!("{backup}: nothing was restored"))?;
-    output.print(&text(&found, &data_dir)?, &as_json(&found, &data_dir))
+    let restored = match datastore {
+        Datastore::ManagedEtcd => into_member(what, ports).await,
+        _ => restore(what).await.map_err(anyhow::Error::from),
+    };
+    let found = restored.with_context(|| format!("{backup}: nothing was restored"))?;
+    let mut said = text(&found, &data_dir, datastore.is_shared())?;
+    if datastore == Datastore::ManagedEtcd {
+        writeln!(
+            said,
+            "\nthis is the only member of a new etcd: start its server with --datastore etcd --advertise ADDRESS, then let the \
+             other servers join with empty data directories (--join, --token of `coracle token create --server`)"
+        )?;
+    }
+    output.print(&said, &as_json(&found, &data_dir))
 }
 
-fn text(found: &Restored, data_dir: &Path) -> Result<String, std::fmt::Error> {
+/// Restores into the first member of a new etcd, which the server of the data directory runs from then on.
+async fn into_member(what: Restore<'_>, ports: EtcdPorts) -> anyhow::Result<Restored> {
+    let Restore { file, identities, data_dir, bump, .. } = what;
+    let staged = Staged::new(file, identities, data_dir).await?;
+    // The server that runs it says where it is reached.
+    let member = MemberConfig {
+        pki_dir: staged.keys().to_owned(),
+        client_port: ports.client,
+        peer_port: ports.peer,
+        ..MemberConfig::new(data_dir, "127.0.0.1")
+    };
+    let seed = Seed::start(&member).await.context("--datastore etcd")?;
+    match staged.load(&Datastore::Etcd(seed.options().clone()), bump).await {
+        Ok(store) => {
+            let seeded = seed.stop().await;
+            let restored = staged.finish(store)?;
+            seeded.keep()?;
+            Ok(restored)
+        }
+        Err(error) => {
+            seed.abandon().await;
+            Err(error.into())
+        }
+    }
+}
+
+fn text(found: &Restored, data_dir: &Path, shared: bool) -> Result<String, std::fmt::Error> {
     let (backup, mut text) = (&found.backup, String::new());
     let header = &backup.header;
     writeln!(text, "restored {} keys of {}, revision {}", found.store.keys, header.time, header.revision)?;
@@ -64,12 +103,15 @@ fn text(found: &Restored, data_dir: &Path) -> Result<String, std::fmt::Error> {
         data_dir.join("pki").display(),
         backup.counts.files.join(" ")
     )?;
-    if let Some(path) = encryption(found, data_dir) {
-        writeln!(
-            text,
-            "values are encrypted: start the server with --encryption-provider-config {}",
-            path.display()
-        )?;
+    match encryption(found, data_dir).map(|path| path.display().to_string()) {
+        Some(path) if shared => writeln!(text, "values are encrypted: the server uses the keys in {path}")?,
+        Some(path) => {
+            writeln!(
+                text,
+                "values are encrypted: start the server with --encryption-provider-config {path}"
+            )?;
+        }
+        None => {}
     }
     writeln!(text, "\nlook at what has changed since {}; the backup does not know it:", header.time)?;
     review(&backup.review, &mut text)?;

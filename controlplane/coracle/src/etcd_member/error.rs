@@ -109,6 +109,9 @@ pub enum MemberError {
         /// The file about the member.
         state: PathBuf,
     },
+    /// There is a member already.
+    #[error("{} exists: a new cluster is made in a data directory without an etcd member", .0.display())]
+    NotNew(PathBuf),
     /// There is nothing to reset.
     #[error("{} has no data of an etcd member", .0.display())]
     NoData(PathBuf),

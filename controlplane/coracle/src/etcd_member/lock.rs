@@ -4,7 +4,8 @@ use super::MemberError;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-const LOCK: &str = "etcd.lock";
+/// The file.
+pub(super) const LOCK: &str = "etcd.lock";
 
 /// The right to run a member on a data directory; given up when dropped, or with the process.
 #[derive(Debug)]

@@ -27,8 +27,12 @@ mod process;
 mod join;
 // Restarts, and what changes while it runs.
 mod supervise;
+// A member that nobody else reaches.
+mod private;
 // A new cluster from the data of one member.
 mod reset;
+// A new cluster that is filled before a server runs it.
+mod seed;
 // Which members can be removed.
 pub mod removal;
 #[cfg(test)]
@@ -37,6 +41,7 @@ mod tests;
 pub use error::MemberError;
 pub use program::Program;
 pub use reset::reset;
+pub use seed::{Seed, Seeded};
 pub use state::{ClientFiles, STATE_FILE, remember_cluster, saved_options};
 
 use certificates::Certificates;

@@ -1,13 +1,10 @@
 //! A new cluster from the data of one member, when the majority of the old one is lost.
 
 use super::certificates::Certificates;
-use super::command::Launch;
 use super::lock::Lock;
-use super::process::{Process, Spawner};
+use super::private::Private;
 use super::state::{Origin, State, has_data};
-use super::{MemberConfig, MemberError, Program, answers};
-use coracle_store::etcd::Membership;
-use std::net::TcpListener;
+use super::{MemberConfig, MemberError};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,23 +26,13 @@ pub async fn reset(data_dir: &Path, pki_dir: &Path) -> Result<Reset, MemberError
     let dir = data_dir.join("etcd");
     let state = State::load(data_dir)?.filter(|_| has_data(data_dir));
     let mut state = state.ok_or_else(|| MemberError::NoData(dir.clone()))?;
-    let program = Program::find().await?;
     let host = host_of(&state.client_url).to_owned();
     let config = MemberConfig { pki_dir: pki_dir.to_owned(), ..MemberConfig::new(data_dir, &host) };
     let certificates = Certificates::ensure(&config)?;
     let copy = copy_of(&dir)?;
-    // Nobody is to reach it before it is done: neither servers nor old members.
-    let (clients, peers) = (free_url()?, free_url()?);
-    let listen = [("listen-client-urls", clients.clone()), ("listen-peer-urls", peers)];
-    let launch = Launch::listening(&dir, &listen, &state, &program, &certificates);
-    let spawner = Spawner::new()?;
-    let launch = launch.with("--force-new-cluster");
-    let mut process = Process::spawn(&spawner, launch.command()).await?;
-    let own = Membership::new(&state.options_of(&certificates, std::slice::from_ref(&clients)))?;
-    let id = answers(&mut process, &own, &clients).await?;
-    let members = own.list().await?;
-    let revision = own.revision().await?;
-    process.stop().await;
+    let member = Private::start(&dir, &state, &certificates, &["--force-new-cluster"]).await?;
+    let (id, members, revision) = (member.id, member.own.list().await?, member.own.revision().await?);
+    member.stop().await;
     if members.len() != 1 {
         return Err(MemberError::NotReset(members.len()));
     }
@@ -58,12 +45,6 @@ pub async fn reset(data_dir: &Path, pki_dir: &Path) -> Result<Reset, MemberError
 fn host_of(url: &str) -> &str {
     let host = url.split("://").last().and_then(|rest| rest.rsplit_once(':')).map_or("", |(host, _)| host);
     host.trim_matches(['[', ']'])
-}
-
-/// A URL on loopback that nobody listens on.
-fn free_url() -> Result<String, MemberError> {
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    Ok(format!("https://{}", address.map_err(MemberError::file(Path::new("127.0.0.1:0")))?))
 }
 
 /// Copies a directory beside itself.

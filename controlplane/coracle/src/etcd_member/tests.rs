@@ -60,7 +60,7 @@ impl Machines {
     }
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() % 20_000;
     loop {
