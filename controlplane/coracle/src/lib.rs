@@ -19,6 +19,8 @@ pub mod access_control;
 pub mod privileges;
 // Listening sockets, handed over to the next process on an upgrade.
 pub mod listeners;
+// Bodies of requests to the server's own paths.
+mod json_body;
 // Several servers of one cluster: their keys, and how a server joins.
 pub mod join;
 // Timelines: options, answers, deliveries of agents, export, and the commands that ask.

@@ -2,6 +2,7 @@
 //! cluster, so that only members of `system:masters` get one, whatever roles say.
 
 use super::source::ServerSource;
+use crate::json_body;
 use async_trait::async_trait;
 use coracle_apiserver::context::Context;
 use coracle_apiserver::non_resource::NonResource;
@@ -13,7 +14,7 @@ use coracle_proto::status::ApiError;
 use futures::TryStreamExt;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Limited, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -61,12 +62,7 @@ impl BackupPath {
     }
 
     async fn result(&self, body: RequestBody) -> Result<Response<Body>, ApiError> {
-        let body = Limited::new(body, MAX_RESULT).collect().await;
-        let body =
-            body.map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))?;
-        let result: Result<LastBackup, _> = serde_json::from_slice(&body.to_bytes());
-        let result = result
-            .map_err(|error| ApiError::bad_request(format!("the body is no result of a backup: {error}")))?;
+        let result: LastBackup = json_body::read(body, MAX_RESULT).await?;
         last::write(&*self.source.store, result.clone()).await.map_err(ApiError::internal)?;
         Ok(respond::json(200, &serde_json::to_value(result).unwrap_or_default()))
     }

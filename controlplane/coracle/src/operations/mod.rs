@@ -14,6 +14,7 @@ pub mod ca;
 use crate::operations::ca::{CaRotation, Step};
 use crate::operations::copy::{CopyJob, Target};
 use crate::operations::encryption::Encryption;
+use crate::json_body;
 use crate::operations::status::StatusSource;
 use async_trait::async_trait;
 use coracle_apiserver::context::Context;
@@ -24,7 +25,6 @@ use coracle_cli::causes;
 use coracle_client::user::MASTERS;
 use coracle_proto::status::ApiError;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Limited};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ impl NonResource for Operations {
             }
             (&Method::GET, STORE_COPY) => json(&self.copy.state()),
             (&Method::POST, STORE_COPY) => {
-                let target = body::<Target>(request).await?;
+                let target: Target = json_body::read(request.into_body(), BODY).await?;
                 self.copy.start(target).map_err(|error| match error {
                     copy::StartError::Running => ApiError::new(409, "Conflict", error.to_string()),
                     _ => ApiError::bad_request(causes::chain(&error)),
@@ -150,12 +150,4 @@ fn failed(error: coracle_store::StoreError) -> ApiError {
 fn json(value: &impl Serialize) -> Result<Response<Body>, ApiError> {
     let bytes = serde_json::to_vec(value).map_err(ApiError::internal)?;
     Ok(respond::bytes(200, respond::JSON, bytes))
-}
-
-/// The body of a request as JSON.
-async fn body<T: serde::de::DeserializeOwned>(request: Request<RequestBody>) -> Result<T, ApiError> {
-    let read = Limited::new(request.into_body(), BODY).collect().await;
-    let bytes = read.map_err(|_| ApiError::too_large(format!("the body is limited to {BODY} bytes")))?;
-    let value = serde_json::from_slice(&bytes.to_bytes());
-    value.map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))
 }

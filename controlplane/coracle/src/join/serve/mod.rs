@@ -8,6 +8,7 @@ mod tokens;
 use super::claim::KEYS;
 use super::version;
 use super::wire::{ChallengeAnswer, JoinAnswer, JoinRequest, JoinedDatastore, TOKENS};
+use crate::json_body;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_apiserver::context::Context;
@@ -21,11 +22,9 @@ use coracle_pki::server_token::{Challenges, Claim};
 use coracle_proto::status::ApiError;
 use coracle_store::{Datastore, Store, format};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use jiff::Timestamp;
 use limit::RateLimit;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tokens::Tokens;
 
@@ -169,17 +168,17 @@ impl Joining {
         match (path, method, id) {
             (CHALLENGE, &Method::POST, _) => {
                 self.limit.take()?;
-                read::<serde_json::Value>(body).await?;
+                json_body::read::<serde_json::Value>(body, BODY).await?;
                 json(200, &self.challenge()?)
             }
             (JOIN, &Method::POST, _) => {
                 self.limit.take()?;
-                secret(json(200, &self.join(&read(body).await?).await?))
+                secret(json(200, &self.join(&json_body::read(body, BODY).await?).await?))
             }
             (TOKENS, &Method::GET, _) => json(200, &self.tokens.list().await?),
             (TOKENS, &Method::POST, _) => {
                 let (sealing, _) = self.ready()?;
-                let wanted = read(body).await?;
+                let wanted = json_body::read(body, BODY).await?;
                 // Others could not open what this server cannot.
                 self.sealed().await?;
                 secret(json(201, &self.tokens.create(&wanted, sealing, &self.ca_hash()).await?))
@@ -204,17 +203,6 @@ impl NonResource for Joining {
         let (parts, body) = request.into_parts();
         self.answer(&context.info.path, &parts.method, body).await
     }
-}
-
-async fn read<T: DeserializeOwned>(body: RequestBody) -> Result<T, ApiError> {
-    let read = Limited::new(body, BODY).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            return ApiError::too_large(format!("the body is larger than {BODY} bytes"));
-        }
-        ApiError::bad_request(format!("the body cannot be read: {error}"))
-    })?;
-    serde_json::from_slice(&read.to_bytes())
-        .map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}")))
 }
 
 fn json(code: u16, value: &impl Serialize) -> Result<Response<Body>, ApiError> {
