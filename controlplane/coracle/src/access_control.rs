@@ -1,6 +1,5 @@
-//! Builds authenticators, authorizers, filters, audit and encryption at rest from the options.
+//! Builds authenticators, authorizers, filters and audit from the options.
 
-use crate::operations::encryption::Encryption;
 use crate::security::Security;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
@@ -27,8 +26,6 @@ use coracle_apiserver::https_client::HttpsClient;
 use coracle_apiserver::objects::Objects;
 use coracle_cli::supervise::Supervisor;
 use coracle_pki::service_account::Keys;
-use coracle_store::Store;
-use coracle_store::encryption::{self, EncryptedStore};
 use std::sync::Arc;
 
 /// The authenticators, in the order of Kubernetes.
@@ -196,22 +193,4 @@ fn audit(options: &Security, supervisor: &Supervisor) -> anyhow::Result<Audit> {
         }));
     }
     Ok(audit)
-}
-
-/// Wraps a store in the encryption of `--encryption-provider-config`, and re-encrypts stored values whose key has changed.
-/// `None` without that option.
-pub async fn encrypted_store(
-    options: &Security,
-    store: Arc<dyn Store>,
-) -> anyhow::Result<Option<(Arc<EncryptedStore>, Arc<Encryption>)>> {
-    let Some(path) = &options.encryption_provider_config else { return Ok(None) };
-    let text = crate::operations::encryption::read(path).context("--encryption-provider-config")?;
-    let config = encryption::config::Config::read(path).context("--encryption-provider-config")?;
-    let encrypted = Arc::new(EncryptedStore::new(store.clone(), config));
-    let count = encrypted.reencrypt().await.context("--encryption-provider-config")?;
-    if count > 0 {
-        tracing::info!(count, "re-encrypted stored values");
-    }
-    let operated = Encryption::new(encrypted.clone(), store, path.clone(), text);
-    Ok(Some((encrypted, Arc::new(operated))))
 }

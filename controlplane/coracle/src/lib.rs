@@ -13,7 +13,7 @@ pub mod feature_gates;
 pub mod etcd_member;
 // Options for authentication, authorization and encryption.
 pub mod security;
-// Builds authenticators, filters, authorizers and encryption from the options.
+// Builds authenticators, filters and authorizers from the options.
 pub mod access_control;
 // Drops the capabilities that the server does not need.
 pub mod privileges;

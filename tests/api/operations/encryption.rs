@@ -106,42 +106,118 @@ fn a_rotation_that_was_interrupted_is_finished_with_its_key() {
     assert!(!nothing.ok && nothing.err.contains("begin with --stage add"), "{}", nothing.err);
 }
 
+/// Joins a server with the token of another one.
+fn joined(first: &Server, store: &str, more: &[&str]) -> Server {
+    let (url, token) = (first.url(), coracle_tests::managed::token(first));
+    let flags = ["--api-only", "--datastore", store, "--join", &url, "--token", &token];
+    Server::with(&[&flags[..], more].concat())
+}
+
+fn status(server: &Server) -> Value {
+    well(server, &["secrets-encrypt", "status", "-o", "json"]).json()
+}
+
 #[test]
 fn every_server_has_a_key_before_it_is_used() {
     let files = tempfile::tempdir().unwrap();
-    let [one, two] = ["one.yaml", "two.yaml"].map(|file| files.path().join(file));
+    let path = files.path().join("encryption.yaml");
     let etcd = Etcd::start();
     let store = format!("etcd://{}", etcd.address);
-    let flags = |path: &Path| {
-        let config = configuration(path);
-        ["--api-only", "--datastore", store.as_str(), "--encryption-provider-config", &config]
-            .map(str::to_owned)
-    };
-    let (a, b) = (flags(&one), flags(&two));
-    let first = Server::with(&a.each_ref().map(String::as_str));
-    let second = first.beside(&b.each_ref().map(String::as_str));
+    let config = configuration(&path);
+    let flags = ["--api-only", "--datastore", &store, "--encryption-provider-config", &config];
+    let mut first = Server::with(&flags);
+    let mut second = joined(&first, &store, &[]);
     let (here, there) = (Caller::admin(&first), Caller::admin(&second));
-    here.create(SECRETS, &json!({"metadata": {"name": "s"}}));
-    let alone = coracle(&first, &["secrets-encrypt", "rotate"]);
-    assert!(!alone.ok && alone.err.contains("--stage add, use and rewrite"), "{}", alone.err);
-    well(&first, &["secrets-encrypt", "rotate", "--stage", "add"]);
-    let early = coracle(&first, &["secrets-encrypt", "rotate", "--stage", "use"]);
-    assert!(!early.ok && early.err.contains("does not have key"), "{}", early.err);
-    let known = || providers(&well(&second, &["secrets-encrypt", "status", "-o", "json"]).json());
-    std::fs::copy(&one, &two).unwrap();
-    eventually("the other server has the key", Duration::from_secs(30), || known().len() == 3);
-    well(&first, &["secrets-encrypt", "rotate", "--stage", "use"]);
-    here.create(SECRETS, &json!({"metadata": {"name": "new"}}));
-    assert_eq!(
-        there.get(&format!("{SECRETS}/new")).0,
-        200,
-        "the other server reads what the new key encrypts"
+    for n in 0..40 {
+        let caller = if n % 2 == 0 { &here } else { &there };
+        caller.create(SECRETS, &json!({"metadata": {"name": format!("s-{n}")}}));
+    }
+    assert_eq!(providers(&status(&second)), ["aesgcm:first", "identity"], "it came with the keys");
+    let mut watch = there.watch(&format!("{SECRETS}?watch=true"));
+
+    // A file that encrypts with a key that others do not have is refused, and changes nothing.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let hasty = text.replace(
+        "[{name: first",
+        "[{name: hasty, secret: ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=}, {name: first",
     );
-    let early = coracle(&first, &["secrets-encrypt", "rotate", "--stage", "rewrite"]);
-    assert!(!early.ok && early.err.contains("does not encrypt with the key"), "{}", early.err);
-    let before = known();
-    std::fs::copy(&one, &two).unwrap();
-    eventually("the other server uses the key", Duration::from_secs(30), || known()[0] != before[0]);
-    let done = well(&first, &["secrets-encrypt", "rotate", "--stage", "rewrite", "-o", "json"]).json();
-    assert!(stored(&done).len() == 1 && done["stored"][0]["current"] == true, "{done}");
+    std::fs::write(&path, hasty).unwrap();
+    eventually("the file is refused", Duration::from_secs(30), || {
+        status(&first)["problem"].as_str().is_some_and(|problem| problem.contains("aesgcm:hasty"))
+    });
+    std::fs::write(&path, &text).unwrap();
+    eventually("the file is as before", Duration::from_secs(30), || status(&first)["problem"].is_null());
+
+    // One command, on either server.
+    for (number, server) in [&second, &first].into_iter().enumerate() {
+        let rotated = well(server, &["secrets-encrypt", "rotate", "-o", "json"]).json();
+        let keys = providers(&rotated);
+        assert_eq!(keys.len(), 3 + number, "{rotated}");
+        assert_eq!(stored(&rotated), [(keys[0].clone(), 40)]);
+        for other in [&first, &second] {
+            assert_eq!(providers(&status(other)), keys, "every server has the configuration");
+        }
+        assert!(etcd.get("/registry/secrets/default/s-7").contains(&keys[0].replace(':', ":v1:")));
+    }
+    for caller in [&here, &there] {
+        let (code, list) = caller.get(SECRETS);
+        assert_eq!((code, list["items"].as_array().unwrap().len()), (200, 40));
+    }
+    assert!(!watch.over(), "the watch goes on");
+    let file = std::fs::read_to_string(&path).unwrap();
+    let copy =
+        |server: &Server| std::fs::read_to_string(server.data_dir().join("pki/encryption.yaml")).unwrap();
+    assert_eq!(
+        (copy(&first), copy(&second)),
+        (file.clone(), file),
+        "the file of the flag is kept up to date"
+    );
+
+    // A server that was away meanwhile takes what the others have, and not what it had.
+    first.stop();
+    let keys = providers(&well(&second, &["secrets-encrypt", "rotate", "--prune", "-o", "json"]).json());
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    first.restart();
+    assert_eq!(providers(&status(&first)), keys);
+    assert_eq!(Caller::admin(&first).get(&format!("{SECRETS}/s-1")).0, 200);
+    // One that does not answer stops a rotation before anything is written with the new key.
+    second.kill();
+    let waits = coracle(&first, &["secrets-encrypt", "rotate"]);
+    assert!(!waits.ok && waits.err.contains("cannot be asked"), "{}", waits.err);
+    assert_eq!(stored(&status(&first)), [(keys[0].clone(), 40)]);
+    second.restart();
+    let finished = well(&first, &["secrets-encrypt", "rotate", "--prune", "-o", "json"]).json();
+    assert_eq!(stored(&finished), [(providers(&finished)[0].clone(), 40)], "{finished}");
+    assert_eq!(providers(&status(&second)), providers(&finished));
+}
+
+#[test]
+fn a_cluster_begins_to_encrypt_while_several_servers_run() {
+    let files = tempfile::tempdir().unwrap();
+    let path = files.path().join("encryption.yaml");
+    let etcd = Etcd::start();
+    let store = format!("etcd://{}", etcd.address);
+    let mut first = Server::with(&["--api-only", "--datastore", &store]);
+    let second = joined(&first, &store, &[]);
+    Caller::admin(&second).create(SECRETS, &json!({"metadata": {"name": "s"}}));
+    let none = coracle(&second, &["secrets-encrypt", "rotate"]);
+    assert!(!none.ok && none.err.contains("no --encryption-provider-config"), "{}", none.err);
+
+    // The other server could not read it.
+    let config = configuration(&path);
+    first.stop();
+    assert!(!first.starts_with(&["--encryption-provider-config", &config]));
+    assert!(first.log().contains("do not have aesgcm:first for secrets"), "{}", first.log());
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text =
+        text.replace("  - identity: {}\n", "").replace("providers:\n", "providers:\n  - identity: {}\n");
+    std::fs::write(&path, text).unwrap();
+    first.restart_with(&["--encryption-provider-config", &config]);
+    eventually("the other server has it", Duration::from_secs(30), || status(&second)["enabled"] == true);
+    assert_eq!(stored(&status(&second)), [("identity".to_owned(), 1)]);
+    let begun = well(&second, &["secrets-encrypt", "rotate", "-o", "json"]).json();
+    assert_eq!(providers(&begun), ["aesgcm:first", "identity"]);
+    assert_eq!(stored(&begun), [("aesgcm:first".to_owned(), 1)]);
+    assert_eq!(Caller::admin(&first).get(&format!("{SECRETS}/s")).0, 200);
+    assert_eq!(Caller::admin(&second).get(&format!("{SECRETS}/s")).0, 200);
 }

@@ -77,6 +77,17 @@ pub(crate) struct Claimer<'a> {
     pub(crate) encryption: Option<Option<Vec<u8>>>,
 }
 
+/// The configuration of encryption at rest in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClusterEncryption {
+    /// The store has no keys of a cluster yet.
+    NoCluster,
+    /// This server cannot open them.
+    Sealed,
+    /// The configuration, if the cluster has one.
+    Known(Option<Vec<u8>>),
+}
+
 /// What a look at the store found.
 struct Found {
     /// `None` if this server cannot let others join.
@@ -112,6 +123,17 @@ impl Claimer<'_> {
     /// rest is brought to what other servers have.
     pub(crate) async fn check(&self) -> Result<(), ClaimError> {
         self.look().await.map(drop)
+    }
+
+    /// The configuration of encryption at rest that the cluster has.
+    pub(crate) async fn encryption_of_cluster(&self) -> Result<ClusterEncryption, ClaimError> {
+        let Some(stored) = self.store.get(KEYS).await? else { return Ok(ClusterEncryption::NoCluster) };
+        let Some(sealing) = SealingKey::read(self.dir)? else { return Ok(ClusterEncryption::Sealed) };
+        Ok(match sealing.open(&stored.value) {
+            Ok(keys) => ClusterEncryption::Known(keys.file(ENCRYPTION).map(<[u8]>::to_vec)),
+            // It is said why when the keys are published.
+            Err(_) => ClusterEncryption::Sealed,
+        })
     }
 
     /// Stores the keys, if they are not there or have changed here. Returns the key that seals them, if this server has it.

@@ -1,13 +1,16 @@
 //! Encryption at rest of a running server: which keys are in use, a configuration file that changes, and stored values that are
-//! encrypted again.
+//! encrypted again. With several servers the configuration is that of the cluster: a file that is changed on one server is given
+//! to the others, and what another server has published is written to the file of this one.
 
-use coracle_cli::causes;
+use super::distribution::{Distribution, DistributionError};
+use coracle_cli::{causes, private_files};
 use coracle_store::encryption::config::{Config, FormatError};
 use coracle_store::encryption::rewrite::Progress;
 use coracle_store::encryption::{EncryptedStore, usage};
 use coracle_store::{Store, StoreError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +36,24 @@ pub enum ReloadError {
     /// Its keys cannot be used, or one that stored values need is missing.
     #[error("{0} is not used")]
     Keys(PathBuf, #[source] Box<StoreError>),
+    /// Other servers could not read what is written with it.
+    #[error(
+        "{path} is not used: other servers do not have {provider} for {resource} yet. Let it only decrypt first (behind the provider that encrypts now), or run coracle secrets-encrypt rotate"
+    )]
+    TooEarly {
+        /// The file.
+        path: PathBuf,
+        /// What would be written.
+        resource: String,
+        /// The provider that would write it.
+        provider: String,
+    },
+    /// Other servers do not get it.
+    #[error("{0} is not used")]
+    Distribution(PathBuf, #[source] Box<DistributionError>),
+    /// The configuration of the cluster is used, but this server will not find it when it starts without the store.
+    #[error("{0} does not have the configuration of the cluster")]
+    Write(PathBuf, #[source] std::io::Error),
 }
 
 /// The providers of some resources.
@@ -107,14 +128,30 @@ struct Rewriting {
     progress: Arc<Progress>,
 }
 
+/// The configuration in use, and the file.
+struct InUse {
+    /// The configuration; `None` if the cluster has none.
+    text: Option<String>,
+    /// What the file had when it was last used or written here. What is different now is an operator's change.
+    file: Option<String>,
+}
+
+/// Servers that share a configuration.
+struct Shared {
+    distribution: Distribution,
+    files: SharedFiles,
+    /// Why the configuration of the cluster is not used.
+    problem: Mutex<Option<String>>,
+}
+
 /// Encryption at rest of this server.
 pub struct Encryption {
     store: Arc<EncryptedStore>,
     /// The store with encrypted values.
     stored: Arc<dyn Store>,
     path: PathBuf,
-    /// The text of the configuration in use.
-    loaded: tokio::sync::Mutex<String>,
+    in_use: tokio::sync::Mutex<InUse>,
+    shared: Option<Shared>,
     problem: Mutex<Option<String>>,
     rewriting: Mutex<Rewriting>,
 }
@@ -122,15 +159,37 @@ pub struct Encryption {
 impl Encryption {
     /// With the configuration that was read from a file as `text`.
     pub fn new(store: Arc<EncryptedStore>, stored: Arc<dyn Store>, path: PathBuf, text: String) -> Self {
+        let in_use = InUse { text: Some(text.clone()), file: Some(text) };
         let rewriting = Rewriting { state: RewriteState::default(), progress: Arc::default() };
         Self {
             store,
             stored,
             path,
-            loaded: tokio::sync::Mutex::new(text),
+            in_use: tokio::sync::Mutex::new(in_use),
+            shared: None,
             problem: Mutex::default(),
             rewriting: Mutex::new(rewriting),
         }
+    }
+
+    /// With the configuration of the cluster. `file` is what the file has, which may be out of date if it cannot be written.
+    pub(crate) fn shared(
+        (store, stored): (Arc<EncryptedStore>, Arc<dyn Store>),
+        (text, file): (Option<String>, Option<String>),
+        files: SharedFiles,
+        distribution: Distribution,
+    ) -> Self {
+        let path = files.path().to_owned();
+        Self {
+            in_use: tokio::sync::Mutex::new(InUse { text, file }),
+            shared: Some(Shared { distribution, files, problem: Mutex::default() }),
+            ..Self::new(store, stored, path, String::new())
+        }
+    }
+
+    /// The file for backups, if it is not the copy beside the keys.
+    pub(crate) fn file_of_its_own(&self) -> Option<&Path> {
+        self.shared.is_none().then_some(&*self.path)
     }
 
     /// The state now.
@@ -138,6 +197,11 @@ impl Encryption {
         // Before values are counted: those that a rewrite has ended with are all counted.
         let rewrite = self.rewrite_state();
         let config = self.store.config();
+        let shared = self.shared.as_ref().and_then(|shared| shared.problem.lock().clone());
+        let problem = self.problem.lock().clone().or(shared);
+        if self.shared.is_some() && config.entries().is_empty() {
+            return Ok(EncryptionStatus { problem, ..EncryptionStatus::disabled() });
+        }
         let entries =
             config.entries().into_iter().map(|(resources, providers)| Entry { resources, providers });
         let mut stored = Vec::new();
@@ -152,7 +216,7 @@ impl Encryption {
             entries: entries.collect(),
             stored,
             rewrite,
-            problem: self.problem.lock().clone(),
+            problem,
             ..EncryptionStatus::disabled()
         })
     }
@@ -167,35 +231,86 @@ impl Encryption {
     }
 
     /// Uses the file as it is now. Fails, and uses the configuration from before, if the file is none or lacks a key of a
-    /// stored value.
+    /// stored value. With several servers, all of them get it; it is refused if it encrypts with a key that they may not have.
     pub async fn reload(&self) -> Result<(), ReloadError> {
-        let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || read(&path)).await;
-        let read = read.map_err(|error| ReloadError::Read(self.path.clone(), std::io::Error::other(error)));
-        let used = async {
-            let text = read??;
-            let mut loaded = self.loaded.lock().await;
-            if *loaded == text {
-                return Ok(false);
-            }
-            let config = Config::parse(&text).map_err(|why| ReloadError::Format(self.path.clone(), why))?;
-            let replaced = self.store.replace(config).await;
-            replaced.map_err(|why| ReloadError::Keys(self.path.clone(), Box::new(why)))?;
-            *loaded = text;
-            Ok::<bool, ReloadError>(true)
-        };
-        let used = used.await;
+        let used = self.use_file().await;
         *self.problem.lock() = used.as_ref().err().map(|error: &ReloadError| causes::chain(error));
         if used? {
-            let entries = self.store.config().entries();
-            let first: Vec<_> = entries.iter().filter_map(|(_, providers)| providers.first()).collect();
-            tracing::info!(path = %self.path.display(), ?first, "encryption configuration reloaded");
+            self.announce("encryption configuration reloaded");
         }
         Ok(())
     }
 
-    /// Reloads the file when it changes; does not return.
+    async fn use_file(&self) -> Result<bool, ReloadError> {
+        let mut in_use = self.in_use.lock().await;
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || read(&path)).await;
+        let read = read.map_err(|error| ReloadError::Read(self.path.clone(), std::io::Error::other(error)));
+        let text = match read? {
+            Err(ReloadError::Read(_, error))
+                if error.kind() == std::io::ErrorKind::NotFound && in_use.file.is_none() =>
+            {
+                return Ok(false);
+            }
+            text => text?,
+        };
+        if in_use.file.as_deref() == Some(&*text) {
+            return Ok(false);
+        }
+        let path = || self.path.clone();
+        let config = Config::parse(&text).map_err(|why| ReloadError::Format(path(), why))?;
+        let checked = self.store.check(&config).await;
+        checked.map_err(|why| ReloadError::Keys(path(), Box::new(why)))?;
+        if let Some(Shared { distribution, files, .. }) = &self.shared {
+            if let Some((resource, provider)) = config.unreadable_by(&self.store.config()) {
+                return Err(ReloadError::TooEarly { path: path(), resource, provider });
+            }
+            let published = distribution.publish(in_use.text.as_deref(), &text).await;
+            published.map_err(|why| ReloadError::Distribution(path(), Box::new(why)))?;
+            files.keep(Some(&text), false)?;
+        }
+        self.store.set(config);
+        *in_use = InUse { text: Some(text.clone()), file: Some(text) };
+        Ok(true)
+    }
+
+    /// Uses what another server has published, and writes it to the file of this one.
+    async fn adopt(&self, Shared { files, .. }: &Shared, text: Option<String>) -> Result<(), ReloadError> {
+        let mut in_use = self.in_use.lock().await;
+        if in_use.text == text {
+            return Ok(());
+        }
+        let path = || self.path.clone();
+        let config = text.as_deref().map(Config::parse).transpose();
+        let config = config.map_err(|why| ReloadError::Format(path(), why))?.unwrap_or_default();
+        let checked = self.store.check(&config).await;
+        checked.map_err(|why| ReloadError::Keys(path(), Box::new(why)))?;
+        self.store.set(config);
+        in_use.text.clone_from(&text);
+        self.announce("encryption configuration of the cluster has changed");
+        files.keep(text.as_deref(), true)?;
+        in_use.file = text;
+        Ok(())
+    }
+
+    fn announce(&self, what: &str) {
+        let entries = self.store.config().entries();
+        let first: Vec<_> = entries.iter().filter_map(|(_, providers)| providers.first()).collect();
+        tracing::info!(path = %self.path.display(), ?first, "{what}");
+    }
+
+    /// Uses the file when it changes, and the configuration of the cluster when that does; does not return.
     pub async fn follow(self: Arc<Self>) {
+        let cluster = async {
+            match &self.shared {
+                Some(shared) => self.follow_cluster(shared).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(self.follow_file(), cluster);
+    }
+
+    async fn follow_file(&self) {
         let mut said = None;
         loop {
             tokio::time::sleep(PERIOD).await;
@@ -204,6 +319,30 @@ impl Encryption {
                 tracing::error!(error = problem, "the encryption configuration is not reloaded");
             }
             said = problem;
+        }
+    }
+
+    async fn follow_cluster(&self, shared: &Shared) {
+        let (mut following, mut said) = (shared.distribution.following(), None);
+        loop {
+            let problem = match following.next().await {
+                Ok(text) => self.adopt(shared, text).await.err().map(|error| causes::chain(&error)),
+                Err(error) => Some(causes::chain(&error)),
+            };
+            shared.problem.lock().clone_from(&problem);
+            let Some(problem) = problem else {
+                said = None;
+                continue;
+            };
+            if said.as_ref() != Some(&problem) {
+                tracing::error!(
+                    error = problem,
+                    "the encryption configuration of the cluster is not used, will retry"
+                );
+                said = Some(problem);
+            }
+            following.again();
+            tokio::time::sleep(PERIOD).await;
         }
     }
 
@@ -233,4 +372,54 @@ pub fn read(path: &Path) -> Result<String, ReloadError> {
         return Err(ReloadError::TooLarge(path.into()));
     }
     std::fs::read_to_string(path).map_err(failed)
+}
+
+/// Where a server of a cluster with several keeps the configuration.
+pub(crate) struct SharedFiles {
+    /// The file of `--encryption-provider-config`.
+    pub(crate) flag: Option<PathBuf>,
+    /// The copy beside the keys: in backups, and for starts without the flag.
+    pub(crate) copy: PathBuf,
+    /// The digest of the flag's file when it was last used or written here.
+    pub(crate) seen: PathBuf,
+}
+
+impl SharedFiles {
+    /// The file that operators change.
+    pub(crate) fn path(&self) -> &Path {
+        self.flag.as_deref().unwrap_or(&self.copy)
+    }
+
+    /// Whether the flag's file has not been changed by others since.
+    pub(crate) fn is_seen(&self, text: &str) -> bool {
+        std::fs::read_to_string(&self.seen).is_ok_and(|digest| digest.trim() == digest_of(text))
+    }
+
+    /// Writes the copy, notes what the flag's file has, and writes that, too, if the configuration comes from another server.
+    pub(crate) fn keep(&self, text: Option<&str>, foreign: bool) -> Result<(), ReloadError> {
+        let put = |path: &Path, text: Option<&str>| {
+            let written = match text {
+                Some(text) => private_files::write(path, text.as_bytes()),
+                None => std::fs::remove_file(path),
+            };
+            match written {
+                Err(error) if text.is_some() || error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(ReloadError::Write(path.into(), error))
+                }
+                _ => Ok(()),
+            }
+        };
+        put(&self.copy, text)?;
+        if let Some(flag) = &self.flag {
+            if foreign && text.is_some() {
+                put(flag, text)?;
+            }
+            put(&self.seen, text.map(digest_of).as_deref())?;
+        }
+        Ok(())
+    }
+}
+
+fn digest_of(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

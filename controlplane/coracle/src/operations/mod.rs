@@ -6,15 +6,17 @@
 pub mod status;
 // Encryption at rest: status, reload, rewrite.
 pub mod encryption;
+// The configuration of encryption at rest that all servers have.
+pub mod distribution;
 // Copies of the store.
 pub mod copy;
 // Rotation of the cluster CA.
 pub mod ca;
 
 use crate::operations::ca::{CaRotation, Step};
+use crate::json_body;
 use crate::operations::copy::{CopyJob, Target};
 use crate::operations::encryption::Encryption;
-use crate::json_body;
 use crate::operations::status::StatusSource;
 use async_trait::async_trait;
 use coracle_apiserver::context::Context;
@@ -138,7 +140,8 @@ impl NonResource for Operations {
 
 impl Operations {
     fn encryption(&self) -> Result<&Arc<Encryption>, ApiError> {
-        let missing = || ApiError::bad_request("this server has no --encryption-provider-config");
+        let missing =
+            || ApiError::bad_request("nothing is encrypted: the server has no --encryption-provider-config");
         self.encryption.as_ref().ok_or_else(missing)
     }
 }

@@ -125,14 +125,26 @@ impl File {
         if added { Ok(()) } else { Err(ChangeError::NothingToRotate) }
     }
 
-    /// Moves a key to the first place of each entry: it encrypts.
+    /// Moves a key to the first place of each entry that has it: it encrypts. Entries that encrypt with other keys must have it.
     pub(super) fn promote(&mut self, name: &str) -> Result<(), ChangeError> {
+        let missing = self.first_keys().find(|(_, keys)| keys.keys.iter().all(|key| key.name != name));
+        if let Some((index, _)) = missing {
+            return Err(ChangeError::Unknown(index, name.to_owned()));
+        }
         let mut found = false;
-        for (index, keys) in self.first_keys() {
-            let place = keys.keys.iter().position(|key| key.name == name);
-            let place = place.ok_or_else(|| ChangeError::Unknown(index, name.to_owned()))?;
-            let key = keys.keys.remove(place);
-            keys.keys.insert(0, key);
+        for entry in &mut self.resources {
+            let place = entry.providers.iter_mut().position(|provider| {
+                // Services and plain values of the same element would be in front of it.
+                provider.kms.is_none()
+                    && provider.identity.is_none()
+                    && provider.cipher().is_some_and(|(_, keys)| keys.keys.iter().any(|key| key.name == name))
+            });
+            let Some(place) = place else { continue };
+            let mut provider = entry.providers.remove(place);
+            if let Some((_, keys)) = provider.cipher() {
+                keys.keys.sort_by_key(|key| key.name != name);
+            }
+            entry.providers.insert(0, provider);
             found = true;
         }
         if found { Ok(()) } else { Err(ChangeError::NothingToRotate) }
@@ -255,6 +267,22 @@ resources:
         assert_eq!(file.prune(&BTreeSet::new()), ["secretbox:box"]);
         let again = File::parse(&file.text().unwrap()).unwrap();
         assert_eq!(again, file, "what is written is read again");
+    }
+
+    #[test]
+    fn plain_values_are_encrypted_with_a_key_that_was_added() {
+        let text = TEXT.replace("  providers:\n  - aesgcm", "  providers:\n  - identity: {}\n  - aesgcm");
+        let text = text.replace(
+            "secretbox: {keys: [",
+            "secretbox: {keys: [{name: one, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}, ",
+        );
+        let mut file = File::parse(&text).unwrap();
+        assert_eq!(providers(&file)[0], "identity aesgcm:one identity");
+        file.promote("one").unwrap();
+        assert_eq!(
+            providers(&file),
+            ["aesgcm:one identity identity", "secretbox:one secretbox:box", "identity"]
+        );
     }
 
     #[test]

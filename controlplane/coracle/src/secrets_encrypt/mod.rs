@@ -46,7 +46,8 @@ enum SecretsEncryptCommand {
 struct RotateArgs {
     #[command(flatten)]
     server: KubeconfigArgs,
-    /// Only one step, for clusters of several servers: each of them needs the changed file before the next step.
+    /// Only one step, for servers that do not get the configuration of the cluster: each of them needs the changed file before
+    /// the next step.
     #[arg(long, value_enum)]
     stage: Option<Stage>,
     /// Remove keys from the file that no stored value is encrypted with.

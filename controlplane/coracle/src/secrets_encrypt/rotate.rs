@@ -1,4 +1,4 @@
-//! `coracle secrets-encrypt rotate`: a new key, in one step for one server, in three for several.
+//! `coracle secrets-encrypt rotate`: a new key. It decrypts on every server before one encrypts with it.
 
 use super::file::File;
 use super::{RotateArgs, Stage, servers, show, status};
@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Digits of the time in the name of a key: to the millisecond.
+const NAME_DIGITS: usize = 17;
 /// How often the server is asked how far it is.
 const PERIOD: Duration = Duration::from_millis(200);
 
@@ -29,18 +31,14 @@ pub(super) async fn run(args: &RotateArgs) -> anyhow::Result<()> {
         None => at_once(&remote, &path, &before).await?,
         Some(Stage::Add) => {
             let name = add(&remote, &path).await?;
-            format!(
-                "key {name} was added, and decrypts only. Copy the file to all other servers, then: --stage use"
-            )
+            format!("key {name} was added, and decrypts only. When all servers have it: --stage use")
         }
         Some(Stage::Use) => {
             let name = promote(&remote, &path, &before).await?;
-            format!("key {name} encrypts now. Copy the file to all other servers, then: --stage rewrite")
+            format!("key {name} encrypts now. When it does on all servers: --stage rewrite")
         }
         Some(Stage::Rewrite) => {
-            let first = first_providers(&before.entries);
-            let same = |other: &EncryptionStatus| first_providers(&other.entries) == first;
-            servers::all(&remote, "does not encrypt with the key of this one", same).await?;
+            all_encrypt(&remote, &before).await?;
             rewrite(&remote).await?
         }
     };
@@ -77,26 +75,26 @@ fn first_providers(entries: &[Entry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.providers.first().map_or("", String::as_str)).collect()
 }
 
-/// All steps, for a cluster of one server. What an earlier rotation has left is finished first, without another key.
+/// Fails unless every server encrypts with the keys of this one.
+async fn all_encrypt(remote: &HttpsClient, own: &EncryptionStatus) -> anyhow::Result<()> {
+    let first = first_providers(&own.entries);
+    let same = |other: &EncryptionStatus| first_providers(&other.entries) == first;
+    servers::eventually(remote, "does not encrypt with the key of this one", same).await
+}
+
+/// All steps. What an earlier rotation has left is finished, without another key.
 async fn at_once(remote: &HttpsClient, path: &Path, before: &EncryptionStatus) -> anyhow::Result<String> {
-    let others = other_servers::addresses(remote).await?;
-    if !others.is_empty() {
-        bail!(
-            "servers {} run, too, and need the key before it is used: rotate with --stage add, use and rewrite",
-            others.join(", ")
-        );
-    }
     let unfinished = before.stored.iter().any(|stored| !stored.current);
-    if !unfinished {
-        let name = new_name();
-        change(remote, path, |file| {
-            file.add(&name)?;
-            Ok(file.promote(&name)?)
-        })
-        .await?;
+    let resumed = unfinished || added(before).is_some();
+    if !resumed {
+        add(remote, path).await?;
     }
+    if !resumed || added(before).is_some() {
+        promote(remote, path, &status(remote).await?).await?;
+    }
+    all_encrypt(remote, &status(remote).await?).await?;
     let said = rewrite(remote).await?;
-    Ok(match unfinished {
+    Ok(match resumed {
         true => format!("an earlier rotation was finished, with its key: {said}"),
         false => said,
     })
@@ -113,16 +111,33 @@ async fn add(remote: &HttpsClient, path: &Path) -> anyhow::Result<String> {
     Ok(name)
 }
 
-/// Uses the key that was added last, if every server has it.
+/// A key that was added and that nothing is encrypted with yet. One that a rotation has replaced is older than the first.
+fn added(status: &EncryptionStatus) -> Option<String> {
+    let is_new = |entry: &Entry| {
+        let [first, second, ..] = &entry.providers[..] else { return None };
+        let unused = status.stored.iter().all(|stored| stored.provider != *second);
+        let newer = first == "identity" || made_at(second) > made_at(first);
+        (unused && newer && is_key(second)).then(|| second.clone())
+    };
+    status.entries.iter().find_map(is_new)
+}
+
+/// Whether a provider is a key of the file.
+fn is_key(provider: &str) -> bool {
+    ["aesgcm:", "secretbox:"].iter().any(|cipher| provider.starts_with(cipher))
+}
+
+/// The time in the name of a key that a rotation has made; nothing for others, which are older.
+fn made_at(provider: &str) -> Option<&str> {
+    let time = provider.split_once(":key")?.1;
+    (time.len() == NAME_DIGITS && time.bytes().all(|byte| byte.is_ascii_digit())).then_some(time)
+}
+
+/// Uses the key that was added, when every server has it.
 async fn promote(remote: &HttpsClient, path: &Path, before: &EncryptionStatus) -> anyhow::Result<String> {
-    let added = before.entries.iter().find_map(|entry| {
-        let second = entry.providers.get(1)?;
-        let unused = before.stored.iter().all(|stored| stored.provider != *second);
-        (unused && second.contains(':')).then(|| second.clone())
-    });
-    let added = added.context("no key was added that is not used yet: begin with --stage add")?;
+    let added = added(before).context("no key was added that is not used yet: begin with --stage add")?;
     let knows = |other: &EncryptionStatus| other.entries.iter().any(|entry| entry.providers.contains(&added));
-    servers::all(remote, &format!("does not have key {added}"), knows).await?;
+    servers::eventually(remote, &format!("does not have key {added}"), knows).await?;
     let name = added.split_once(':').map_or(added.as_str(), |(_, name)| name);
     change(remote, path, |file| Ok(file.promote(name)?)).await?;
     Ok(name.to_owned())
@@ -177,4 +192,48 @@ async fn prune(remote: &HttpsClient, path: &Path) -> anyhow::Result<Vec<String>>
     })
     .await?;
     Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations::encryption::StoredValues;
+
+    #[test]
+    fn keys_that_were_added_are_told_from_those_that_were_replaced() {
+        let (old, new) = ("aesgcm:key20260101000000000", "aesgcm:key20270101000000000");
+        for (providers, used, want) in [
+            (vec!["aesgcm:first", "identity"], "aesgcm:first", None),
+            (vec!["aesgcm:first", old], "aesgcm:first", Some(old)),
+            (vec![old, new, "aesgcm:first"], old, Some(new)),
+            // A rotation that has ended, with and without values of the old key.
+            (vec![new, old], new, None),
+            (vec![new, old], old, None),
+            (vec![old, "aesgcm:first"], old, None),
+            (vec![new, "aesgcm:key1"], new, None),
+            // Encryption begins.
+            (vec!["identity", "aesgcm:first"], "identity", Some("aesgcm:first")),
+            (vec!["identity", "kms:vault"], "identity", None),
+            (vec!["identity", "aesgcm:first"], "aesgcm:first", None),
+        ] {
+            let entry = Entry {
+                resources: vec!["secrets".to_owned()],
+                providers: providers.iter().map(|name| (*name).to_owned()).collect(),
+            };
+            let stored = StoredValues {
+                resource: "secrets".to_owned(),
+                provider: used.to_owned(),
+                count: 1,
+                current: providers[0] == used,
+            };
+            let status = EncryptionStatus {
+                entries: vec![entry],
+                stored: vec![stored],
+                ..EncryptionStatus::disabled()
+            };
+            assert_eq!(added(&status).as_deref(), want, "{providers:?} {used}");
+        }
+        let made = format!("aesgcm:{}", new_name());
+        assert_eq!(made_at(&made).map(str::len), Some(NAME_DIGITS), "{made}");
+    }
 }

@@ -161,7 +161,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let backup = ServerSource {
         store: opened.pausable.clone(),
         pki: pki.dir.clone(),
-        encryption: config.security.encryption_provider_config.clone(),
+        encryption: opened.encryption.as_ref().and_then(|own| own.file_of_its_own()).map(Into::into),
     };
     let backup_metrics = Arc::<BackupMetrics>::default();
     if config.backup.is_some() {

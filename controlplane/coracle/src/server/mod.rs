@@ -5,6 +5,8 @@
 mod addresses;
 // Keys of the server and of the cluster.
 mod identity;
+// Encryption at rest.
+mod encryption;
 // The etcd member of this server.
 mod managed_etcd;
 // Sockets, keys, store and caches.

@@ -1,6 +1,6 @@
 //! Opens what the server is built on: sockets, keys, store and caches.
 
-use super::addresses::{first_service_address, names, reachable};
+use super::addresses::{first_service_address, names, own_identity, reachable};
 use super::identity::{self, Established};
 use super::managed_etcd;
 use crate::config::Config;
@@ -122,11 +122,8 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
     };
     let pausable = Arc::new(PausableStore::new(plain_store));
     let Established { store, encryption, sealing } =
-        identity::establish(config, pausable.clone(), &pki_dir).await?;
-    if pki.reload_authority()? {
-        // Rotated while this server was down.
-        pki = Arc::new(Pki::ensure(&pki_dir, &own_names, life)?);
-    }
+        identity::establish(config, pausable.clone(), &pki_dir, &own_identity(config, bound, &pki).name)
+            .await?;
     let reflector = Arc::new(Reflector::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
     resource_metrics::register(&registry);
     let objects = Arc::new(Objects::new(registry, store.clone(), reflector));

@@ -183,6 +183,34 @@ impl Config {
         self.0.iter().map(|(resources, providers)| (resources.clone(), names(providers))).collect()
     }
 
+    /// A resource and the provider that writes it, if servers that have only `before` could not read what is written with this
+    /// configuration. When in doubt, there is one.
+    pub fn unreadable_by(&self, before: &Self) -> Option<(String, String)> {
+        const PLAIN: &str = "identity";
+        let readable = |resource: &str, provider: &str| {
+            let mut complete = provider == PLAIN;
+            for (others, providers) in &before.0 {
+                let wider = others.iter().any(|other| covers(other, resource));
+                let touched = wider || others.iter().any(|other| covers(resource, other));
+                if touched && !providers.iter().any(|known| known.name() == provider) {
+                    return false;
+                }
+                complete |= wider;
+            }
+            complete
+        };
+        let written = self.0.iter().flat_map(|(resources, providers)| {
+            let first = providers.first().map_or_else(|| PLAIN.to_owned(), Provider::name);
+            resources.iter().map(move |resource| (resource.clone(), first.clone()))
+        });
+        // Resources that are not encrypted any more.
+        let named =
+            |resource: &String| self.0.iter().any(|(own, _)| own.iter().any(|one| covers(one, resource)));
+        let plain = before.0.iter().flat_map(|(resources, _)| resources).filter(|resource| !named(resource));
+        let plain = plain.map(|resource| (resource.clone(), PLAIN.to_owned()));
+        written.chain(plain).find(|(resource, provider)| !readable(resource, provider))
+    }
+
     /// Whether the first part of a key is a group. Resources have no dots and groups of resources do, but for the old ones.
     pub(super) fn is_group(first: &str) -> bool {
         first.contains('.') || ["apps", "batch", "autoscaling", "policy", "extensions"].contains(&first)
@@ -203,6 +231,14 @@ impl Config {
     }
 }
 
+/// Whether the resources that `wide` names include those of `narrow`: `*.*` all, `*.apps` those of a group.
+fn covers(wide: &str, narrow: &str) -> bool {
+    let group = |resource: &str| resource.split_once('.').map(|(_, group)| group.to_owned());
+    wide == narrow
+        || wide == "*.*"
+        || wide.strip_prefix("*.").is_some_and(|of| group(narrow).is_some_and(|group| group == of))
+}
+
 fn kms(service: &Service) -> Result<Kms, ServiceError> {
     let Service { api_version, name, endpoint, timeout } = service;
     if api_version != "v2" {
@@ -219,4 +255,60 @@ fn kms(service: &Service) -> Result<Kms, ServiceError> {
 
 fn secret(key: &Key) -> Result<Vec<u8>, KeyError> {
     STANDARD.decode(key.secret.trim()).map_err(|_| KeyError::Base64(key.name.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(entries: &[(&str, &str)]) -> Config {
+        let secret = STANDARD.encode([7; 32]);
+        let entry = |(resources, providers): &(&str, &str)| {
+            let providers = providers.split(' ').map(|name| match name {
+                "identity" => "{identity: {}}".to_owned(),
+                name => format!("{{aesgcm: {{keys: [{{name: {name}, secret: {secret}}}]}}}}"),
+            });
+            let providers = providers.collect::<Vec<_>>().join(", ");
+            format!("- resources: [{resources}]\n  providers: [{providers}]\n")
+        };
+        let entries: String = entries.iter().map(entry).collect();
+        match entries.is_empty() {
+            true => Config::default(),
+            false => Config::parse(&format!("kind: EncryptionConfiguration\nresources:\n{entries}")).unwrap(),
+        }
+    }
+
+    #[test]
+    fn keys_must_be_known_everywhere_before_they_encrypt() {
+        type Entries = &'static [(&'static str, &'static str)];
+        type Case = (Entries, Entries, Option<(&'static str, &'static str)>);
+        let cases: [Case; 14] = [
+            (&[("secrets", "a")], &[("secrets", "a b")], None),
+            (&[("secrets", "a b")], &[("secrets", "b a")], None),
+            (&[("secrets", "b a")], &[("secrets", "b")], None),
+            (&[("secrets", "a")], &[("secrets", "b a")], Some(("secrets", "aesgcm:b"))),
+            // Encryption begins, and ends.
+            (&[], &[("secrets", "a identity")], Some(("secrets", "aesgcm:a"))),
+            (&[], &[("secrets", "identity a")], None),
+            (&[("secrets", "identity a")], &[("secrets", "a identity")], None),
+            (&[("secrets", "a identity")], &[], None),
+            (&[("secrets", "a")], &[], Some(("secrets", "identity"))),
+            // More and fewer resources.
+            (&[("secrets", "a")], &[("'secrets', configmaps", "a")], Some(("configmaps", "aesgcm:a"))),
+            (&[("'*.*'", "a")], &[("secrets", "a"), ("'*.*'", "a")], None),
+            (&[("secrets", "a"), ("'*.*'", "b")], &[("'*.*'", "b")], Some(("*.*", "aesgcm:b"))),
+            (&[("'*.apps'", "a")], &[("deployments.apps", "a"), ("'*.apps'", "a")], None),
+            (
+                &[("'*.apps'", "a")],
+                &[("deployments.batch", "a"), ("'*.apps'", "a")],
+                Some(("deployments.batch", "aesgcm:a")),
+            ),
+        ];
+        for (before, after, want) in cases {
+            let found = config(after).unreadable_by(&config(before));
+            let found = found.as_ref().map(|(resource, provider)| (resource.as_str(), provider.as_str()));
+            assert_eq!(found, want, "{before:?} {after:?}");
+        }
+    }
 }

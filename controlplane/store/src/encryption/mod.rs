@@ -81,12 +81,24 @@ impl EncryptedStore {
     /// Uses another configuration from now on. Fails, and changes nothing, if a stored value is encrypted with a key that
     /// `config` does not have.
     pub async fn replace(&self, config: Config) -> Result<(), StoreError> {
-        config.prepare().await?;
-        if let Some(key) = usage::first_unreadable(&*self.inner, &config).await? {
-            return Err(StoreError::NoDecryptionKey(key));
-        }
-        *self.config.write() = Arc::new(config);
+        self.check(&config).await?;
+        self.set(config);
         Ok(())
+    }
+
+    /// Fails if a configuration cannot be used: a service does not answer, or a stored value is encrypted with a key that it does
+    /// not have.
+    pub async fn check(&self, config: &Config) -> Result<(), StoreError> {
+        config.prepare().await?;
+        match usage::first_unreadable(&*self.inner, config).await? {
+            Some(key) => Err(StoreError::NoDecryptionKey(key)),
+            None => Ok(()),
+        }
+    }
+
+    /// Uses a configuration that was checked.
+    pub fn set(&self, config: Config) {
+        *self.config.write() = Arc::new(config);
     }
 
     /// The newest value of a key, when the value of a past revision cannot be decrypted: its encryption key may have been
@@ -108,6 +120,24 @@ impl EncryptedStore {
     /// another server changes meanwhile are skipped. Nothing is written when some value cannot be decrypted: with a wrong
     /// configuration the store would end up with values of two keys.
     pub async fn reencrypt(&self) -> Result<usize, StoreError> {
+        let mut count = 0;
+        for write in self.stale().await? {
+            match self.write(write).await {
+                Ok(_) => count += 1,
+                Err(StoreError::Conflict(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Fails if a stored value cannot be decrypted.
+    pub async fn check_stored(&self) -> Result<(), StoreError> {
+        self.stale().await.map(drop)
+    }
+
+    /// The writes that encrypt values again. Fails if a value cannot be decrypted.
+    async fn stale(&self) -> Result<Vec<Write>, StoreError> {
         let config = self.config();
         config.prepare().await?;
         let (stored, _) = self.inner.range("/registry/", None).await?;
@@ -123,15 +153,7 @@ impl EncryptedStore {
                 stale.push(Write { key: item.key, expect: item.modified, value, durability, fence: None });
             }
         }
-        let mut count = 0;
-        for write in stale {
-            match self.write(write).await {
-                Ok(_) => count += 1,
-                Err(StoreError::Conflict(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(count)
+        Ok(stale)
     }
 }
 
