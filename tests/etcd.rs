@@ -53,6 +53,11 @@ impl Etcd {
         etcd
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Stops it in its tracks: connections stay open, nothing is answered.
     pub fn pause(&self) {
         self.signal(nix::sys::signal::Signal::SIGSTOP);

@@ -1,6 +1,6 @@
 //! The API server under load: ConfigMaps of 1 KiB, HTTP/1.1 over TLS on loopback, client and server on the same cores.
 
-use crate::report::{Report, percentile};
+use crate::report::{Report, percentile, scaled};
 use bytes::Bytes;
 use coracle_tests::client::{Connection, Target};
 use coracle_tests::server::Server;
@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Requests of a measurement.
-pub const OBJECTS: usize = 2000;
 const CLIENTS: usize = 8;
 const WATCHERS: usize = 100;
 const WATCHED: usize = 500;
 /// Where the objects are.
 pub const PATH: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Requests of a measurement.
+pub fn objects() -> usize {
+    scaled(2000)
+}
 
 /// Everything.
 pub async fn run() -> anyhow::Result<Report> {
@@ -49,7 +52,7 @@ pub async fn run() -> anyhow::Result<Report> {
     let used = cpu(server.pid());
     let create = |i: usize| ("POST", PATH.to_owned(), object(&format!("c{i}"), "x"));
     rate(&mut report, "create", &target, create).await?;
-    report.add("server CPU per create", (cpu(server.pid()) - used) / OBJECTS as f64 * 1e6, "µs");
+    report.add("server CPU per create", (cpu(server.pid()) - used) / objects() as f64 * 1e6, "µs");
     let update = |i: usize| ("PUT", format!("{PATH}/c{i}"), object(&format!("c{i}"), "y"));
     rate(&mut report, "update", &target, update).await?;
     let get = |i: usize| ("GET", format!("{PATH}/c{i}"), Bytes::new());
@@ -81,7 +84,7 @@ async fn rate(
     request: impl Fn(usize) -> (&'static str, String, Bytes) + Copy + Send + 'static,
 ) -> anyhow::Result<()> {
     let (took, mut times) = send_all(target, request).await?;
-    report.add(&format!("{name}, {CLIENTS} connections"), OBJECTS as f64 / took.as_secs_f64(), "/s");
+    report.add(&format!("{name}, {CLIENTS} connections"), objects() as f64 / took.as_secs_f64(), "/s");
     report.add(&format!("{name} p50"), percentile(&mut times, 0.5), "ms");
     report.add(&format!("{name} p99"), percentile(&mut times, 0.99), "ms");
     Ok(())
@@ -109,7 +112,7 @@ pub async fn send_all_to(
             let mut times = Vec::new();
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= OBJECTS {
+                if i >= objects() {
                     return anyhow::Ok(times);
                 }
                 let (method, path, body) = request(i);
@@ -134,8 +137,8 @@ async fn lists(report: &mut Report, connection: &mut Connection) -> anyhow::Resu
         size = connection.call("GET", PATH, Bytes::new()).await?.len();
         times.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    report.add(&format!("list of {OBJECTS} p50"), percentile(&mut times, 0.5), "ms");
-    report.add(&format!("list of {OBJECTS} p99"), percentile(&mut times, 0.99), "ms");
+    report.add(&format!("list of {} p50", objects()), percentile(&mut times, 0.5), "ms");
+    report.add(&format!("list of {} p99", objects()), percentile(&mut times, 0.99), "ms");
     report.add("list size", size as f64 / 1e6, "MB");
     Ok(())
 }
@@ -204,9 +207,9 @@ pub fn disk(pid: u32) -> f64 {
 fn floor(dir: &std::path::Path) -> anyhow::Result<f64> {
     let mut file = std::fs::File::create(dir.join("floor"))?;
     let begun = Instant::now();
-    for _ in 0..OBJECTS {
+    for _ in 0..objects() {
         file.write_all(&[b'x'; 1300])?;
         file.sync_data()?;
     }
-    Ok(OBJECTS as f64 / begun.elapsed().as_secs_f64())
+    Ok(objects() as f64 / begun.elapsed().as_secs_f64())
 }

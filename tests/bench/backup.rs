@@ -1,10 +1,12 @@
-//! Backup and restore of a cluster with 50,000 ConfigMaps of 1 KiB, while clients write 1,000 times a second. Beside it what the
-//! machine needs for the same bytes: to compress and write them, and to copy the file.
+//! Backup and restore of a cluster with 50,000 ConfigMaps of 1 KiB, while clients write 1,000 times a second. What is restored is
+//! compared with the store at the revision of the backup, byte by byte. Beside it what the machine needs for the same bytes: to
+//! compress and write them, and to copy the file.
 
 use crate::api::{self, PATH, object, rss, send_all};
-use crate::report::{Report, percentile};
+use crate::report::{Report, percentile, scaled};
 use anyhow::Context as _;
 use coracle_backup::format::Part;
+use coracle_store::{Datastore, open};
 use coracle_tests::client::Target;
 use coracle_tests::program;
 use coracle_tests::server::Server;
@@ -17,24 +19,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const OBJECTS: usize = 50_000;
-const WRITES: u64 = 1_000;
 const WRITERS: u64 = 8;
 /// Backups, of which the median counts.
 const ROUNDS: usize = 5;
 const QUIET: Duration = Duration::from_secs(5);
 
+fn objects() -> usize {
+    scaled(50_000)
+}
+
+/// Writes per second.
+fn writes() -> u64 {
+    scaled(1_000) as u64
+}
+
 /// Everything.
 pub async fn run() -> anyhow::Result<Report> {
     let mut report = Report::default();
-    let server = Server::with(&["--datastore", "embedded"]);
+    let mut server = Server::with(&["--datastore", "embedded"]);
     let target = Target::new(server.data_dir(), &server.url())?;
-    for first in (0..OBJECTS).step_by(api::OBJECTS) {
+    for first in (0..objects()).step_by(api::objects()) {
         let create = move |i: usize| ("POST", PATH.to_owned(), object(&format!("o{}", first + i), "x"));
         send_all(&target, create).await?;
     }
     let dir = tempfile::tempdir()?;
-    report.add("objects", OBJECTS as f64, "");
+    report.add("objects", objects() as f64, "");
+    report.add("writes wanted", writes() as f64, "/s");
     report.add("RSS before", rss(server.pid()), "MiB");
 
     let (mut quiet, rate) = write_during(&target, async {
@@ -45,13 +55,13 @@ pub async fn run() -> anyhow::Result<Report> {
     report.add("writes without a backup", rate, "/s");
     report.add("write p99 without a backup", percentile(&mut quiet, 0.99), "ms");
     let (mut times, mut latencies, mut rates) = (Vec::new(), Vec::new(), Vec::new());
-    let mut file = dir.path().to_owned();
+    let (mut file, mut revision) = (dir.path().to_owned(), 0);
     for round in 0..ROUNDS {
         file = dir.path().join(format!("backup-{round}"));
         let (path, data_dir) = (file.clone(), server.data_dir().to_owned());
         let mut took = 0.0;
         let saving = async {
-            took = tokio::task::spawn_blocking(move || save(&path, &data_dir)).await??;
+            (took, revision) = tokio::task::spawn_blocking(move || save(&path, &data_dir)).await??;
             anyhow::Ok(())
         };
         let (each, rate) = write_during(&target, saving).await?;
@@ -75,12 +85,17 @@ pub async fn run() -> anyhow::Result<Report> {
     File::open(dir.path().join("copy"))?.sync_all()?;
     report.add("floor: copy of the backup, fsync", begun.elapsed().as_secs_f64(), "s");
 
+    server.stop();
     let mut restores = Vec::new();
     for round in 0..ROUNDS {
         let new = dir.path().join(format!("new-{round}"));
         let begun = Instant::now();
         coracle(&["restore", text(&file)?, "--data-dir", text(&new)?])?;
         restores.push(begun.elapsed().as_secs_f64());
+        if round == 0 {
+            let same = compared(server.data_dir(), &new, revision).await?;
+            report.add("objects that are the same, byte by byte, at the same revisions", same as f64, "");
+        }
         std::fs::remove_dir_all(&new)?;
     }
     let restore = percentile(&mut restores, 0.5);
@@ -99,12 +114,25 @@ fn coracle(args: &[&str]) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// How long the whole command takes.
-fn save(file: &Path, data_dir: &Path) -> anyhow::Result<f64> {
+/// How long the whole command takes, and the revision of the backup.
+fn save(file: &Path, data_dir: &Path) -> anyhow::Result<(f64, u64)> {
     let begun = Instant::now();
     let saved = coracle(&["backup", "save", text(file)?, "--data-dir", text(data_dir)?])?;
-    anyhow::ensure!(saved["keys"].as_u64().unwrap_or_default() >= OBJECTS as u64, "{saved}");
-    Ok(begun.elapsed().as_secs_f64())
+    let took = begun.elapsed().as_secs_f64();
+    anyhow::ensure!(saved["keys"].as_u64().unwrap_or_default() >= objects() as u64, "{saved}");
+    Ok((took, saved["revision"].as_u64().context("the revision of the backup")?))
+}
+
+/// Compares what was restored with the old store at the revision of the backup. Returns how many objects there are.
+async fn compared(old: &Path, new: &Path, revision: u64) -> anyhow::Result<usize> {
+    let (old, new) = (open(&Datastore::Embedded, old).await?, open(&Datastore::Embedded, new).await?);
+    let (before, _) = old.range("/registry/", Some(revision)).await?;
+    let (after, _) = new.range("/registry/", None).await?;
+    anyhow::ensure!(before.len() == after.len(), "{} objects of {}", after.len(), before.len());
+    for (before, after) in before.iter().zip(&after) {
+        anyhow::ensure!(before == after, "{} is not what it was", before.key);
+    }
+    Ok(after.len())
 }
 
 /// Updates objects at a steady rate until `meanwhile` is over: the latencies in milliseconds, and the rate that was reached.
@@ -119,11 +147,11 @@ async fn write_during(
             tokio::spawn(async move {
                 let mut connection = target.connect().await?;
                 let mut latencies = Vec::new();
-                let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 * WRITERS / WRITES));
+                let mut ticks = tokio::time::interval(Duration::from_micros(1_000_000 * WRITERS / writes()));
                 let mut number = writer;
                 while !stop.load(Ordering::Acquire) {
                     ticks.tick().await;
-                    let name = format!("o{}", number % OBJECTS as u64);
+                    let name = format!("o{}", number % objects() as u64);
                     number += WRITERS;
                     let begun = Instant::now();
                     connection.call("PUT", &format!("{PATH}/{name}"), object(&name, "y")).await?;

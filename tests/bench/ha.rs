@@ -1,8 +1,9 @@
-//! Several servers: creates per second and latency with one server on the embedded store, one on etcd, and three on three members of
-//! etcd; what they need of memory; and how long clients and control loops wait when a server is killed. Beside it what etcd does
-//! alone, and kube-apiserver on etcd where `CORACLE_STOCK_APISERVER`, `…_CONTROLLER_MANAGER` and `…_SCHEDULER` name its programs.
+//! Several servers: creates per second and latency with one server on the embedded store, one on an etcd, and three that run three
+//! members of etcd; what they need of memory; and how long clients and control loops wait when a server is killed, and its member of
+//! etcd with it. Beside it what etcd does alone, and kube-apiserver on etcd where `CORACLE_STOCK_APISERVER`,
+//! `…_CONTROLLER_MANAGER` and `…_SCHEDULER` name its programs.
 
-use crate::api::{OBJECTS, PATH, object, rss, send_all_to};
+use crate::api::{PATH, object, objects, rss, send_all_to};
 use crate::report::{Report, percentile};
 use crate::stock::{Programs, Stock};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use coracle_tests::client::Target;
 use coracle_tests::ha::failover::Failover;
 use coracle_tests::ha::members::Members;
+use coracle_tests::managed;
 use coracle_tests::server::Server;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -24,7 +26,7 @@ const SERVERS: usize = 3;
 const CLIENTS: usize = 8;
 /// Measurements of creates, of which the median counts.
 const ROUNDS: usize = 5;
-/// Servers that are killed.
+/// Servers that are killed, each with its member of etcd.
 const KILLS: usize = 5;
 const JSON: &str = "application/json";
 /// A server at rest, before it is measured.
@@ -34,8 +36,8 @@ const REST: Duration = Duration::from_secs(5);
 pub async fn run() -> anyhow::Result<Report> {
     let mut report = Report::default();
     let embedded = embedded(&mut report).await?;
-    let one = on_etcd(&mut report, 1).await?;
-    let three = on_etcd(&mut report, SERVERS).await?;
+    let one = on_etcd(&mut report).await?;
+    let three = on_members(&mut report).await?;
     report.add("one on etcd / one embedded", one / embedded, "");
     report.add("three on three / one on etcd", three / one, "");
     if let Some(programs) = Programs::given() {
@@ -49,44 +51,80 @@ pub async fn run() -> anyhow::Result<Report> {
 async fn embedded(report: &mut Report) -> anyhow::Result<f64> {
     let server = Server::with(&["--datastore", "embedded"]);
     let target = Target::new(server.data_dir(), &server.url())?;
-    tokio::time::sleep(REST).await;
-    report.add("one embedded: RSS idle", rss(server.pid()), "MiB");
-    let rate = creates(report, "one embedded", &[target]).await?;
-    report.add("one embedded: RSS after", rss(server.pid()), "MiB");
+    let memory = Memory { servers: vec![server.pid()], members: Vec::new() };
+    measured(report, "one embedded", &[target], &memory).await
+}
+
+/// One server on an etcd without TLS, as the peer has it.
+async fn on_etcd(report: &mut Report) -> anyhow::Result<f64> {
+    let floor = floor(report, 1).await?;
+    let dir = tempfile::tempdir()?;
+    let members = Members::on_loopback(1, dir.path());
+    let server = Server::with(&["--datastore", &members.datastore(0)]);
+    let target = Target::new(server.data_dir(), &server.url())?;
+    let memory = Memory { servers: vec![server.pid()], members: members.pid(0).into_iter().collect() };
+    let rate = measured(report, "one on etcd", &[target], &memory).await?;
+    report.add("one on etcd: create / put", rate / floor, "");
     Ok(rate)
 }
 
-async fn on_etcd(report: &mut Report, count: usize) -> anyhow::Result<f64> {
-    let name = if count == 1 { "one on etcd".to_owned() } else { format!("{count} on {count} etcd") };
-    let floor = puts(count).await?;
-    report.add(&format!("floor: puts of 1 KiB into {count} etcd, over HTTP"), floor, "/s");
-    let dir = tempfile::tempdir()?;
-    let members = Members::on_loopback(count, dir.path());
-    let first = Server::with(&["--datastore", &members.datastore(0)]);
-    let mut servers = vec![first];
-    for number in 1..count {
-        servers.push(Server::beside(&servers[0], &["--datastore", &members.datastore(number)]));
+/// Three servers, each with its own member of etcd.
+async fn on_members(report: &mut Report) -> anyhow::Result<f64> {
+    let floor = floor(report, SERVERS).await?;
+    let mut servers = vec![managed::start(&[])];
+    while servers.len() < SERVERS {
+        servers.push(managed::join(&servers[0], &[]));
     }
     let first = servers[0].data_dir().to_owned();
     let targets = servers.iter().map(|server| Target::new(&first, &server.url()));
     let targets = targets.collect::<anyhow::Result<Vec<_>>>()?;
-    tokio::time::sleep(REST).await;
-    memory(report, &format!("{name}: RSS idle"), &servers, &members);
-    let rate = creates(report, &name, &targets).await?;
-    memory(report, &format!("{name}: RSS after"), &servers, &members);
+    let memory = Memory {
+        servers: servers.iter().map(Server::pid).collect(),
+        members: servers.iter().filter_map(managed::etcd_pid).collect(),
+    };
+    let name = format!("{SERVERS} servers with {SERVERS} etcd");
+    let rate = measured(report, &name, &targets, &memory).await?;
     report.add(&format!("{name}: create / put"), rate / floor, "");
-    if count > 1 {
-        failover(report, &mut servers, &Arc::new(targets)).await?;
-    }
+    failover(report, &mut servers, &Arc::new(targets)).await?;
     Ok(rate)
 }
 
-/// The greatest of the servers, and of the members.
-fn memory(report: &mut Report, name: &str, servers: &[Server], members: &Members) {
-    let server = servers.iter().map(|server| rss(server.pid())).fold(0.0, f64::max);
-    report.add(&format!("{name}, server"), server, "MiB");
-    let member = (0..servers.len()).filter_map(|number| members.pid(number)).map(rss).fold(0.0, f64::max);
-    report.add(&format!("{name}, etcd"), member, "MiB");
+/// What etcd does alone.
+async fn floor(report: &mut Report, count: usize) -> anyhow::Result<f64> {
+    let floor = puts(count).await?;
+    report.add(&format!("floor: puts of 1 KiB into {count} etcd, over HTTP"), floor, "/s");
+    Ok(floor)
+}
+
+/// Processes whose memory is measured.
+struct Memory {
+    servers: Vec<u32>,
+    members: Vec<u32>,
+}
+
+impl Memory {
+    /// The greatest of the servers, and of the members.
+    fn report(&self, report: &mut Report, name: &str) {
+        for (kind, pids) in [("server", &self.servers), ("etcd", &self.members)] {
+            if !pids.is_empty() {
+                let greatest = pids.iter().map(|pid| rss(*pid)).fold(0.0, f64::max);
+                report.add(&format!("{name}, {kind}"), greatest, "MiB");
+            }
+        }
+    }
+}
+
+async fn measured(
+    report: &mut Report,
+    name: &str,
+    targets: &[Target],
+    memory: &Memory,
+) -> anyhow::Result<f64> {
+    tokio::time::sleep(REST).await;
+    memory.report(report, &format!("{name}: RSS idle"));
+    let rate = creates(report, name, targets).await?;
+    memory.report(report, &format!("{name}: RSS after"));
+    Ok(rate)
 }
 
 /// Creates per second, and the latency.
@@ -94,10 +132,10 @@ async fn creates(report: &mut Report, name: &str, targets: &[Target]) -> anyhow:
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let (mut rates, mut times) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let first = NEXT.fetch_add(OBJECTS, Ordering::Relaxed);
+        let first = NEXT.fetch_add(objects(), Ordering::Relaxed);
         let create = move |i: usize| ("POST", PATH.to_owned(), object(&format!("c{}", first + i), "x"));
         let (took, each) = send_all_to(targets, create).await?;
-        rates.push(OBJECTS as f64 / took.as_secs_f64());
+        rates.push(objects() as f64 / took.as_secs_f64());
         times.extend(each);
     }
     let rate = percentile(&mut rates, 0.5);
@@ -200,7 +238,7 @@ async fn puts(count: usize) -> anyhow::Result<f64> {
         clients.push(tokio::spawn(async move {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= OBJECTS {
+                if i >= objects() {
                     return anyhow::Ok(());
                 }
                 let (key, value) = (STANDARD.encode(format!("floor/{i}")), STANDARD.encode([b'x'; 1024]));
@@ -216,11 +254,12 @@ async fn puts(count: usize) -> anyhow::Result<f64> {
     for client in clients {
         client.await??;
     }
-    Ok(OBJECTS as f64 / begun.elapsed().as_secs_f64())
+    Ok(objects() as f64 / begun.elapsed().as_secs_f64())
 }
 
 async fn stock(report: &mut Report, programs: &Programs) -> anyhow::Result<f64> {
     let peer = tokio::task::block_in_place(|| Stock::start(programs));
-    tokio::time::sleep(REST).await;
-    creates(report, "kube-apiserver on etcd", &[peer.target()?]).await
+    let (servers, member) = peer.pids();
+    let memory = Memory { servers, members: vec![member] };
+    measured(report, "kube-apiserver on etcd", &[peer.target()?], &memory).await
 }

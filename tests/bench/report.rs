@@ -1,6 +1,7 @@
 //! How figures are shown: a table for people, one JSON object for programs.
 
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
 /// Named figures with units.
 #[derive(Default)]
@@ -28,6 +29,17 @@ impl Report {
             println!("{name:width$}  {value:>12.2} {unit}");
         }
     }
+}
+
+/// A number of things to measure with. `CORACLE_BENCH_SCALE`, a fraction such as `0.05`, makes it smaller, for programs that were not
+/// built for speed.
+pub fn scaled(usual: usize) -> usize {
+    static SCALE: LazyLock<f64> = LazyLock::new(|| {
+        let given = std::env::var("CORACLE_BENCH_SCALE").ok();
+        let scale = given.map(|text| text.parse().expect("CORACLE_BENCH_SCALE is a fraction such as 0.05"));
+        scale.unwrap_or(1.0)
+    });
+    ((usual as f64 * *SCALE) as usize).max(1)
 }
 
 /// The value below which `part` of the samples lie.

@@ -111,6 +111,12 @@ impl Stock {
         Target::new(self.dir.path(), &self.url)
     }
 
+    /// The processes of the control plane, and that of etcd.
+    #[allow(dead_code, reason = "for measurements")]
+    pub fn pids(&self) -> (Vec<u32>, u32) {
+        (self.children.iter().map(Child::id).collect(), self.etcd.pid())
+    }
+
     fn run(&mut self, program: &Path, flags: &[String]) {
         let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let log = std::fs::File::create(self.dir.path().join(format!("{name}.log"))).expect("a log");

@@ -1,7 +1,7 @@
 //! Two servers on the same cores, one of which records nothing: each round creates the same objects on one and on the other.
 
 use super::ratio::{median, of_pairs};
-use crate::api::{OBJECTS, PATH, cpu, disk, object, rss, send_all};
+use crate::api::{PATH, cpu, disk, object, objects, rss, send_all};
 use crate::report::{Report, percentile};
 use anyhow::Context;
 use bytes::Bytes;
@@ -97,9 +97,9 @@ impl Measured {
         let create = move |i: usize| ("POST", PATH.to_owned(), object(&format!("r{number}-{i}"), "x"));
         let (took, _) = send_all(&self.target, create).await?;
         tokio::time::sleep(SETTLED).await;
-        let per_create = |sum: f64| sum / OBJECTS as f64;
+        let per_create = |sum: f64| sum / objects() as f64;
         self.rounds.push(Round {
-            per_second: OBJECTS as f64 / took.as_secs_f64(),
+            per_second: objects() as f64 / took.as_secs_f64(),
             cpu: per_create(cpu(pid) - used) * 1e6,
             written: per_create(disk(pid) - written),
         });
