@@ -8,6 +8,8 @@ pub mod status;
 pub mod encryption;
 // The configuration of encryption at rest that all servers have.
 pub mod distribution;
+// Where a server keeps that configuration.
+pub(crate) mod shared_files;
 // Copies of the store.
 pub mod copy;
 // Rotation of the cluster CA.

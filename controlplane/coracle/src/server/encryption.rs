@@ -2,7 +2,8 @@
 
 use crate::join::claim::{Claimer, ClusterEncryption};
 use crate::operations::distribution::Distribution;
-use crate::operations::encryption::{Encryption, SharedFiles, read};
+use crate::operations::encryption::{Encryption, read};
+use crate::operations::shared_files::SharedFiles;
 use anyhow::{Context as _, bail};
 use coracle_client::identity_lease::NAMESPACE;
 use coracle_pki::cluster_keys::{ENCRYPTION, SealingKey};
