@@ -1,6 +1,8 @@
 //! ValidatingAdmissionPolicy: validation rules in CEL. A policy has no effect without a binding; the binding selects
 //! resources and parameters and says what happens to requests that the policy denies.
 
+// What expressions are evaluated with, match conditions and variables.
+mod scope;
 // The expressions of one policy.
 mod rules;
 // What a binding hands to it.
@@ -20,7 +22,8 @@ use coracle_proto::status::{ApiError, FieldError};
 use coracle_store::Revision;
 use coracle_trace::{Stage, is_detailed};
 use params::ParamsError;
-use rules::{Denial, Facts, Rules};
+use rules::{Denial, Rules};
+use scope::Facts;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

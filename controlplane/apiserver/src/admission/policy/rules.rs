@@ -1,35 +1,16 @@
 //! Compiles and evaluates the expressions of one policy. Pure: no cluster access, no clock.
 
-use cel::{Context, ExecutionError};
-use coracle_expressions::{self as expressions, Budget, CompileError, Failure, Program, to_cel};
+use super::scope::{Expression, Facts, Failed, RuleError, Scope};
+use cel::Context;
+use coracle_expressions::{self as expressions, Budget, to_cel};
 use coracle_fields::View;
 use coracle_fields::admissionregistration::v1;
 use serde_json::Value;
-use std::collections::HashMap;
-use std::sync::Arc;
 
 /// The longest sentence that an expression may make up.
 const SENTENCE: usize = 5 * 1024;
 /// The longest note for the audit log.
 const NOTE: usize = 10 * 1024;
-/// What is said when there is nothing left to spend.
-const SPENT: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
-
-/// What expressions may look at.
-pub struct Facts<'a> {
-    /// The request.
-    pub request: &'a Value,
-    /// The object as it would be; null for deletes.
-    pub object: &'a Value,
-    /// The object as it was; null for creates.
-    pub old: &'a Value,
-    /// The namespace of the object; null where there is none.
-    pub namespace: &'a Value,
-    /// What the binding hands to the policy; null when nothing.
-    pub params: &'a Value,
-}
-
 /// A validation that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Denial {
@@ -52,38 +33,6 @@ pub struct Outcome {
     pub broken: Vec<String>,
 }
 
-/// Why an expression decides nothing.
-#[derive(Debug, thiserror::Error)]
-enum RuleError {
-    #[error("compilation error: {0}")]
-    Compile(Arc<CompileError>),
-    #[error("{SPENT}")]
-    Spent,
-    #[error("expression '{expression}' resulted in error: {failure}")]
-    Evaluation { expression: String, failure: Box<Failure> },
-    /// It asks for a variable that has no value.
-    #[error(
-        "expression '{expression}' resulted in error: composited variable {name:?} fails to evaluate: {error}"
-    )]
-    Variable { expression: String, name: String, error: Arc<RuleError> },
-    /// A condition has another value.
-    #[error("expression '{0}' is neither true nor false")]
-    NotBool(String),
-    /// A note for the audit log has another value.
-    #[error(
-        "valueExpression '{expression}' resulted in unsupported return type: {found}. Return type must be either string or null."
-    )]
-    NotText { expression: String, found: String },
-}
-
-/// Variables that have no value, and why.
-type Failed = HashMap<String, Arc<RuleError>>;
-
-struct Expression {
-    text: String,
-    program: Result<Program, Arc<CompileError>>,
-}
-
 struct Validation {
     expression: Expression,
     message: String,
@@ -93,51 +42,16 @@ struct Validation {
 
 /// The expressions of one policy.
 pub struct Rules {
-    conditions: Vec<Expression>,
-    variables: Vec<(String, Expression)>,
+    scope: Scope,
     validations: Vec<Validation>,
     audit_annotations: Vec<(String, Expression)>,
-    takes_params: bool,
     ignores_failure: bool,
-}
-
-impl Expression {
-    fn of(text: &str) -> Self {
-        let text = text.trim().to_owned();
-        let program = expressions::compile(&text).map_err(Arc::new);
-        Self { text, program }
-    }
-
-    fn evaluate(
-        &self,
-        context: &Context<'_, '_>,
-        failed: &Failed,
-        budget: &mut Budget,
-    ) -> Result<cel::Value, RuleError> {
-        let program = self.program.as_ref().map_err(|error| RuleError::Compile(error.clone()))?;
-        program.evaluate(context, budget).map_err(|failure| self.failure(failure, failed))
-    }
-
-    fn failure(&self, failure: Failure, failed: &Failed) -> RuleError {
-        let expression = self.text.clone();
-        match &failure {
-            Failure::Budget => return RuleError::Spent,
-            Failure::Evaluation(ExecutionError::NoSuchKey(key)) => {
-                if let Some((name, error)) = failed.get_key_value(key.as_str()) {
-                    return RuleError::Variable { expression, name: name.clone(), error: error.clone() };
-                }
-            }
-            _ => {}
-        }
-        RuleError::Evaluation { expression, failure: Box::new(failure) }
-    }
 }
 
 impl Rules {
     /// Those of a policy's spec. Expressions that do not compile fail when they are asked.
     pub fn of(spec: View<'_, v1::ValidatingAdmissionPolicySpec>) -> Self {
         let named = |name: &str, expression: &str| (name.to_owned(), Expression::of(expression));
-        let variable = |one: View<'_, v1::Variable>| named(one.name().text(), one.expression().text());
         let note =
             |one: View<'_, v1::AuditAnnotation>| named(one.key().text(), one.value_expression().text());
         let validation = |one: View<'_, v1::Validation>| Validation {
@@ -156,15 +70,9 @@ impl Rules {
             },
         };
         Self {
-            conditions: spec
-                .match_conditions()
-                .items()
-                .map(|one| Expression::of(one.expression().text()))
-                .collect(),
-            variables: spec.variables().items().map(variable).collect(),
+            scope: Scope::of(spec.match_conditions(), spec.variables(), spec.param_kind()),
             validations: spec.validations().items().map(validation).collect(),
             audit_annotations: spec.audit_annotations().items().map(note).collect(),
-            takes_params: spec.param_kind().is_object(),
             ignores_failure: spec.failure_policy() == "Ignore",
         }
     }
@@ -177,14 +85,8 @@ impl Rules {
     /// What the policy says of a request that it is about.
     pub fn evaluate_all(&self, facts: &Facts<'_>) -> Outcome {
         expressions::evaluate_blocking(expressions::VALIDATION + expressions::CONDITIONS, |budget| {
-            let mut context = expressions::context();
-            let known =
-                [("request", facts.request), ("object", facts.object), ("oldObject", facts.old)].into_iter();
-            for (name, value) in known.chain(self.takes_params.then_some(("params", facts.params))) {
-                budget.take(expressions::values_in(value) / 4);
-                context.add_variable_from_value(name, to_cel(value));
-            }
-            match self.wanted(&context, budget) {
+            let mut context = self.scope.context(facts, budget);
+            match self.scope.wanted(&context, budget) {
                 Ok(true) => self.found(&mut context, facts.namespace, budget),
                 Ok(false) => Outcome::default(),
                 Err(errors) => {
@@ -199,7 +101,7 @@ impl Rules {
     /// What the policy says of a request that its conditions are about.
     fn found(&self, context: &mut Context<'_, '_>, namespace: &Value, budget: &mut Budget) -> Outcome {
         context.add_variable_from_value("namespaceObject", to_cel(namespace));
-        let failed = self.set_variables(context, budget);
+        let failed = self.scope.set_variables(context, budget);
         let mut outcome = Outcome::default();
         for (index, validation) in self.validations.iter().enumerate() {
             match validation.expression.evaluate(context, &failed, budget) {
@@ -226,45 +128,6 @@ impl Rules {
             }
         }
         outcome
-    }
-
-    /// False beats failure beats true, as for webhooks.
-    fn wanted(&self, context: &Context<'_, '_>, budget: &mut Budget) -> Result<bool, Vec<RuleError>> {
-        let mut failed = Vec::new();
-        for condition in &self.conditions {
-            match condition.evaluate(context, &Failed::new(), budget) {
-                Ok(cel::Value::Bool(true)) => {}
-                Ok(cel::Value::Bool(false)) => return Ok(false),
-                Ok(_) => failed.push(RuleError::NotBool(condition.text.clone())),
-                Err(error) => failed.push(error),
-            }
-        }
-        if failed.is_empty() { Ok(true) } else { Err(failed) }
-    }
-
-    /// `variables.NAME`, each knowing those before it; why some have no value, which matters to those who ask for it.
-    fn set_variables(&self, context: &mut Context<'_, '_>, budget: &mut Budget) -> Failed {
-        let (mut values, mut failed) = (HashMap::<String, cel::Value>::new(), Failed::new());
-        context.add_variable_from_value("variables", cel::Value::from(values.clone()));
-        let mut size = 0;
-        for (name, expression) in &self.variables {
-            match expression.evaluate(context, &failed, budget) {
-                Ok(value) => {
-                    // All of them are copied for the next one.
-                    size += expressions::values_made(&value);
-                    budget.take(size / 4);
-                    values.insert(name.clone(), value);
-                    context.add_variable_from_value("variables", cel::Value::from(values.clone()));
-                }
-                Err(error) => {
-                    failed.insert(name.clone(), Arc::new(error));
-                }
-            }
-            if budget.is_spent() {
-                break;
-            }
-        }
-        failed
     }
 
     fn failure(&self, index: usize, message: String) -> Option<Denial> {
@@ -312,6 +175,7 @@ fn audit_annotation(
 
 #[cfg(test)]
 mod tests {
+    use super::super::scope::SPENT;
     use super::*;
     use coracle_fields::Schema as _;
     use serde_json::json;
