@@ -37,6 +37,8 @@ mod custom;
 mod conversion;
 // Others have a say.
 mod webhooks;
+// Expressions change what is stored.
+mod mutating_policies;
 // Values have the types of their fields.
 mod field_types;
 // On deletes, connections and actions, too.

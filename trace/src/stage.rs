@@ -98,6 +98,7 @@ stages! {
     Prepare 25 "prepare" "prepare" Write Brief,
     Mutating 26 "mutating" "mutating" Write Brief,
     MutatingPlugin 27 "mutating-plugin" "mutating plugin" Write Brief,
+    MutatingPolicy 45 "mutating-policy" "mutating policy" Write Brief,
     MutatingWebhook 28 "mutating-webhook" "mutating webhook" Write Open,
     Defaults 29 "defaults" "defaults" Write Brief,
     Validation 30 "validation" "validation" Write Brief,

@@ -1,6 +1,7 @@
 //! The write pipeline: decode (by the caller) → mutating admission → defaults → validation → validating admission →
 //! store. Create and update are here, deletion in `delete.rs`.
 
+use super::admission::reinvocation::Reinvocation;
 use super::admission::{Admitted, Attributes, Mutated, Operation};
 use super::admission_input::{AdmissionInput, AdmissionProgress};
 use super::api::Api;
@@ -434,6 +435,7 @@ impl Api {
             audit_annotations: target.options.audit_annotations.clone(),
             trace_state: &target.options.trace.state,
             reservations: Vec::new(),
+            reinvocation: Reinvocation::default(),
         }
     }
 }

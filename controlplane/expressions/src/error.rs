@@ -15,6 +15,9 @@ pub enum CompileError {
     /// What the parser reports, line by line.
     #[error("{0}")]
     Syntax(String),
+    /// It constructs what is not there, or evaluates to something else than it must.
+    #[error("{0}")]
+    Type(String),
     /// It was not parsed.
     #[error(transparent)]
     Stack(#[from] StackError),

@@ -26,6 +26,8 @@ pub mod patterns;
 mod go_regex;
 // Functions that the API server adds: quantities, addresses, sets, lists, patterns.
 mod library;
+// `Object{…}` and `JSONPatch{…}` of mutating admission policies.
+mod objects;
 // Compiles and evaluates expressions.
 mod program;
 // Checks variables, functions and fields of an expression against the schema.
@@ -38,5 +40,6 @@ mod tests;
 pub use budget::{Budget, CONDITIONS, Failure, VALIDATION, evaluate_blocking};
 pub use error::{CompileError, StackError};
 pub use limits::LimitError;
-pub use program::{Program, compile, compiled, context};
+pub use objects::{PatchError, PatchForm};
+pub use program::{Program, compile, compile_patch, compiled, context};
 pub use values::{optional, to_cel, to_cel_typed, values_in, values_made};

@@ -45,7 +45,7 @@ impl Opaque for Location {
 
 /// Adds them all.
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
-    let global: [(&str, usize, Function); 12] = [
+    let global: [(&str, usize, Function); 13] = [
         ("isQuantity", 1, |args| give(text(&args, 0).is_ok_and(|t| t.parse::<Quantity>().is_ok()))),
         ("quantity", 1, |args| {
             let amount: Quantity = text(&args, 0)?.parse().map_err(|error| failed("quantity", error))?;
@@ -74,6 +74,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
             let location: http::Uri = text(&args, 0)?.parse().map_err(|error| failed("url", error))?;
             give_opaque(Location(location))
         }),
+        ("jsonpatch.escapeKey", 1, |args| give_text(&text(&args, 0)?.replace('~', "~0").replace('/', "~1"))),
         ("sets.contains", 2, |args| {
             let (a, b) = (list(&args, 0)?, list(&args, 1)?);
             give(b.iter().all(|item| a.contains(item)))

@@ -1,6 +1,8 @@
 //! What evaluation costs: functions that measure values, and fail when the budget is spent. Rewritten expressions call them.
 
-use cel::common::types::{CelBytes, CelInt, CelList, CelMap, CelOptional, CelString, DYN_TYPE, INT_TYPE};
+use cel::common::types::{
+    CelBytes, CelInt, CelList, CelMap, CelOptional, CelString, CelStruct, DYN_TYPE, INT_TYPE,
+};
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
 use std::cell::RefCell;
@@ -222,6 +224,9 @@ fn weight(value: &dyn Val) -> u64 {
             .iter()
             .map(|(key, value)| weight(key.inner()) + weight(value.as_ref()))
             .sum::<u64>();
+    }
+    if let Some(made) = value.downcast_ref::<CelStruct>() {
+        return 1 + made.field_values().values().map(|field| weight(field.as_ref())).sum::<u64>();
     }
     match value.downcast_ref::<CelOptional>().and_then(CelOptional::inner) {
         Some(inside) => 1 + weight(inside),

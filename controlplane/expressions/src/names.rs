@@ -39,7 +39,7 @@ const ESCAPES: [(&str, &str); 4] =
     [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")];
 
 /// Names of types and of groups of functions.
-const GIVEN: [&str; 25] = [
+const GIVEN: [&str; 26] = [
     "bool",
     "bytes",
     "double",
@@ -59,6 +59,7 @@ const GIVEN: [&str; 25] = [
     "cidr",
     "format",
     "ip",
+    "jsonpatch",
     "lists",
     "math",
     "optional",
@@ -68,7 +69,7 @@ const GIVEN: [&str; 25] = [
 ];
 
 /// Every function there is.
-const FUNCTIONS: [&str; 112] = [
+const FUNCTIONS: [&str; 113] = [
     "abs",
     "add",
     "asApproximateFloat",
@@ -96,6 +97,7 @@ const FUNCTIONS: [&str; 112] = [
     "encode",
     "endsWith",
     "equivalent",
+    "escapeKey",
     "family",
     "find",
     "findAll",
@@ -293,7 +295,7 @@ pub fn result_type(program: &Program, variables: &[(&str, &Value)]) -> Option<&'
 }
 
 /// `ERROR: <input>:1:5: why`, with the line and a mark below it.
-fn located(program: &Program, id: u64, why: &str) -> String {
+pub(super) fn located(program: &Program, id: u64, why: &str) -> String {
     let info = program.source_info();
     let start = info.offset_for(id).map_or(0, |(start, _)| start as usize).min(info.source.len());
     let before = info.source.get(..start).unwrap_or_default();

@@ -2,6 +2,7 @@
 //! a thread that serves requests is parsed and evaluated on a thread with a larger one.
 
 use super::error::{CompileError, StackError};
+use super::objects::{self, PatchForm};
 use super::{Budget, Failure, library, limits, meter, patterns, rewrite};
 use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::parser::ExpressionReferences;
@@ -19,6 +20,7 @@ pub(super) static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
         .and_then(|()| env.add_extension(cel::extensions::encoders))
         .and_then(|()| env.add_extension(library::extension))
         .and_then(|()| env.add_extension(meter::extension))
+        .and_then(|()| env.add_extension(objects::extension))
         .and_then(|()| env.add_extension(patterns::extension));
     added.expect("no two functions of the library have the same signature");
     Arc::new(env)
@@ -93,13 +95,26 @@ impl Program {
 
 /// An expression that can be evaluated, or what is wrong with it, line by line.
 pub fn compile(text: &str) -> Result<Program, CompileError> {
+    compile_as(text, None)
+}
+
+/// The same of a mutation, which may construct objects and has to evaluate to a patch.
+pub fn compile_patch(text: &str, form: PatchForm) -> Result<Program, CompileError> {
+    compile_as(text, Some(form))
+}
+
+fn compile_as(text: &str, form: Option<PatchForm>) -> Result<Program, CompileError> {
     limits::fits(text)?;
     with_stack(PARSER_STACK, || {
         let parsed = LANGUAGE
             .compile(text)
             .map_err(|errors| CompileError::Syntax(errors.to_string().replace("\n| ", "\n | ")))?;
-        let measured = rewrite::measured(parsed.expression());
-        Ok(Program { parsed, measured })
+        let measured = rewrite::measured(parsed.expression(), form.is_some());
+        let program = Program { parsed, measured };
+        if let Some(form) = form {
+            objects::check(&program, form)?;
+        }
+        Ok(program)
     })?
 }
 

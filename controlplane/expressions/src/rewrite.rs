@@ -3,17 +3,18 @@
 //! call that no operator can absorb, so that a spent budget ends all loops at their next turn.
 
 use super::meter::{COPY, Growth, MEASURE, MEASURED, TICK, code};
-use super::patterns;
+use super::{objects, patterns};
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr,
-    operators,
+    MapExpr, StructExpr, operators,
 };
 use cel::common::types::CelInt;
 
 /// Functions whose first name is no value.
-const QUALIFIED: [(&str, &[&str]); 7] = [
+const QUALIFIED: [(&str, &[&str]); 8] = [
     ("base64", &["encode", "decode"]),
     ("ip", &["isCanonical"]),
+    ("jsonpatch", &["escapeKey"]),
     ("lists", &["range"]),
     ("math", &[]),
     ("optional", &["none", "of", "ofNonZeroValue"]),
@@ -54,9 +55,9 @@ pub(super) struct Measured {
     pub depth: usize,
 }
 
-/// Rewrites an expression.
-pub(super) fn measured(expression: &IdedExpr) -> Measured {
-    let mut writer = Writer::default();
+/// Rewrites an expression. Those of mutations may construct objects.
+pub(super) fn measured(expression: &IdedExpr, constructs: bool) -> Measured {
+    let mut writer = Writer { constructs, ..Writer::default() };
     let base = steps(expression);
     let expression = writer.rewrite(expression.clone());
     Measured { depth: depth(&expression), expression, calls: writer.calls, base }
@@ -118,6 +119,8 @@ struct Writer {
     calls: usize,
     /// Loops around the current place: names are looked up in all of them.
     loops: u64,
+    /// Whether objects may be constructed.
+    constructs: bool,
 }
 
 impl Writer {
@@ -137,6 +140,9 @@ impl Writer {
                 map.entries = map.entries.into_iter().map(|entry| self.entry(entry)).collect();
                 Expr::Map(map)
             }
+            Expr::Struct(made) if self.constructs && objects::is_type(&made.type_name) => {
+                self.construct(made)
+            }
             Expr::Struct(mut made) => {
                 made.entries = made.entries.into_iter().map(|entry| self.entry(entry)).collect();
                 Expr::Struct(made)
@@ -153,6 +159,25 @@ impl Writer {
             Expr::Literal(_) => node,
             _ => wrapped(COPY, None, self.rewrite(node)),
         }
+    }
+
+    /// An object is constructed by a function from its type and a map of its fields: the interpreter would have to know all
+    /// types before.
+    fn construct(&mut self, made: StructExpr) -> Expr {
+        let entries = made.entries.into_iter().map(|entry| {
+            let expr = match entry.expr {
+                EntryExpr::StructField(field) => EntryExpr::MapEntry(MapEntryExpr {
+                    key: objects::literal(&field.field),
+                    value: self.copied(field.value),
+                    optional: field.optional,
+                }),
+                other => other,
+            };
+            IdedEntryExpr { id: entry.id, expr }
+        });
+        let fields = IdedExpr { id: 0, expr: Expr::Map(MapExpr { entries: entries.collect() }) };
+        let args = vec![objects::literal(&made.type_name), fields];
+        Expr::Call(CallExpr { func_name: objects::CONSTRUCT.to_owned(), target: None, args })
     }
 
     fn entry(&mut self, entry: IdedEntryExpr) -> IdedEntryExpr {

@@ -71,6 +71,11 @@ pub fn values_made(value: &cel::Value) -> u64 {
         cel::Value::List(items) => 1 + items.iter().map(values_made).sum::<u64>(),
         cel::Value::Map(map) => 1 + map.map.values().map(values_made).sum::<u64>(),
         cel::Value::String(text) => 1 + text.len() as u64 / 64,
+        cel::Value::Struct(made) => {
+            let fields = made.field_values();
+            let sizes = fields.values().map(|field| cel::Value::try_from(&**field));
+            1 + sizes.map(|field| field.map_or(1, |field| values_made(&field))).sum::<u64>()
+        }
         _ => 1,
     }
 }

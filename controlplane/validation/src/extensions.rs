@@ -7,8 +7,8 @@ use super::field_rules::TextRules as _;
 use super::meta;
 use super::webhook_client::client_config;
 use coracle_fields::admissionregistration::v1::{
-    MatchCondition, MatchResources, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    MatchCondition, MatchResources, MutatingWebhook, MutatingWebhookConfiguration, ParamKind, ParamRef,
+    RuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, Variable,
 };
 use coracle_fields::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionVersion,
@@ -128,7 +128,7 @@ fn admission_rule(rule: &Field<'_, RuleWithOperations>) {
     }
 }
 
-fn match_conditions(list: &Field<'_, List<MatchCondition>>) {
+pub(super) fn match_conditions(list: &Field<'_, List<MatchCondition>>) {
     if list.len() > 64 {
         list.too_many(64);
     }
@@ -153,31 +153,11 @@ pub(super) fn expression(field: &Field<'_, Text>, detail: &str) {
 pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<ValidatingAdmissionPolicy>(object, errors, |root| {
         let spec = root.spec();
-        if !spec.failure_policy().is_set() {
-            spec.failure_policy().required("");
-        } else {
-            spec.failure_policy().one_of(&["Fail", "Ignore"]);
-        }
-        let kind = spec.param_kind();
-        if kind.is_set() {
-            kind.api_version().has_text("");
-            kind.kind().has_text("");
-        }
-        let constraints = spec.match_constraints();
-        if constraints.is_set() {
-            matching(&constraints);
-            if constraints.resource_rules().is_empty() {
-                constraints.resource_rules().required("");
-            }
-        } else {
-            constraints.required("");
-        }
+        failure_policy(&spec.failure_policy());
+        param_kind(&spec.param_kind());
+        constraints(&spec.match_constraints());
         match_conditions(&spec.match_conditions());
-        unique(spec.variables().items().map(|variable| variable.name()));
-        for variable in spec.variables().items() {
-            variable.name().has_text("name is not specified");
-            expression(&variable.expression(), "expression is not specified");
-        }
+        variables(&spec.variables());
         let (validations, annotations) = (spec.validations(), spec.audit_annotations());
         if validations.is_empty() && annotations.is_empty() {
             validations.required("validations or auditAnnotations must be non-empty");
@@ -205,7 +185,41 @@ pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn matching(resources: &Field<'_, MatchResources>) {
+pub(super) fn failure_policy(policy: &Field<'_, Text>) {
+    if policy.is_set() {
+        policy.one_of(&["Fail", "Ignore"]);
+    } else {
+        policy.required("");
+    }
+}
+
+pub(super) fn param_kind(kind: &Field<'_, ParamKind>) {
+    if kind.is_set() {
+        kind.api_version().has_text("");
+        kind.kind().has_text("");
+    }
+}
+
+/// What a policy is about.
+pub(super) fn constraints(resources: &Field<'_, MatchResources>) {
+    if !resources.is_set() {
+        return resources.required("");
+    }
+    matching(resources);
+    if resources.resource_rules().is_empty() {
+        resources.resource_rules().required("");
+    }
+}
+
+pub(super) fn variables(list: &Field<'_, List<Variable>>) {
+    unique(list.items().map(|variable| variable.name()));
+    for variable in list.items() {
+        variable.name().has_text("name is not specified");
+        expression(&variable.expression(), "expression is not specified");
+    }
+}
+
+pub(super) fn matching(resources: &Field<'_, MatchResources>) {
     if resources.match_policy().is_set() {
         resources.match_policy().one_of(&["Equivalent", "Exact"]);
     } else {
@@ -221,24 +235,28 @@ fn matching(resources: &Field<'_, MatchResources>) {
     }
 }
 
+pub(super) fn param_ref(parameter: &Field<'_, ParamRef>) {
+    if !parameter.is_set() {
+        return;
+    }
+    match (!parameter.name().is_empty(), parameter.selector().is_set()) {
+        (true, true) => parameter.name().forbidden("name and selector are mutually exclusive"),
+        (false, false) => parameter.required("one of name or selector must be specified"),
+        _ => {}
+    }
+    if parameter.parameter_not_found_action().is_set() {
+        parameter.parameter_not_found_action().one_of(&["Deny", "Allow"]);
+    } else {
+        parameter.parameter_not_found_action().required("");
+    }
+}
+
 /// A ValidatingAdmissionPolicyBinding.
 pub fn policy_binding(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<ValidatingAdmissionPolicyBinding>(object, errors, |root| {
         let spec = root.spec();
         spec.policy_name().named(dns1123_subdomain);
-        let parameter = spec.param_ref();
-        if parameter.is_set() {
-            match (!parameter.name().is_empty(), parameter.selector().is_set()) {
-                (true, true) => parameter.name().forbidden("name and selector are mutually exclusive"),
-                (false, false) => parameter.required("one of name or selector must be specified"),
-                _ => {}
-            }
-            if parameter.parameter_not_found_action().is_set() {
-                parameter.parameter_not_found_action().one_of(&["Deny", "Allow"]);
-            } else {
-                parameter.parameter_not_found_action().required("");
-            }
-        }
+        param_ref(&spec.param_ref());
         if spec.match_resources().is_set() {
             matching(&spec.match_resources());
         }

@@ -51,6 +51,8 @@ mod webhook_client;
 pub mod extensions;
 // Approval of definitions of the Kubernetes community.
 pub mod api_approval;
+// Mutating admission policies.
+pub mod mutating_policies;
 // Conversion between versions of custom resources.
 pub mod conversion;
 // Schemas of custom resources.

@@ -7,6 +7,8 @@ pub mod plugins;
 mod operation;
 // The mutating and the validating phase.
 pub mod phases;
+// The second run of mutating plugins.
+pub mod reinvocation;
 // Times of plugins and webhooks.
 pub mod metrics;
 // AdmissionConfiguration.
@@ -57,7 +59,7 @@ pub mod external_ips;
 pub mod node_restriction;
 // Requests in the equivalent version that a webhook or policy matched.
 pub mod versioned;
-// ValidatingAdmissionPolicy.
+// MutatingAdmissionPolicy and ValidatingAdmissionPolicy.
 pub mod policy;
 // MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 pub mod webhook;
@@ -80,6 +82,7 @@ use coracle_kinds::registry::equivalent::Named;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use metrics::AdmissionMetrics;
+use reinvocation::Reinvocation;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -132,6 +135,8 @@ pub struct Attributes<'a> {
     pub trace_state: &'a str,
     /// Reservations to finish when the write has succeeded or failed.
     pub reservations: Vec<Box<dyn Reservation>>,
+    /// Which webhooks and policies are invoked a second time.
+    pub reinvocation: Reinvocation,
 }
 
 /// Something that a plugin reserved for an object before it is stored, such as quota. Dropped without

@@ -11,8 +11,12 @@ use std::time::{Duration, Instant};
 /// A plugin or policy that takes longer has a span.
 pub(super) const NOTABLE: Duration = Duration::from_micros(100);
 /// Plugins whose webhooks and policies have spans.
-const SPANNED: [&str; 3] =
-    ["MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"];
+const SPANNED: [&str; 4] = [
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+];
 
 /// The plugins that are on, in order.
 pub struct Chain {
@@ -41,12 +45,20 @@ impl Chain {
     }
 
     /// Asks the mutating plugins, which may change the object, for writes that default and check it before the validating
-    /// plugins see it. Everything else calls [`Chain::admit`].
+    /// plugins see it. They run again if webhooks or policies have changed it. Everything else calls [`Chain::admit`].
     pub async fn mutate<'c>(
         &'c self,
         at: &mut Attributes<'_>,
         object: &mut Value,
     ) -> Result<Mutated<'c>, ApiError> {
+        self.mutate_once(at, object).await?;
+        if at.reinvocation.begin_second() {
+            self.mutate_once(at, object).await?;
+        }
+        Ok(Mutated(self))
+    }
+
+    async fn mutate_once(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
         let mut step = Step::new(self, Phase::Mutate, at.operation);
         for (index, plugin) in self.plugins.iter().enumerate() {
             if plugin.handles(at, Phase::Mutate) {
@@ -56,7 +68,7 @@ impl Chain {
                 result?;
             }
         }
-        Ok(Mutated(self))
+        Ok(())
     }
 
     /// Asks the mutating plugins, then the validating ones. `object` is null for deletes.

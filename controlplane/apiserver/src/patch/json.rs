@@ -79,11 +79,23 @@ enum ApplyError {
 /// A patch that is not one gives 400, one that does not fit the document 422, one with too many operations 413.
 /// Nothing of a failed patch is kept.
 pub fn apply(document: &Value, patch: &Value) -> Result<Value, ApiError> {
-    let operations = parse(patch)?;
+    run(document, parse(patch)?).map_err(rejected)
+}
+
+/// The same; `None` if a test of the patch fails.
+pub fn apply_if_tested(document: &Value, patch: &Value) -> Result<Option<Value>, ApiError> {
+    match run(document, parse(patch)?) {
+        Ok(changed) => Ok(Some(changed)),
+        Err(ApplyError::TestFailed(_)) => Ok(None),
+        Err(other) => Err(rejected(other)),
+    }
+}
+
+fn run(document: &Value, operations: Vec<Operation>) -> Result<Value, ApplyError> {
     let mut document = document.clone();
     let mut budget = PatchBudget { copied: 0, left: MAX_PLACED };
     for operation in operations {
-        step(&mut document, operation, &mut budget).map_err(rejected)?;
+        step(&mut document, operation, &mut budget)?;
     }
     Ok(document)
 }

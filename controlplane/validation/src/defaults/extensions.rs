@@ -1,8 +1,9 @@
 //! Defaults of webhooks, admission policies, custom resource definitions and aggregated servers.
 
 use coracle_fields::admissionregistration::v1::{
-    MatchResources, MutatingWebhookConfiguration, ValidatingAdmissionPolicy,
-    ValidatingAdmissionPolicyBinding, ValidatingWebhook, ValidatingWebhookConfiguration,
+    MatchResources, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhook,
+    ValidatingWebhookConfiguration,
 };
 use coracle_fields::apiextensions::v1::CustomResourceDefinition;
 use coracle_fields::apiregistration::v1::APIService;
@@ -45,6 +46,20 @@ fn matching(resources: Edit<'_, MatchResources>) {
     resources.object_selector().section();
     resources.resource_rules().each_object(|mut rule| rule.scope().default("*"));
     resources.exclude_resource_rules().each_object(|mut rule| rule.scope().default("*"));
+}
+
+/// A MutatingAdmissionPolicy.
+pub fn mutating_policy(object: &mut Value) {
+    let mut policy = MutatingAdmissionPolicy::edit(object);
+    let mut spec = policy.spec().section();
+    spec.failure_policy().default("Fail");
+    matching(spec.match_constraints());
+}
+
+/// A MutatingAdmissionPolicyBinding.
+pub fn mutating_policy_binding(object: &mut Value) {
+    let mut binding = MutatingAdmissionPolicyBinding::edit(object);
+    matching(binding.spec().section().match_resources());
 }
 
 /// A ValidatingAdmissionPolicy.

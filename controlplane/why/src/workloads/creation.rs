@@ -135,7 +135,7 @@ pub fn classify(text: &str) -> Trouble {
         Trouble::PodSecurityRefuses
     } else if has("failed calling webhook") {
         Trouble::WebhookFails
-    } else if has("admission webhook") || has("ValidatingAdmissionPolicy") {
+    } else if has("admission webhook") || has("ValidatingAdmissionPolicy") || has("' denied request: ") {
         Trouble::WebhookRefuses
     } else if has("serviceaccount \"") && has("not found") {
         Trouble::ServiceAccountMissing

@@ -89,6 +89,7 @@ pub async fn bind_all(
 /// Whether no admission webhooks and policy bindings exist.
 fn no_dynamic_admission(objects: &Objects) -> bool {
     let who = [
+        "mutatingadmissionpolicybindings",
         "mutatingwebhookconfigurations",
         "validatingwebhookconfigurations",
         "validatingadmissionpolicybindings",

@@ -1,5 +1,6 @@
-//! ValidatingAdmissionPolicy: validation rules in CEL. A policy has no effect without a binding; the binding selects
-//! resources and parameters and says what happens to requests that the policy denies.
+//! Admission policies in CEL. The plugin ValidatingAdmissionPolicy is here, MutatingAdmissionPolicy in `mutating`. A policy has no
+//! effect without a binding; the binding selects resources and parameters, and for validation says what happens to requests
+//! that the policy denies.
 
 // What expressions are evaluated with, match conditions and variables.
 mod scope;
@@ -7,26 +8,29 @@ mod scope;
 mod rules;
 // What a binding hands to it.
 mod params;
+// Compiled policies.
+mod compiled;
+// MutatingAdmissionPolicy.
+pub mod mutating;
 
 use super::phases::{NOTABLE, record};
 use super::versioned::VersionedRequests;
 use super::webhook::matching::{self, Subject};
 use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
+use compiled::Compiled;
 use coracle_fields::admissionregistration::v1;
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::{Doc, List, Schema as _, View};
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::equivalent::Named;
 use coracle_proto::status::{ApiError, FieldError};
-use coracle_store::Revision;
 use coracle_trace::{Stage, is_detailed};
 use params::ParamsError;
 use rules::{Denial, Rules};
 use scope::Facts;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -35,7 +39,7 @@ const FAILURE_NOTE: &str = "validation.policy.admission.k8s.io/validation_failur
 /// The plugin; it keeps the compiled policies.
 #[derive(Default)]
 pub struct ValidatingAdmissionPolicy {
-    compiled: Mutex<HashMap<String, (Revision, Arc<Rules>)>>,
+    compiled: Compiled<Rules>,
 }
 
 /// What a request is refused with.
@@ -96,7 +100,7 @@ impl ValidatingAdmissionPolicy {
         let doc = policy.doc();
         let spec = doc.view::<v1::ValidatingAdmissionPolicy>().spec();
         let Some(known) = concerns(spec.match_constraints(), at, object).await else { return };
-        let rules = self.rules(policy, spec);
+        let rules = self.compiled.get(policy, || Rules::of(spec));
         let mut audit_annotations = BTreeMap::<String, Vec<String>>::new();
         for binding in bindings {
             let name = binding.metadata().name().text();
@@ -149,19 +153,6 @@ impl ValidatingAdmissionPolicy {
         }
         for (key, texts) in audit_annotations {
             at.audit(format!("{}/{key}", policy.meta.name), texts.join(", "));
-        }
-    }
-
-    /// The compiled expressions of a policy as it is now.
-    fn rules(&self, policy: &Object, spec: View<'_, v1::ValidatingAdmissionPolicySpec>) -> Arc<Rules> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        match compiled.get(&policy.meta.name) {
-            Some((revision, rules)) if *revision == policy.revision => rules.clone(),
-            _ => {
-                let rules = Arc::new(Rules::of(spec));
-                compiled.insert(policy.meta.name.clone(), (policy.revision, rules.clone()));
-                rules
-            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! Pure: no cluster access, no clock.
 
 use cel::{Context, ExecutionError};
-use coracle_expressions::{self as expressions, Budget, CompileError, Failure, Program, to_cel};
+use coracle_expressions::{self as expressions, Budget, CompileError, Failure, PatchForm, Program, to_cel};
 use coracle_fields::admissionregistration::v1;
 use coracle_fields::{List, View};
 use serde_json::Value;
@@ -73,6 +73,13 @@ impl Expression {
     pub fn of(text: &str) -> Self {
         let text = text.trim().to_owned();
         let program = expressions::compile(&text).map_err(Arc::new);
+        Self { text, program }
+    }
+
+    /// The same of a mutation.
+    pub fn patch(text: &str, form: PatchForm) -> Self {
+        let text = text.trim().to_owned();
+        let program = expressions::compile_patch(&text, form).map_err(Arc::new);
         Self { text, program }
     }
 

@@ -46,15 +46,23 @@ enum VerdictError {
 }
 
 /// One webhook of a configuration. Validating webhooks have the same fields but `reinvocationPolicy`.
-struct Webhook(Made<MutatingWebhook>);
+struct Webhook {
+    configuration: String,
+    spec: Made<MutatingWebhook>,
+}
 
 impl Webhook {
     fn spec(&self) -> View<'_, MutatingWebhook> {
-        self.0.view()
+        self.spec.view()
     }
 
     fn name(&self) -> &str {
         self.spec().name().text()
+    }
+
+    /// What tells the webhooks of one request apart.
+    fn key(&self) -> String {
+        format!("{}/{}", self.configuration, self.name())
     }
 
     fn ignores_failure(&self) -> bool {
@@ -79,7 +87,10 @@ fn webhooks(at: &Attributes<'_>, plural: &str) -> Vec<Webhook> {
     for configuration in &all {
         let doc = configuration.doc();
         let own = doc.view::<MutatingWebhookConfiguration>().webhooks().items();
-        hooks.extend(own.map(|hook| Webhook(Made::new(hook.to_value()))));
+        hooks.extend(own.map(|hook| Webhook {
+            configuration: configuration.meta.name.clone(),
+            spec: Made::new(hook.to_value()),
+        }));
     }
     hooks
 }
@@ -211,18 +222,11 @@ async fn run_all(
     at: &mut Attributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    let mut after = vec![None; hooks.len()];
-    for (i, hook) in hooks.iter().enumerate() {
+    at.reinvocation.webhooks.begin(object);
+    for hook in hooks {
         run(dialer, hook, at, object).await?;
-        after[i] = Some(object.clone());
     }
-    // Who wants to see what others changed after it is asked once more.
-    for (hook, seen) in hooks.iter().zip(after) {
-        let again = hook.spec().reinvocation_policy() == "IfNeeded";
-        if again && seen.is_some_and(|seen| seen != *object) {
-            run(dialer, hook, at, object).await?;
-        }
-    }
+    at.reinvocation.webhooks.end(object);
     Ok(())
 }
 
@@ -233,6 +237,9 @@ async fn run(
     at: &mut Attributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
+    if at.reinvocation.webhooks.skips(&hook.key()) {
+        return Ok(());
+    }
     let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(()) };
     let form = VersionedRequests::default().get(&name, at, object).await.map_err(conversion_failed)?;
     let Some(mut answer) = ask(dialer, hook, at, &form, Phase::Mutate).await? else { return Ok(()) };
@@ -242,9 +249,13 @@ async fn run(
     }
     answer.count(hook, at, Phase::Mutate);
     apply_verdict(hook, at, &answer.verdict)?;
-    if let Some(changed) = patched? {
+    let patched = patched?;
+    let (is_changed, again) = (patched.is_some(), hook.spec().reinvocation_policy() == "IfNeeded");
+    if let Some(changed) = patched {
         *object = versioned::convert_back(&name, at, changed).await?;
+        at.reinvocation.needed();
     }
+    at.reinvocation.webhooks.invoked(hook.key(), is_changed, again);
     Ok(())
 }
 

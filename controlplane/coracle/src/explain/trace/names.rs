@@ -28,6 +28,7 @@ const INNER: &[&str] = &[
     "prepare",
     "mutating",
     "mutating-plugin",
+    "mutating-policy",
     "mutating-webhook",
     "defaults",
     "validation",
@@ -53,7 +54,14 @@ pub(super) fn is_inner(stage: &str) -> bool {
 
 /// Whether a stage waits for a program of somebody else.
 pub(super) fn is_webhook(stage: &str) -> bool {
-    matches!(stage, "mutating-webhook" | "validating-webhook" | "conversion-webhook" | "validating-policy")
+    matches!(
+        stage,
+        "mutating-webhook"
+            | "validating-webhook"
+            | "conversion-webhook"
+            | "mutating-policy"
+            | "validating-policy"
+    )
 }
 
 /// Whether a stage is a part of scheduling that follows the write of a pod.
@@ -203,7 +211,7 @@ fn common(stage: &str) -> String {
         "oci-start" => "start",
         "init-run" => "init container",
         "mutating-webhook" | "validating-webhook" => "webhook",
-        "validating-policy" => "policy",
+        "mutating-policy" | "validating-policy" => "policy",
         "pre-stop" => "preStop",
         "post-start" => "postStart",
         "cni-plugin" | "mutating-plugin" | "validating-plugin" => "",

@@ -1,11 +1,13 @@
 //! Columns of webhooks, admission policies and aggregated servers.
 
 use super::{Column, age, format, name, number, text};
+use coracle_fields::View;
 use coracle_fields::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+    MutatingAdmissionPolicy, ParamKind, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
 };
 use coracle_fields::apiregistration::v1::APIService;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Webhook configurations of either kind: only the length of the list is shown.
 pub fn webhooks() -> Vec<Column> {
@@ -19,18 +21,29 @@ pub fn admission_policy() -> Vec<Column> {
     vec![
         name(),
         number::<ValidatingAdmissionPolicy>("Validations", |object| json!(object.spec().validations().len())),
-        text::<ValidatingAdmissionPolicy>("ParamKind", |object| {
-            let kind = object.spec().param_kind();
-            if !kind.is_set() {
-                return json!("<unset>");
-            }
-            json!(format!("{}/{}", kind.api_version().text(), kind.kind().text()))
-        }),
+        text::<ValidatingAdmissionPolicy>("ParamKind", |object| param_kind(object.spec().param_kind())),
         age(),
     ]
 }
 
-/// ValidatingAdmissionPolicyBindings.
+/// MutatingAdmissionPolicies.
+pub fn mutating_policy() -> Vec<Column> {
+    vec![
+        name(),
+        number::<MutatingAdmissionPolicy>("Mutations", |object| json!(object.spec().mutations().len())),
+        text::<MutatingAdmissionPolicy>("ParamKind", |object| param_kind(object.spec().param_kind())),
+        age(),
+    ]
+}
+
+fn param_kind(kind: View<'_, ParamKind>) -> Value {
+    if !kind.is_set() {
+        return json!("<unset>");
+    }
+    json!(format!("{}/{}", kind.api_version().text(), kind.kind().text()))
+}
+
+/// Bindings of either kind: those of mutating policies have the same fields but `validationActions`.
 pub fn policy_binding() -> Vec<Column> {
     vec![
         name(),

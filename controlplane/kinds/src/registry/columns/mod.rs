@@ -41,7 +41,7 @@ pub use cluster::{
 };
 pub use devices::{resource_claim, resource_slice};
 pub use events::event;
-pub use extensions::{admission_policy, api_service, policy_binding, webhooks};
+pub use extensions::{admission_policy, api_service, mutating_policy, policy_binding, webhooks};
 pub use flow::{flow_schema, priority_level};
 pub use jobs::{cron_job, job};
 pub use network::{

@@ -14,6 +14,16 @@ fn row(columns: Vec<Column>, object: &Value) -> Vec<Value> {
 }
 
 #[test]
+fn mutating_policies_say_how_much_they_change() {
+    let policy = json!({"metadata": {"name": "p"}, "spec": {"mutations": [{}, {}], "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}});
+    assert_eq!(row(mutating_policy(), &policy), [json!("p"), json!(2), json!("v1/ConfigMap")]);
+    assert_eq!(
+        row(mutating_policy(), &json!({"metadata": {"name": "q"}}))[1..],
+        [json!(0), json!("<unset>")]
+    );
+}
+
+#[test]
 fn pods_say_what_their_containers_do() {
     let state = |state: Value| json!([{"name": "a", "state": state, "ready": false, "restartCount": 0}]);
     let running = json!([{"name": "a", "ready": true, "restartCount": 2, "state": {"running": {}}}]);

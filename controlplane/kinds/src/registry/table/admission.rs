@@ -3,7 +3,7 @@
 use crate::registry::columns;
 use crate::registry::kinds::Kind;
 use coracle_validation::defaults;
-use coracle_validation::extensions;
+use coracle_validation::{extensions, mutating_policies};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("admissionregistration.k8s.io", "v1", kind, plural)
@@ -12,6 +12,22 @@ fn row(kind: &str, plural: &str) -> Kind {
 /// The kinds.
 pub(super) fn kinds() -> Vec<Kind> {
     vec![
+        row("MutatingAdmissionPolicy", "mutatingadmissionpolicies")
+            .conditional()
+            .cluster()
+            .category("api-extensions")
+            .generation()
+            .columns(columns::mutating_policy())
+            .defaults(defaults::extensions::mutating_policy)
+            .validate(mutating_policies::policy, |_, _, _| ()),
+        row("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
+            .conditional()
+            .cluster()
+            .category("api-extensions")
+            .generation()
+            .columns(columns::policy_binding())
+            .defaults(defaults::extensions::mutating_policy_binding)
+            .validate(mutating_policies::binding, |_, _, _| ()),
         row("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
             .conditional()
             .cluster()
