@@ -325,3 +325,48 @@ fn what_a_mutating_webhook_changes_is_what_happens() {
     let (code, answer) = admin.send("DELETE", &format!("{SPACE}/pods/p"), None);
     assert_eq!(code, 200, "an empty patch changes nothing: {answer}");
 }
+
+/// Who scales without a resource version does not hear of writes in between.
+#[test]
+fn a_scale_is_patched_again_when_somebody_else_was_faster() {
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    admin.create(
+        path,
+        &json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+    );
+    // Whoever asks finds that somebody has changed the Deployment meanwhile, twice.
+    let (writer, asked) = (Caller::admin(&server), Arc::new(Mutex::new(0)));
+    let counted = asked.clone();
+    let https = Https::start(move |request| {
+        let mut asked = counted.lock().unwrap();
+        *asked += 1;
+        if *asked <= 2 {
+            let change = json!({"metadata": {"annotations": {"asked": asked.to_string()}}});
+            let (code, _) =
+                writer.send("PATCH", "/apis/apps/v1/namespaces/default/deployments/d", Some(&change));
+            assert_eq!(code, 200);
+        }
+        let response = json!({"uid": request.body["request"]["uid"], "allowed": true});
+        (200, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
+    });
+    let rules = json!([{"operations": ["UPDATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments/scale"]}]);
+    let hook = json!({"name": "slow.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "rules": rules,
+        "clientConfig": {"url": https.url("/"), "caBundle": STANDARD.encode(https.authority())}});
+    admin.create(
+        &format!("{HOOKS}/validatingwebhookconfigurations"),
+        &json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "slow"}, "webhooks": [hook]}),
+    );
+    let scale = format!("{path}/d/scale");
+    let (code, answer) = admin.send("PATCH", &scale, Some(&json!({"spec": {"replicas": 3}})));
+    assert!(code == 200 && answer["spec"]["replicas"] == 3, "{code} {answer}");
+    assert_eq!(*asked.lock().unwrap(), 3);
+    // A version that the client names is a condition.
+    let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 4}});
+    let (code, answer) = admin.send("PATCH", &scale, Some(&stale));
+    assert!(code == 409 && answer["reason"] == "Conflict", "{code} {answer}");
+}

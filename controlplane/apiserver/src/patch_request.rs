@@ -94,14 +94,20 @@ pub fn raw(format: PatchKind, body: &[u8]) -> Result<Value, ApiError> {
     Ok(decode::patch(body, FieldValidation::Ignore)?.object)
 }
 
-/// Applies a patch to a Scale; the result is a Scale again.
+/// Applies a patch to a Scale; the result is a Scale again. It has a resource version only if the patch names another than the
+/// current one: the current one is no wish of the client, and the patch is applied again when somebody else was faster.
 pub fn apply_to_scale(format: PatchKind, current: &Value, patch: &Value) -> Result<Value, ApiError> {
     const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
-    let patched = match format {
+    let mut patched = match format {
         PatchKind::Json => json::apply(current, patch)?,
         PatchKind::Strategic => strategic::apply(current, patch, types::named(SCALE))?,
         PatchKind::Merge | PatchKind::Apply => merge::apply(current, patch),
     };
+    let version =
+        |scale: &Value| PartialObjectMetadata::of(scale).metadata().resource_version().text().to_owned();
+    if version(&patched) == version(current) {
+        PartialObjectMetadata::edit(&mut patched).metadata().resource_version().clear();
+    }
     decode::patched(SCALE, patched)
 }
 
@@ -185,5 +191,29 @@ impl Api {
         let mut object = apply::apply(None, config, &writer(target, ty, &version, &now), force)?;
         PartialObjectMetadata::edit(&mut object).metadata().name().set(target.name);
         self.create(&Target { name: "", applied: true, ..*target }, object).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patched_scale_has_the_version_that_the_patch_names() {
+        let current = json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": "web", "namespace": "default", "resourceVersion": "7"}, "spec": {"replicas": 1}});
+        for (format, patch, version) in [
+            (PatchKind::Merge, json!({"spec": {"replicas": 3}}), ""),
+            (PatchKind::Strategic, json!({"spec": {"replicas": 3}}), ""),
+            (PatchKind::Json, json!([{"op": "replace", "path": "/spec/replicas", "value": 3}]), ""),
+            (PatchKind::Merge, json!({"metadata": {"resourceVersion": "6"}, "spec": {"replicas": 3}}), "6"),
+            (PatchKind::Merge, json!({"metadata": {"resourceVersion": "7"}, "spec": {"replicas": 3}}), ""),
+        ] {
+            let scale = apply_to_scale(format, &current, &patch).unwrap();
+            let found = PartialObjectMetadata::of(&scale).metadata().resource_version().text().to_owned();
+            assert_eq!((found.as_str(), &scale["spec"]["replicas"]), (version, &json!(3)), "{patch}");
+        }
     }
 }
