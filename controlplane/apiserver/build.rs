@@ -22,7 +22,7 @@ fn main() {
 
 /// The folder of the types of our version.
 fn sources() -> Option<PathBuf> {
-    let root = resolved().or_else(unpacked)?.join("src/v1_35");
+    let root = resolved().or_else(unpacked)?.join("src/v1_36");
     root.is_dir().then_some(root)
 }
 

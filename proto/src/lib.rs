@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+// Versions of Kubernetes and of this build.
+pub mod version;
 // API errors as metav1.Status.
 pub mod status;
 // Schemas of API types.

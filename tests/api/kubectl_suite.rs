@@ -290,7 +290,7 @@ fn the_server_explains_itself() {
         }
         k.run("delete apiservice v1.batch");
         eventually("v1.batch is back", Duration::from_secs(30), || local("v1.batch"));
-        assert!(k.run("version").contains("v1.35"));
+        assert!(k.run("version").contains("v1.36"));
         assert!(k.run("cluster-info").contains("is running at"));
     });
 }

@@ -1,6 +1,7 @@
 //! `/stats/summary` and the pages of metrics.
 
 use coracle_proto::exposition::{Form, Page};
+use coracle_proto::version::{BUILD, MINOR};
 use http::StatusCode;
 use std::sync::Arc;
 
@@ -127,8 +128,8 @@ impl Metrics {
             "gauge",
             "A metric with a constant '1' value labeled by version.",
         );
-        let version = concat!("v1.35.0+coracle-", env!("CARGO_PKG_VERSION"));
-        out.value("kubernetes_build_info", &[("git_version", version), ("major", "1"), ("minor", "35")], 1);
+        let labels = [("git_version", BUILD), ("major", "1"), ("minor", MINOR)];
+        out.value("kubernetes_build_info", &labels, 1);
         self.operations.render(&mut out);
         self.durations.render(&mut out);
         if let Some(spool) = &self.spool {

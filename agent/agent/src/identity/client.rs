@@ -2,6 +2,7 @@
 
 use super::IdentityError;
 use arc_swap::ArcSwap;
+use coracle_proto::version::KUBERNETES;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::client::Body;
@@ -42,7 +43,7 @@ fn named(mut config: kube::Config) -> kube::Config {
 /// the agent for those of a manager `unknown`.
 fn user_agent() -> HeaderValue {
     let (version, architecture) = (env!("CARGO_PKG_VERSION"), architecture());
-    let text = format!("coracle-agent/{version} (linux/{architecture}) kubernetes/v1.35.0");
+    let text = format!("coracle-agent/{version} (linux/{architecture}) kubernetes/{KUBERNETES}");
     HeaderValue::try_from(text).expect("version and architecture are printable")
 }
 

@@ -1,5 +1,6 @@
 //! Lifecycle hooks: `postStart` and `preStop`.
 
+use coracle_proto::version::LIFECYCLE_AGENT;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -98,7 +99,7 @@ pub async fn run(
     }
     if let Some(action) = &handler.http_get {
         let port = check::port(&action.port, container).unwrap_or(80);
-        let target = http::Target::new(action, port, ip, "kube-lifecycle/1.36");
+        let target = http::Target::new(action, port, ip, LIFECYCLE_AGENT);
         let answer = http::get(&target, POST_START_TIMEOUT).await;
         // Falls back from HTTPS to HTTP, as the kubelet does.
         let answer = match answer {

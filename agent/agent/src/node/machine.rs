@@ -39,7 +39,6 @@ pub fn read_machine(data: &Path) -> Machine {
     capacity.extend(huge_pages(Path::new("/sys/kernel/mm/hugepages")));
     let release = read("/etc/os-release");
     let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
-    let version = concat!("v1.35.0+coracle-", env!("CARGO_PKG_VERSION"));
     Machine {
         capacity,
         hostname: text(|uname| uname.nodename()),
@@ -47,7 +46,7 @@ pub fn read_machine(data: &Path) -> Machine {
             architecture: architecture().to_owned(),
             boot_id: read("/proc/sys/kernel/random/boot_id"),
             kernel_version: text(|uname| uname.release()),
-            kubelet_version: version.to_owned(),
+            kubelet_version: coracle_proto::version::BUILD.to_owned(),
             kube_proxy_version: String::new(),
             machine_id: read("/etc/machine-id"),
             operating_system: "linux".to_owned(),

@@ -1,5 +1,6 @@
 //! One check of a container, of any kind.
 
+use coracle_proto::version::PROBE_AGENT;
 use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::io::ErrorKind;
@@ -21,9 +22,6 @@ pub enum Outcome {
     Error(String),
 }
 
-/// The user agent of probes.
-pub const AGENT: &str = "kube-probe/1.35";
-
 /// Checks a container once.
 pub async fn check(
     runtime: &dyn Runtime,
@@ -39,7 +37,7 @@ pub async fn check(
     }
     if let Some(action) = &probe.http_get {
         let Some(port) = port(&action.port, container) else { return unresolved(&action.port) };
-        let target = http::Target::new(action, port, ip, AGENT);
+        let target = http::Target::new(action, port, ip, PROBE_AGENT);
         return match http::get(&target, timeout).await {
             Ok((status, _)) if (200..400).contains(&status.as_u16()) => Outcome::Success,
             Ok((status, _)) => {

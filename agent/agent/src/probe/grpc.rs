@@ -1,6 +1,7 @@
 //! One call of `grpc.health.v1.Health/Check`, over bare HTTP/2: two fields do not need a generated client.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use coracle_proto::version::PROBE_AGENT;
 use http::Request;
 use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
 use hyper::body::Body;
@@ -105,7 +106,7 @@ async fn exchange(
     let request = Request::post(format!("http://{address}/grpc.health.v1.Health/Check"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
-        .header("user-agent", "kube-probe/1.35")
+        .header("user-agent", PROBE_AGENT)
         .body(Full::new(encode(service)))?;
     let response = sender.send_request(request).await.map_err(HealthError::Call)?;
     let head = response.headers().get("grpc-status").cloned();

@@ -244,7 +244,7 @@ mod tests {
             &HTTPGetAction { path: Some("/x".into()), ..HTTPGetAction::default() },
             port,
             "127.0.0.1",
-            "kube-probe/1.35",
+            coracle_proto::version::PROBE_AGENT,
         )
     }
 

@@ -249,7 +249,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn info() -> Value {
-        json!({"title": "Kubernetes", "version": "v1.35.0"})
+        json!({"title": "Kubernetes", "version": coracle_proto::version::KUBERNETES})
     }
 
     /// One after the other, so that only one is in memory at a time.

@@ -99,7 +99,7 @@ impl Shape {
                     condition("Ready", "True", "KubeletReady"),
                 ],
                 node_info: {
-                    kubelet_version: concat!("v1.35.0+coracle-", env!("CARGO_PKG_VERSION")),
+                    kubelet_version: coracle_proto::version::BUILD,
                     os_image: "hollow",
                     kernel_version: "none",
                     container_runtime_version: "hollow://1",
