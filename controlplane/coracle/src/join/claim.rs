@@ -1,7 +1,7 @@
 //! The keys of the cluster in a shared store. The first server puts them there, sealed. A server with keys of another cluster, or
 //! with none, does not use the store: two CAs in one cluster would break clients and nodes at random.
 
-use super::ensure::has_keys;
+use super::keys::{KEYS, has_keys};
 use coracle_pki::PkiError;
 use coracle_pki::cluster_keys::{
     ClusterKeys, ClusterKeysError, ENCRYPTION, RotationError, SealedError, SealedInfo, SealingKey,
@@ -9,8 +9,6 @@ use coracle_pki::cluster_keys::{
 use coracle_store::{Durability, KeyValue, Store, StoreError, Write};
 use std::path::{Path, PathBuf};
 
-/// The key of the sealed keys.
-pub(crate) const KEYS: &str = "/coracle/cluster-keys";
 /// Servers that start together may write the key at the same time.
 const ATTEMPTS: u32 = 5;
 

@@ -1,7 +1,7 @@
 //! The requests of a server that joins: a challenge, the proof of the token, and the keys in return.
 
-use super::claim::KEYS;
 use super::error::JoinError;
+use super::keys::KEYS;
 use super::options::JoinOptions;
 use super::wire::{ChallengeAnswer, JoinAnswer, JoinRequest, JoinedDatastore};
 use super::{pin, version};

@@ -2,6 +2,7 @@
 
 use super::client;
 use super::error::JoinError;
+use super::keys::{has_keys, pki_dir};
 use super::options::{JoinOptions, TokenSource};
 use super::wire::Joined;
 use crate::config::Config;
@@ -10,22 +11,12 @@ use coracle_pki::cluster_keys::{ClusterKeysError, install};
 use coracle_pki::server_token::ServerToken;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How this server joined, beside its keys.
 const JOINED: &str = "joined.json";
 /// More is no token, no CA and no record.
 const MAX_FILE: u64 = 64 << 10;
-
-/// The directory of the keys.
-pub(crate) fn pki_dir(data_dir: &Path) -> PathBuf {
-    data_dir.join("pki")
-}
-
-/// Whether a pki directory has the keys of a cluster.
-pub(crate) fn has_keys(pki: &Path) -> bool {
-    pki.join("ca.crt").exists() && pki.join("ca.key").exists()
-}
 
 /// Joins the cluster that the options name, unless this server has its keys already. After an error nothing has changed.
 pub async fn ensure(config: &Config) -> Result<(), JoinError> {

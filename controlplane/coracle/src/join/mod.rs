@@ -13,6 +13,8 @@ mod options;
 mod error;
 // Which versions can be in one cluster.
 mod version;
+// Where keys are.
+pub(crate) mod keys;
 // Bodies of requests and answers.
 mod wire;
 // The cluster CA, by the hash in a token.
@@ -26,9 +28,9 @@ pub(crate) mod claim;
 // Answers to servers that join, and tokens.
 pub(crate) mod serve;
 
-pub(crate) use ensure::has_keys;
 pub use ensure::{ensure, joined};
 pub use error::JoinError;
+pub(crate) use keys::has_keys;
 pub use options::{JoinArgs, JoinOptions, JoinOptionsError};
 pub use wire::{Joined, JoinedDatastore};
 

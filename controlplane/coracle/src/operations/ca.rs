@@ -6,7 +6,7 @@ mod users;
 
 pub use users::NodeCa;
 
-use crate::join::claim::KEYS;
+use crate::join::keys::KEYS;
 use coracle_apiserver::objects::{Objects, store_failed};
 use coracle_cli::causes;
 use coracle_pki::cluster_keys::{

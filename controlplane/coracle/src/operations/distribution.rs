@@ -1,7 +1,7 @@
 //! The configuration of encryption at rest of a cluster with several servers. It is in the store, sealed with the other keys of
 //! the cluster; every server that has the sealing key follows it.
 
-use crate::join::claim::KEYS;
+use crate::join::keys::KEYS;
 use coracle_pki::cluster_keys::{ClusterKeys, ClusterKeysError, ENCRYPTION, SealedError, SealingKey};
 use coracle_store::{Durability, Revision, Store, StoreError, Watch, WatchItem, Write};
 use futures::StreamExt;

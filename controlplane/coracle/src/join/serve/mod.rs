@@ -5,7 +5,7 @@ mod limit;
 // Tokens in the store.
 mod tokens;
 
-use super::claim::KEYS;
+use super::keys::KEYS;
 use super::version;
 use super::wire::{ChallengeAnswer, JoinAnswer, JoinRequest, JoinedDatastore, TOKENS};
 use crate::json_body;
