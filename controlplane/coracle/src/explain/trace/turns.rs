@@ -20,11 +20,17 @@ fn taken_out(row: &mut Node, above: &mut Vec<String>) -> Vec<(String, Node)> {
     above.extend(own);
     let (mut kept, mut moved) = (Vec::new(), Vec::new());
     for mut child in std::mem::take(&mut row.children) {
-        let below = taken_out(&mut child, above);
-        match child.turn.clone().filter(|turn| above.contains(turn)) {
-            Some(turn) => moved.push((turn, child)),
-            None => kept.push(child),
+        let first = above.iter().position(|turn| child.turn.as_ref() == Some(turn));
+        if let Some(first) = first {
+            // What is below it has above it what is above the first turn.
+            let mut around = above[..first].to_vec();
+            let below = taken_out(&mut child, &mut around);
+            moved.push((above[first].clone(), child));
+            moved.extend(below);
+            continue;
         }
+        let below = taken_out(&mut child, above);
+        kept.push(child);
         for (turn, node) in below {
             // Beside the first turn, which is the child.
             if above.contains(&turn) { moved.push((turn, node)) } else { kept.push(node) }
