@@ -98,7 +98,6 @@ stages! {
     Prepare 25 "prepare" "prepare" Write Brief,
     Mutating 26 "mutating" "mutating" Write Brief,
     MutatingPlugin 27 "mutating-plugin" "mutating plugin" Write Brief,
-    MutatingPolicy 45 "mutating-policy" "mutating policy" Write Brief,
     MutatingWebhook 28 "mutating-webhook" "mutating webhook" Write Open,
     Defaults 29 "defaults" "defaults" Write Brief,
     Validation 30 "validation" "validation" Write Brief,
@@ -116,6 +115,7 @@ stages! {
     Publish 42 "publish" "publish" Write Brief,
     ReadBack 43 "read-back" "read back" Write Brief,
     Delivered 44 "delivered" "delivered" Write Point,
+    MutatingPolicy 45 "mutating-policy" "mutating policy" Write Brief,
 
     CacheUpdate 56 "cache-update" "watch cache" Loop Brief,
     Queued 57 "queued" "work queue" Loop Brief,
