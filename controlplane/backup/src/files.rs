@@ -12,7 +12,8 @@ pub fn shared() -> impl Iterator<Item = &'static str> {
 }
 
 /// Without these there is no cluster.
-const REQUIRED: [&str; 5] = ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"];
+pub(crate) const REQUIRED: [&str; 5] =
+    ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"];
 const MAX_FILE: u64 = 1 << 20;
 
 /// Why files cannot be in a backup.

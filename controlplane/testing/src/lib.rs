@@ -204,10 +204,11 @@ impl Cluster {
         self.cache(group, plural).get(&name.namespace, &name.name).map_or(Value::Null, |o| o.value())
     }
 
-    /// All objects of `group/plural` in a namespace.
+    /// All objects of `group/plural` in a namespace; without a namespace, those of the cluster.
     pub fn list(&self, resource: &str, namespace: &str) -> Vec<Value> {
         let (group, plural) = Self::split(resource);
-        self.cache(group, plural).list(Some(namespace)).iter().map(|o| o.value()).collect()
+        let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+        self.cache(group, plural).list(namespace).iter().map(|o| o.value()).collect()
     }
 
     /// Waits until something holds; panics with what there is when it does not for a minute.

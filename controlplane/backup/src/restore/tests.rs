@@ -33,7 +33,7 @@ async fn cluster() -> Cluster1 {
     put(&*store, "/coracle/fences/x", 0, "1").await;
     let pki = dir.path().join("pki");
     std::fs::create_dir(&pki).unwrap();
-    for name in crate::files::shared().take(5) {
+    for name in crate::files::REQUIRED {
         std::fs::write(pki.join(name), format!("the {name}")).unwrap();
     }
     Cluster1 { dir, store }
