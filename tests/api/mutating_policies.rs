@@ -71,9 +71,8 @@ fn policies_change_objects() {
         "matchConditions": [{"name": "asks", "expression": "object.?data.?ask.orValue('') == 'yes'"}],
         "variables": [{"name": "key", "expression": "'example.com/' + params.data.team"}],
         "mutations": [
-            patch("has(object.metadata.labels) ? [] : [JSONPatch{op: 'add', path: '/metadata/labels', value: {}}]"),
             patch("[JSONPatch{op: 'test', path: '/data/ask', value: 'no'}, JSONPatch{op: 'remove', path: '/data/ask'}]"),
-            patch("[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey(variables.key), value: namespaceObject.metadata.name}]")]});
+            patch("(has(object.metadata.labels) ? [] : [JSONPatch{op: 'add', path: '/metadata/labels', value: {}}]) + [JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey(variables.key), value: namespaceObject.metadata.name}]")]});
     let param =
         json!({"paramRef": {"name": "settings", "namespace": "default", "parameterNotFoundAction": "Deny"}});
     kubectl.run_with("apply -f -", &policy("labels", &rule("", "configmaps"), spec, param));

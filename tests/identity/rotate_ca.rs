@@ -72,9 +72,7 @@ fn the_ca_is_replaced_and_nobody_who_follows_the_steps_is_refused() {
     let (old_ca, events) = (dir.path().join("old-ca.crt"), dir.path().join("events"));
     std::fs::copy(server.data_dir().join("pki/ca.crt"), &old_ca).unwrap();
     let admin = Caller::admin(&server);
-    for name in ["node-a", "silent"] {
-        admin.create("/api/v1/nodes", &json!({"metadata": {"name": name}}));
-    }
+    admin.create("/api/v1/nodes", &json!({"metadata": {"name": "silent"}}));
     // Certificates and CA files of the time before.
     let ann = Caller::certified(&server, "ann", &["system:masters"]);
     let unaware = ann.with(&["--cacert", old_ca.to_str().unwrap()]);
@@ -84,7 +82,9 @@ fn the_ca_is_replaced_and_nobody_who_follows_the_steps_is_refused() {
     let place = IdentityFiles::below(dir.path());
     let params = JoinParams::read(&server.url(), &invitation, None).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let _entered = runtime.enter();
     runtime.block_on(join(&params, "node-a", &place, PATIENCE)).unwrap();
+    admin.create("/api/v1/nodes", &json!({"metadata": {"name": "node-a"}}));
     let identity = Arc::new(runtime.block_on(Identity::read(&place.kubeconfig)).unwrap());
     let (node, counted) = (identity.client(), Arc::new(AtomicUsize::new(0)));
     runtime.spawn(Trust { identity, node: "node-a".to_owned(), tls: None, serving: None }.run());
