@@ -49,10 +49,10 @@ pub mod scaling;
 mod webhook_client;
 // Webhooks, admission policies, custom resource definitions.
 pub mod extensions;
-// Approval of definitions of the Kubernetes community.
-pub mod api_approval;
 // Mutating admission policies.
 pub mod mutating_policies;
+// Approval of definitions of the Kubernetes community.
+pub mod api_approval;
 // Conversion between versions of custom resources.
 pub mod conversion;
 // Schemas of custom resources.

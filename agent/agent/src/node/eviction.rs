@@ -1,6 +1,5 @@
 //! Evicts pods when memory, disk, inodes or pids run short.
 
-use coracle_trace::{SpanId, Stage, Uid};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

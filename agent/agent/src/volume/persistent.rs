@@ -99,12 +99,6 @@ pub enum ClaimError {
         /// The directory.
         path: String,
     },
-    /// The volume is a block device, and the pod wants files.
-    #[error("volume {volume} has volumeMode Block, but is specified in volumeMounts")]
-    Block {
-        /// Name of the volume.
-        volume: String,
-    },
     /// The volume is neither `hostPath` nor `local` nor `csi`.
     #[error("no volume plugin matched name: {volume}")]
     NoPlugin {
@@ -226,9 +220,6 @@ pub async fn resolve(
     }
     let only_read =
         spec.access_modes.iter().flatten().all(|mode| mode == "ReadOnlyMany") && spec.access_modes.is_some();
-    if spec.volume_mode.as_deref() == Some("Block") {
-        return Err(ClaimError::Block { volume: name });
-    }
     if let Some(source) = &spec.csi {
         return Ok(Claimed::Driver(Box::new(CsiVolume::persistent(&name, &spec, source, only_read))));
     }

@@ -12,7 +12,7 @@ use super::content::{self, ContentError, File, Keyed, Keys, Payload, mode};
 use super::csi::{CsiError, CsiVolume, CsiVolumes, Pass};
 use super::host_path::{self, HostPathError};
 use super::mounts::Source;
-use super::persistent::{self, ClaimError, Claimed};
+use super::persistent::{self, ClaimError, Claimed, Wanted};
 use super::token::{TokenError, Tokens};
 use super::{FileError, atomic, empty_dir, nested, ownership};
 use crate::config::NodeConfig;
@@ -164,11 +164,13 @@ impl VolumePreparer<'_> {
             return Ok(Source::Path { path: source.path.clone().into(), read_only: false });
         }
         if let Some(source) = &volume.persistent_volume_claim {
-            return self.claim(pod, &source.claim_name, source.read_only == Some(true), renew_at).await;
+            let wanted = Wanted { pod, volume: &volume.name, claim: &source.claim_name, ephemeral: false };
+            return self.claim(pod, &wanted, source.read_only == Some(true), renew_at).await;
         }
         if volume.ephemeral.is_some() {
             let claim = format!("{}-{}", spec::name(pod), volume.name);
-            return self.claim(pod, &claim, false, renew_at).await;
+            let wanted = Wanted { pod, volume: &volume.name, claim: &claim, ephemeral: true };
+            return self.claim(pod, &wanted, false, renew_at).await;
         }
         if let Some(source) = &volume.csi {
             let made = CsiVolume::ephemeral(pod, &volume.name, source);
@@ -217,12 +219,11 @@ impl VolumePreparer<'_> {
     async fn claim(
         &self,
         pod: &Arc<Pod>,
-        claim: &str,
+        wanted: &Wanted<'_>,
         read_only: bool,
         renew_at: &mut Option<i64>,
     ) -> Result<Source, VolumeError> {
-        let namespace = spec::namespace(pod);
-        let found = persistent::resolve(self.client, namespace, claim, self.node_labels, self.config).await?;
+        let found = persistent::resolve(self.client, wanted, self.node_labels, self.config).await?;
         let found = match found {
             Claimed::Path(found) => found,
             Claimed::Driver(mut volume) => {

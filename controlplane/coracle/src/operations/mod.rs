@@ -15,8 +15,8 @@ pub mod copy;
 // Rotation of the cluster CA.
 pub mod ca;
 
-use crate::operations::ca::{CaRotation, Step};
 use crate::json_body;
+use crate::operations::ca::{CaRotation, Step};
 use crate::operations::copy::{CopyJob, Target};
 use crate::operations::encryption::Encryption;
 use crate::operations::status::StatusSource;
@@ -132,15 +132,20 @@ impl NonResource for Operations {
                 json(&self.copy.state())
             }
             (&Method::GET, CA) => json(&self.ca.status().await?),
-            (&Method::POST, CA_PREPARE) => json(&self.ca.step(Step::Prepare, &body(request).await?).await?),
-            (&Method::POST, CA_SWITCH) => json(&self.ca.step(Step::Switch, &body(request).await?).await?),
-            (&Method::POST, CA_FINISH) => json(&self.ca.step(Step::Finish, &body(request).await?).await?),
+            (&Method::POST, CA_PREPARE) => self.step(Step::Prepare, request).await,
+            (&Method::POST, CA_SWITCH) => self.step(Step::Switch, request).await,
+            (&Method::POST, CA_FINISH) => self.step(Step::Finish, request).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }
 }
 
 impl Operations {
+    async fn step(&self, step: Step, request: Request<RequestBody>) -> Result<Response<Body>, ApiError> {
+        let wanted = json_body::read(request.into_body(), BODY).await?;
+        json(&self.ca.step(step, &wanted).await?)
+    }
+
     fn encryption(&self) -> Result<&Arc<Encryption>, ApiError> {
         let missing =
             || ApiError::bad_request("nothing is encrypted: the server has no --encryption-provider-config");

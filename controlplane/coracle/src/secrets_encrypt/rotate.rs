@@ -5,7 +5,6 @@ use super::{RotateArgs, Stage, servers, show, status};
 use crate::admin::ask;
 use crate::operations::encryption::{EncryptionStatus, Entry};
 use crate::operations::{ENCRYPTION_RELOAD, ENCRYPTION_REWRITE};
-use crate::other_servers;
 use crate::output::Output;
 use anyhow::{Context as _, bail};
 use coracle_apiserver::https_client::HttpsClient;

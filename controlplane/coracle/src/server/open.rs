@@ -124,6 +124,10 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
     let Established { store, encryption, sealing } =
         identity::establish(config, pausable.clone(), &pki_dir, &own_identity(config, bound, &pki).name)
             .await?;
+    if pki.reload_authority()? {
+        // Rotated while this server was down.
+        pki = Arc::new(Pki::ensure(&pki_dir, &own_names, life)?);
+    }
     let reflector = Arc::new(Reflector::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
     resource_metrics::register(&registry);
     let objects = Arc::new(Objects::new(registry, store.clone(), reflector));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::stage::Step;
 use super::task::{RETRY, Worker};
 use crate::events::Kind;
-use crate::lifecycle::stop;
+use crate::lifecycle::stop::{self, Turn};
 use crate::lifecycle::table::Message;
 use crate::pod::plan::{self, Kill};
 use crate::pod::spec;
