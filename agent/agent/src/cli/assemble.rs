@@ -34,7 +34,6 @@ use crate::volume::csi::attachments::Attachments;
 use crate::volume::csi::drivers::Drivers;
 use crate::volume::csi::names::Paths;
 use crate::volume::csi::node_object::NodeObject;
-use crate::volume::csi::propagation;
 use crate::volume::csi::records::Records;
 use crate::volume::csi::registration::Registration;
 use crate::volume::token::Tokens;
@@ -192,10 +191,6 @@ fn storage_drivers(
     (tokens, machine): (&Arc<Tokens>, &Machine),
 ) -> (CsiVolumes, Task) {
     let (paths, drivers) = (Paths::new(&config.kubelet_dir), Drivers::default());
-    if let Err(error) = propagation::ensure(&config.kubelet_dir, &config.root_dir.join("kubelet")) {
-        let dir = config.kubelet_dir.display();
-        tracing::error!(%dir, %error, "mounts of storage drivers in pods are not seen by the node");
-    }
     let object = NodeObject::new(client.clone(), &config.name);
     let registration = Registration::new(paths.clone(), drivers.clone(), object);
     let register: Make = Box::new(move || Box::pin(registration.clone().run()));

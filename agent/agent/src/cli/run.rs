@@ -44,6 +44,7 @@ use crate::source::mirror::Mirrors;
 use crate::trace::NodeTrace;
 use crate::trace::clock::ServerClock;
 use crate::trace::spool::Spool;
+use crate::volume::csi::propagation;
 use coracle_cli::ready::Ready;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::{CriRuntime, Runtime};
@@ -91,6 +92,10 @@ impl RunArgs {
         }
         let machine = machine::read_machine(&self.root_dir);
         let config = self.config(&machine)?;
+        if let Err(error) = propagation::ensure(&config.kubelet_dir, &config.root_dir.join("kubelet")) {
+            let dir = config.kubelet_dir.display();
+            tracing::error!(%dir, %error, "mounts of storage drivers in pods are not seen by the node");
+        }
         let version = runtime.version().await.context("container runtime")?;
         let runtime = (runtime, version.runtime_name);
         let (spool, recorder) = self.record_spans(clock).unzip();
