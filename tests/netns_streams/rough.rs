@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cluster::{IMAGE, run as shell};
 use crate::ports::Forward;
-use crate::tools::{Running, Stage, run};
+use crate::tools::{PODS, Running, Stage, run};
 use coracle_tests::eventually;
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -70,6 +70,12 @@ pub fn nothing_leaks(stage: &mut Stage) {
         let processes = k.run("exec talk -- ps -o comm");
         processes.lines().filter(|line| !["COMMAND", "sleep", "ps"].contains(&line.trim())).count() == 0
     });
+    // Pods of other parts have descriptors of their own, also those of a part that failed.
+    let pods = k.run("get pods -o jsonpath={.items[*].metadata.name}");
+    let others: Vec<&str> = pods.split_whitespace().filter(|pod| !PODS.contains(pod)).collect();
+    if !others.is_empty() {
+        stage.cluster.delete(&others.join(" "));
+    }
     // Watches and idle connections come and go.
     const SLACK: usize = 16;
     let before = stage.descriptors;

@@ -16,6 +16,9 @@ pub struct Stage {
     pub descriptors: [usize; 3],
 }
 
+/// The pods that are there from the beginning.
+pub const PODS: [&str; 5] = ["talk", "web", "again", "pair", "ended"];
+
 pub const TALK: &str =
     "for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2; sleep 1; echo last; exec sleep 3600";
 

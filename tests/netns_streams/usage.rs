@@ -1,9 +1,11 @@
 //! `kubectl top`, and the node's own API.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::cluster::{IMAGE, run as shell};
@@ -105,10 +107,42 @@ fn working_set(cgroup: &Path) -> u64 {
     pids.lines().filter_map(resident).sum::<u64>() * 1024
 }
 
-fn close(what: &str, shown: f64, own: f64) {
-    let off = (shown - own).abs() / own;
-    eprintln!("{what}: {shown:.0} shown, {own:.0} by the cgroup, {:.2} % apart", off * 100.0);
-    assert!(off < 0.05, "{what}: {shown} shown, {own} by the cgroup");
+/// Checks that a figure is at most 5 % outside of what the cgroup says it can be.
+fn close(what: &str, shown: f64, own: RangeInclusive<f64>) {
+    let (low, high) = own.into_inner();
+    eprintln!("{what}: {shown:.0} shown, {low:.0} to {high:.0} by the cgroup");
+    assert!(
+        shown > low * 0.95 && shown < high * 1.05,
+        "{what}: {shown} shown, {low} to {high} by the cgroup"
+    );
+}
+
+/// One look at a cgroup: what it had used at a moment between two times.
+struct Look {
+    begun: Instant,
+    used: u64,
+    ended: Instant,
+}
+
+/// Looks at a cgroup again and again until it is told to stop.
+fn looks(cgroup: PathBuf, stop: Arc<AtomicBool>) -> JoinHandle<Vec<Look>> {
+    std::thread::spawn(move || {
+        let mut looks = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            let used = used(&cgroup);
+            looks.push(Look { begun, used, ended: Instant::now() });
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        looks
+    })
+}
+
+/// The earliest and the latest time at which the cgroup can have used this much. On a busy machine they are far apart.
+fn when(looks: &[Look], total: u64) -> (Instant, Instant) {
+    let not_before = looks.iter().rfind(|look| look.used <= total).expect("a look before the reading");
+    let not_after = looks.iter().find(|look| look.used >= total).expect("a look after the reading");
+    (not_before.begun, not_after.ended)
 }
 
 /// Figures of cpu and memory against the cgroup's own, read beside.
@@ -122,15 +156,7 @@ pub fn figures(stage: &mut Stage) {
     let k = stage.newest();
     // When the cgroup had used how much.
     let stop = Arc::new(AtomicBool::new(false));
-    let (ended, watched) = (stop.clone(), cgroup.clone());
-    let watch = std::thread::spawn(move || {
-        let mut seen = Vec::new();
-        while !ended.load(Ordering::Relaxed) {
-            seen.push((Instant::now(), used(&watched)));
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        seen
-    });
+    let watch = looks(cgroup.clone(), stop.clone());
     // Readings of the agent, each a total and a rate, and what the API serves of them.
     let (mut readings, mut served): (Vec<(u64, u64)>, Vec<u64>) = (Vec::new(), Vec::new());
     let begun = Instant::now();
@@ -156,13 +182,14 @@ pub fn figures(stage: &mut Stage) {
     }
     let top = k.run("top pod figures --no-headers");
     stop.store(true, Ordering::Relaxed);
-    let seen = watch.join().unwrap();
-    let when = |total: u64| seen.iter().find(|(_, used)| *used >= total).map(|(at, _)| *at).unwrap();
+    let looks = watch.join().unwrap();
     // The first may be from before the watch began.
     for pair in readings[1..].windows(2) {
         let [(before, _), (total, rate)] = [pair[0], pair[1]];
-        let span = when(total) - when(before);
-        close("cpu, nanocores", rate as f64, (total - before) as f64 / span.as_secs_f64());
+        let (from, to) = (when(&looks, before), when(&looks, total));
+        let (longest, shortest) = (to.1 - from.0, to.0.saturating_duration_since(from.1));
+        let over = |span: Duration| (total - before) as f64 / span.as_secs_f64();
+        close("cpu, nanocores", rate as f64, over(longest)..=over(shortest));
     }
     let known: Vec<u64> = readings.iter().map(|(_, rate)| *rate).collect();
     assert!(served.iter().any(|served| known[1..].contains(served)), "{served:?} of {known:?}");
@@ -182,7 +209,8 @@ pub fn figures(stage: &mut Stage) {
     let memory = metrics["containers"][0]["usage"]["memory"].as_str().unwrap().trim_end_matches("Ki");
     let memory = memory.parse::<f64>().unwrap() * 1024.0;
     assert!(memory > 20e6, "{metrics}");
-    close("memory, bytes", memory, working_set(&cgroup) as f64);
+    let own = working_set(&cgroup) as f64;
+    close("memory, bytes", memory, own..=own);
     assert!((shown[1] as f64 * 1_048_576.0 - memory).abs() <= 1_048_576.0, "{top} of {memory}");
     stage.cluster.delete("figures");
 }
