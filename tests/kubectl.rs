@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// One kubectl with a configuration.
 #[derive(Clone)]
@@ -26,8 +27,14 @@ pub struct Output {
     pub err: String,
 }
 
-/// Every kubectl found, by version: `CORACLE_KUBECTL` (colon separated), the path, and other tools' private copies.
-pub fn found() -> BTreeMap<(u32, u32), PathBuf> {
+/// Every kubectl found, by version: `CORACLE_KUBECTL` (colon separated), the path, and other tools' private copies. They are
+/// looked for once per process: each has to be started to know its version.
+pub fn found() -> &'static BTreeMap<(u32, u32), PathBuf> {
+    static FOUND: OnceLock<BTreeMap<(u32, u32), PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(look)
+}
+
+fn look() -> BTreeMap<(u32, u32), PathBuf> {
     let mut candidates: Vec<PathBuf> = Vec::new();
     let listed = std::env::var("CORACLE_KUBECTL").unwrap_or_default();
     candidates.extend(listed.split(':').filter(|p| !p.is_empty()).map(PathBuf::from));
