@@ -1,6 +1,11 @@
-//! Numbers that look random, from the clock.
+//! How many rounds there are, and numbers that look random, from the clock.
 
 use std::time::SystemTime;
+
+/// Rounds of a test: as many as it says, times `CORACLE_CRASH_TIMES`.
+pub fn rounds(usual: u64) -> u64 {
+    usual * std::env::var("CORACLE_CRASH_TIMES").map_or(1, |times| times.parse::<u64>().unwrap())
+}
 
 /// xorshift.
 pub struct Dice(u64);
