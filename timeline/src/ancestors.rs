@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use coracle_trace::{Flags, Record, SpanId, Stage, Uid};
+use coracle_trace::{Record, SpanId, Stage, Uid};
 
 use crate::block::StoredRecord;
 use crate::filter::{Key, may_be_parent};
 use crate::keep_error::KeepError;
-use crate::parents::{ids, may_hang};
+use crate::known::Known;
+use crate::parents::{ids, is_remote, may_hang};
 use crate::pieces::Window;
-use crate::search::{Known, LEVELS, Search};
+use crate::search::{LEVELS, Search};
 use crate::single_stage::single_stage;
 
 /// Records that are remembered of pieces that were read on the way up.
@@ -172,11 +173,6 @@ pub(crate) fn uids_of(stored: &StoredRecord) -> impl Iterator<Item = Uid> + use<
     let subject = (stored.record.stage != Stage::Request).then_some(stored.record.subject);
     let owner = stored.details.map(|details| details.owner);
     [subject, owner].into_iter().flatten().filter(|uid| !uid.is_none())
-}
-
-/// Its parent is a span of a client, which may have any id.
-pub(crate) fn is_remote(record: &Record) -> bool {
-    record.flags.contains(Flags::REMOTE)
 }
 
 #[cfg(test)]

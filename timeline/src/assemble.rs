@@ -7,9 +7,10 @@ use coracle_trace::{Flags, SpanId, Stage, TraceId, Uid};
 use crate::block::StoredRecord;
 use crate::clock;
 use crate::filter::batch_revisions;
+use crate::known::Known;
 use crate::marks::{Marked, expand};
 use crate::parents::{Ids, add_missing_stages, alias, resolve_parents};
-use crate::search::{Found, Group, Known, once};
+use crate::search::{Found, Group, once};
 use crate::timestamp::format_timestamp;
 use crate::tree::{ObjectKey, SpanNode, TracedObject, Tree, children_of, sort};
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use coracle_trace::Stage;
 
 use crate::ending::Ending;
-use crate::state::{first_write, is_stuck};
-use crate::tree::{ObjectKey, Piece, SpanIx, Tree, waits_for};
+use crate::state::is_stuck;
+use crate::tree::{ObjectKey, Piece, SpanIx, Tree, first_write, waits_for};
 
 /// Clocks are read one after the other: what ended this much later still came before.
 const TOLERANCE: u64 = 1_000;

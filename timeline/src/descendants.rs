@@ -5,14 +5,15 @@ use std::collections::{HashMap, HashSet};
 
 use coracle_trace::{Part, SpanId, Stage, Uid};
 
-use crate::ancestors::{Chain, is_remote, uids_of};
+use crate::ancestors::{Chain, uids_of};
 use crate::block::StoredRecord;
 use crate::decoder::RecordRef;
 use crate::filter::{Key, may_be_parent};
 use crate::keep_error::KeepError;
-use crate::parents::{ids, may_hang};
+use crate::known::Known;
+use crate::parents::{ids, is_remote, may_hang};
 use crate::pieces::Window;
-use crate::search::{Group, Known, LEVELS, Search};
+use crate::search::{Group, LEVELS, Search};
 use crate::tree::ObjectKey;
 
 /// A child that began earlier than its root by more than this is none: the ids are those of another life.

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use coracle_trace::{Part, Stage};
 
-use crate::state::{first_write, is_failed};
-use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree};
+use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree, first_write, is_failed};
 
 /// The objects that end in a tree, as far as it is about their end. What follows from that, such as the pods that replace them, is no
 /// part of it.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use coracle_trace::{Flags, Record, SpanId, Stage, Uid};
 
 use crate::block::StoredRecord;
-use crate::search::Known;
+use crate::known::Known;
 use crate::single_stage::single_stage;
 use crate::tree::{SpanIx, SpanNode};
 
@@ -28,6 +28,11 @@ pub(crate) fn ids(record: &Record) -> impl Iterator<Item = SpanId> + use<> {
 pub(crate) fn may_hang(record: &Record, node: &str, parent: &StoredRecord) -> bool {
     let is_about_it = parent.record.stage == Stage::Write && parent.record.subject == record.subject;
     node.is_empty() || node == parent.node || is_about_it && !record.subject.is_none()
+}
+
+/// Its parent is a span of a client, which may have any id.
+pub(crate) fn is_remote(record: &Record) -> bool {
+    record.flags.contains(Flags::REMOTE)
 }
 
 /// Which span an id means.

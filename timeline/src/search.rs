@@ -3,15 +3,15 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use coracle_trace::{Flags, OpenSpan, Record, SpanId, Stage, TraceId, Uid};
+use coracle_trace::{Flags, OpenSpan, SpanId, Stage, TraceId, Uid};
 
-use crate::ancestors::is_remote;
 use crate::block::StoredRecord;
 use crate::decoder::RecordRef;
 use crate::filter::{Key, batch_revisions};
 use crate::keep::Keep;
 use crate::keep_error::KeepError;
-use crate::parents::ids;
+use crate::known::Known;
+use crate::parents::{ids, is_remote};
 use crate::pieces::{Pieces, Window};
 use crate::recover::stored;
 use crate::tree::ObjectKey;
@@ -43,15 +43,6 @@ pub struct Question {
     pub last: usize,
     /// How many spans in all; 0: 10,000.
     pub most: usize,
-}
-
-/// A record, and whether its span has not ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Known {
-    /// Of an open span up to now.
-    pub stored: StoredRecord,
-    /// Whether it goes on.
-    pub open: bool,
 }
 
 /// The records of one tree.
@@ -306,41 +297,6 @@ fn leave_out_the_middle(records: &mut Vec<Known>) {
         records.sort_by_key(|known| known.stored.start);
         records.drain(LOOKED_AT / 4..LOOKED_AT * 3 / 4);
     }
-}
-
-impl Known {
-    /// Takes in a second record of the same span. The start and the end of a pod go on in the agent after its restart: they began with
-    /// the first record.
-    pub(crate) fn merge(
-        &mut self,
-        record: &Record,
-        node: &str,
-        open: bool,
-        start: u64,
-        stored: impl FnOnce() -> StoredRecord,
-    ) {
-        let goes_on = record.stage.is_single() && node == self.stored.node;
-        let began = if goes_on { start.min(self.stored.start) } else { u64::MAX };
-        if is_better(record, node, open, self) {
-            *self = Known { stored: stored(), open };
-        }
-        let earlier = self.stored.start.saturating_sub(began);
-        self.stored.start -= earlier;
-        self.stored.record.duration = self.stored.record.duration.saturating_add(earlier);
-    }
-}
-
-/// Whether a second record of a span says more than the first: finished beats unfinished, then the longer one. Nodes make ids
-/// themselves: a record of one replaces nobody else's.
-fn is_better(record: &Record, node: &str, open: bool, than: &Known) -> bool {
-    if node != than.stored.node {
-        return node.is_empty();
-    }
-    let rank = |record: &Record, open: bool| {
-        let unfinished = record.flags.contains(Flags::UNFINISHED);
-        (!open && !unfinished, open, record.duration)
-    };
-    rank(record, open) > rank(&than.stored.record, than.open)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use coracle_trace::{Flags, Stage};
+use coracle_trace::Stage;
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
-use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree};
+use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree, first_write, is_failed};
 
 /// HTTP status of what exists already.
 const CONFLICT: u16 = 409;
@@ -49,11 +49,6 @@ pub(crate) fn is_stuck(stage: Stage) -> bool {
     )
 }
 
-/// The first write of a tree: what it is about.
-pub(crate) fn first_write(tree: &Tree) -> Option<&SpanNode> {
-    tree.spans.iter().find(|span| span.stage == Stage::Write)
-}
-
 /// The state of a trace, as far as its spans say it. `about`: the object that was asked for, if not what was written first.
 pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
     let root = &tree.spans[tree.root];
@@ -84,10 +79,6 @@ pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
         Some(attempt) if is_failed(&tree.spans[attempt]) => State::Stuck,
         _ => State::Ready,
     }
-}
-
-pub(crate) fn is_failed(span: &SpanNode) -> bool {
-    span.flags.contains(Flags::FAILED)
 }
 
 /// Whether the last objects that a control loop tried to make were refused, such as by a quota.
@@ -142,6 +133,8 @@ fn last_attempt(tree: &Tree) -> Option<SpanIx> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_trace::Flags;
+
     use super::*;
     use crate::testing::{node, tree};
     use crate::tree::TracedObject;

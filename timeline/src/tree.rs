@@ -228,6 +228,15 @@ fn depths(spans: &[SpanNode]) -> Vec<usize> {
     depths
 }
 
+/// The first write of a tree: what it is about.
+pub(crate) fn first_write(tree: &Tree) -> Option<&SpanNode> {
+    tree.spans.iter().find(|span| span.stage == Stage::Write)
+}
+
+pub(crate) fn is_failed(span: &SpanNode) -> bool {
+    span.flags.contains(Flags::FAILED)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

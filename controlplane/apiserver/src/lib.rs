@@ -65,6 +65,8 @@ mod field_writer;
 pub mod write;
 // Writes under the fence of an election.
 mod fenced;
+// Begins a term of an election.
+mod election_term;
 // The span of a write.
 mod write_trace;
 // The form of a change that is passed to admission.

@@ -2,6 +2,7 @@
 
 use super::limits::LimitError;
 use cel::ExecutionError;
+use cel::common::ast::SourceInfo;
 
 /// The longest text that an error carries: some quote the values that they are about.
 const SAID: usize = 1024;
@@ -48,4 +49,13 @@ pub(super) fn explain(error: &ExecutionError) -> String {
             said.chars().take(SAID).collect()
         }
     }
+}
+
+/// `ERROR: <input>:1:5: why`, with the line and a mark below it.
+pub(super) fn located(info: &SourceInfo, id: u64, why: &str) -> String {
+    let start = info.offset_for(id).map_or(0, |(start, _)| start as usize).min(info.source.len());
+    let before = info.source.get(..start).unwrap_or_default();
+    let (line, column) = (before.matches('\n').count(), before.rsplit('\n').next().unwrap_or_default().len());
+    let text = info.source.lines().nth(line).unwrap_or_default();
+    format!("ERROR: <input>:{}:{}: {why}\n | {text}\n | {}^", line + 1, column + 1, ".".repeat(column))
 }

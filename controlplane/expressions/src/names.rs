@@ -2,6 +2,7 @@
 //! types; what can be told from names alone is told when a rule is written, the rest when it is evaluated.
 
 use super::Program;
+use super::error::located;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_fields::{Made, Schema as _, View};
@@ -232,7 +233,7 @@ pub fn check_references(program: &Program, variables: &[(&str, &Value)]) -> Opti
     let mut reader = Reader { scope, found: None };
     reader.read(program.expression());
     let (id, why) = reader.found?;
-    Some(located(program, id, &why))
+    Some(located(program.source_info(), id, &why))
 }
 
 /// A function in the program that upstream knows and this server does not.
@@ -292,16 +293,6 @@ pub fn result_type(program: &Program, variables: &[(&str, &Value)]) -> Option<&'
             }
         }
     }
-}
-
-/// `ERROR: <input>:1:5: why`, with the line and a mark below it.
-pub(super) fn located(program: &Program, id: u64, why: &str) -> String {
-    let info = program.source_info();
-    let start = info.offset_for(id).map_or(0, |(start, _)| start as usize).min(info.source.len());
-    let before = info.source.get(..start).unwrap_or_default();
-    let (line, column) = (before.matches('\n').count(), before.rsplit('\n').next().unwrap_or_default().len());
-    let text = info.source.lines().nth(line).unwrap_or_default();
-    format!("ERROR: <input>:{}:{}: {why}\n | {text}\n | {}^", line + 1, column + 1, ".".repeat(column))
 }
 
 /// Walks an expression with the schemas of its variables; what is unknown has none.

@@ -1,10 +1,8 @@
 //! `Object{…}` and `JSONPatch{…}`, which the expressions of mutating admission policies construct: what may be written, the
 //! function that constructs them, and what they are as JSON.
 
-use super::error::CompileError;
-use super::names::located;
-use super::program::Program;
-use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use super::error::{CompileError, located};
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
 use cel::common::types::{CelMap, CelString, CelStruct, DYN_TYPE, STRING_TYPE};
 use cel::common::value::{CowVal, Val};
 use cel::objects::Key;
@@ -93,10 +91,9 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 /// Checks which types an expression constructs, and that what it evaluates to, as far as that can be told, is of this form.
-pub(super) fn check(program: &Program, form: PatchForm) -> Result<(), CompileError> {
-    let expression = program.expression();
+pub(super) fn check(expression: &IdedExpr, info: &SourceInfo, form: PatchForm) -> Result<(), CompileError> {
     let wrong = unknown(expression).or_else(|| mismatch(expression, form));
-    wrong.map_or(Ok(()), |(id, why)| Err(CompileError::Type(located(program, id, &why))))
+    wrong.map_or(Ok(()), |(id, why)| Err(CompileError::Type(located(info, id, &why))))
 }
 
 /// The first type or field that is not there.

@@ -112,7 +112,7 @@ fn compile_as(text: &str, form: Option<PatchForm>) -> Result<Program, CompileErr
         let measured = rewrite::measured(parsed.expression(), form.is_some());
         let program = Program { parsed, measured };
         if let Some(form) = form {
-            objects::check(&program, form)?;
+            objects::check(program.expression(), program.source_info(), form)?;
         }
         Ok(program)
     })?

@@ -50,7 +50,7 @@ use encryption::EncryptionError;
 use etcd::EtcdError;
 use format::FormatError;
 use futures::stream::BoxStream;
-use load::LoadError;
+use load::error::LoadError;
 
 /// The position of a write in the store's single history; the first is 1.
 pub type Revision = u64;

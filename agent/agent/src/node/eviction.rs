@@ -5,16 +5,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::eviction_parts::{EvictionParts, binary};
 use super::eviction_signals::{read_signals, thresholds_met};
 use super::local_storage::{self, Amount};
-use crate::config::NodeConfig;
-use crate::events::{Kind, Recorder};
+use crate::events::Kind;
 use crate::image::gc;
-use crate::lifecycle::table::{Message, PodTable};
 use crate::pod::node_facts::Pressure;
 use crate::pod::observed::label;
 use crate::pod::{amount, spec};
-use coracle_engine::runtime::Runtime;
 
 const STORAGE: &str = "ephemeral-storage";
 const INODES: &str = "inodes";
@@ -39,25 +37,6 @@ pub fn rank_for_eviction(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resour
     let mut ranked: Vec<Arc<Pod>> = pods.iter().filter(|pod| !spec::is_critical(pod)).cloned().collect();
     ranked.sort_by_key(key);
     ranked
-}
-
-/// What evictions measure and act on.
-pub struct EvictionParts {
-    /// Settings: thresholds and directories.
-    pub config: Arc<NodeConfig>,
-    /// The container runtime.
-    pub runtime: Arc<dyn Runtime>,
-    /// The pods.
-    pub pods: PodTable,
-    /// Events.
-    pub events: Recorder,
-}
-
-impl EvictionParts {
-    /// Evicts a pod with a message on its status.
-    pub(super) fn evict(&self, pod: &Pod, message: String) {
-        self.pods.send(spec::uid(pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
-    }
 }
 
 /// Evicts pods under resource pressure.
@@ -144,18 +123,6 @@ async fn evict(
     );
     parts.evict(&pod, message);
     Some(spec::uid(&pod).to_owned())
-}
-
-/// Bytes in the largest binary unit that leaves no rest.
-pub(super) fn binary(bytes: i64) -> String {
-    let mut amount = bytes;
-    for unit in ["", "Ki", "Mi", "Gi", "Ti", "Pi"] {
-        if amount == 0 || amount % 1024 != 0 {
-            return format!("{amount}{unit}");
-        }
-        amount /= 1024;
-    }
-    format!("{amount}Ei")
 }
 
 /// Which containers use more than they asked for.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::eviction::{EvictionParts, binary};
+use super::eviction_parts::{EvictionParts, binary};
 use crate::config::NodeConfig;
 use crate::events::Kind;
 use crate::pod::observed::label;

@@ -12,6 +12,8 @@ pub mod lease;
 pub mod cni_conf;
 // Free resources and the thresholds of evictions.
 pub mod eviction_signals;
+// What evictions measure and act on.
+mod eviction_parts;
 // Eviction of pods under resource pressure.
 pub mod eviction;
 // Container log rotation.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 
+use super::eviction_parts::EvictionParts;
 use super::machine::Machine;
 use super::status::{self, StatusInput};
 use super::{cni_conf, eviction, lease, local_storage, object};
@@ -87,7 +88,7 @@ pub struct NodeReconciler {
     /// The last heartbeat failed.
     unheard: bool,
     pod_cidrs: Vec<String>,
-    eviction: eviction::EvictionParts,
+    eviction: EvictionParts,
     evictor: eviction::Evictor,
 }
 
@@ -95,7 +96,7 @@ impl NodeReconciler {
     /// Nothing is registered yet.
     pub fn new(parts: NodeParts, machine: Machine, readiness: Ready) -> Self {
         let api = Api::all(parts.client.clone());
-        let eviction = eviction::EvictionParts {
+        let eviction = EvictionParts {
             config: parts.config.clone(),
             runtime: parts.runtime.clone(),
             pods: parts.pods.clone(),

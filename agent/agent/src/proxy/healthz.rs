@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-use super::health::{self, OK, UNAVAILABLE};
+use super::health_listener::{self, OK, UNAVAILABLE};
 use crate::cluster::{Name, Node, Reflector};
 
 /// How long a change may wait for the kernel: twice kube-proxy's interval of syncs.
@@ -87,7 +87,7 @@ pub async fn serve(address: SocketAddr, health: ProxyHealth, nodes: Reflector<No
         let eligible = || nodes.get(&Name::new("", &node)).is_some_and(|node| !node.is_leaving);
         health.respond(path, eligible)
     };
-    health::serve(address, respond).await;
+    health_listener::serve(address, respond).await;
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ mod state;
 mod sysctl;
 // Removes stale conntrack entries.
 mod stale;
+// The listener of health checks.
+mod health_listener;
 // Health checks of the proxy itself.
 pub mod healthz;
 // `healthCheckNodePort` server.

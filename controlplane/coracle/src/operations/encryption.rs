@@ -2,10 +2,11 @@
 //! encrypted again. With several servers the configuration is that of the cluster: a file that is changed on one server is given
 //! to the others, and what another server has published is written to the file of this one.
 
-use super::distribution::{Distribution, DistributionError};
+use super::distribution::Distribution;
+use super::reload_error::{MAX_FILE, ReloadError};
 use super::shared_files::SharedFiles;
 use coracle_cli::causes;
-use coracle_store::encryption::config::{Config, FormatError};
+use coracle_store::encryption::config::Config;
 use coracle_store::encryption::rewrite::Progress;
 use coracle_store::encryption::{EncryptedStore, usage};
 use coracle_store::{Store, StoreError};
@@ -18,43 +19,6 @@ use std::time::Duration;
 
 /// How often the file is looked at.
 const PERIOD: Duration = Duration::from_secs(2);
-/// A larger file is none.
-const MAX_FILE: u64 = 1 << 20;
-
-/// Why a configuration is not used.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// It cannot be read.
-    #[error("{0}")]
-    Read(PathBuf, #[source] std::io::Error),
-    /// It is too large.
-    #[error("{0} is larger than {MAX_FILE} bytes")]
-    TooLarge(PathBuf),
-    /// It is none.
-    #[error("{0} is no EncryptionConfiguration: {1}")]
-    Format(PathBuf, FormatError),
-    /// Its keys cannot be used, or one that stored values need is missing.
-    #[error("{0} is not used")]
-    Keys(PathBuf, #[source] Box<StoreError>),
-    /// Other servers could not read what is written with it.
-    #[error(
-        "{path} is not used: other servers do not have {provider} for {resource} yet. Let it only decrypt first (behind the provider that encrypts now), or run coracle secrets-encrypt rotate"
-    )]
-    TooEarly {
-        /// The file.
-        path: PathBuf,
-        /// What would be written.
-        resource: String,
-        /// The provider that would write it.
-        provider: String,
-    },
-    /// Other servers do not get it.
-    #[error("{0} is not used")]
-    Distribution(PathBuf, #[source] Box<DistributionError>),
-    /// The configuration of the cluster is used, but this server will not find it when it starts without the store.
-    #[error("{0} does not have the configuration of the cluster")]
-    Write(PathBuf, #[source] std::io::Error),
-}
 
 /// The providers of some resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

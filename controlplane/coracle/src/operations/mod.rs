@@ -4,6 +4,8 @@
 
 // The status of a server.
 pub mod status;
+// Why a configuration of encryption at rest is not used.
+pub mod reload_error;
 // Encryption at rest: status, reload, rewrite.
 pub mod encryption;
 // The configuration of encryption at rest that all servers have.

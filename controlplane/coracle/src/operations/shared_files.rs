@@ -1,6 +1,6 @@
 //! The files of a server whose configuration of encryption at rest is that of its cluster.
 
-use super::encryption::ReloadError;
+use super::reload_error::ReloadError;
 use coracle_cli::private_files;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     KeyValue, StoreError,
-    load::{Keys, LoadError, Loaded, Summary},
+    load::{
+        error::LoadError,
+        loaded::{Keys, Loaded, Summary},
+    },
 };
 use fjall::PersistMode;
 use futures::StreamExt;

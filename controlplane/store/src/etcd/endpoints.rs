@@ -1,7 +1,7 @@
 //! The endpoints of etcd. One is used for everything. When it does not answer it is given up: its watches end, and the next
 //! endpoint takes over.
 
-use super::{error::EtcdError, options::EtcdOptions, search::Search};
+use super::{error::EtcdError, options::EtcdOptions, search_state::Search};
 use etcd_client::{Client, Error};
 use parking_lot::Mutex;
 use std::{

@@ -9,7 +9,10 @@ use super::{
 use crate::{
     KeyValue, StoreError,
     format::FORMAT_KEY,
-    load::{Keys, LoadError, Loaded, Summary},
+    load::{
+        error::LoadError,
+        loaded::{Keys, Loaded, Summary},
+    },
 };
 use coracle_cli::causes;
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp};

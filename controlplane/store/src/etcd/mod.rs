@@ -12,6 +12,8 @@ mod error;
 mod options;
 // Keys and revisions, translated.
 mod keyspace;
+// Whether one that answers has to be searched.
+mod search_state;
 // Which endpoint is used, and failover.
 mod endpoints;
 // Finds one that answers.
@@ -52,7 +54,7 @@ use super::{
     Durability, Export, HistoryStart, KeyValue, Revision, Store, StoreError, StoreStatus, Unhealthy, Watch,
     Write,
 };
-use crate::load::LoadError;
+use crate::load::error::LoadError;
 use async_trait::async_trait;
 use coracle_cli::supervise::Supervisor;
 use coracle_trace::{Stage, tracked};

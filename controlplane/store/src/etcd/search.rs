@@ -5,11 +5,11 @@
 use super::{
     endpoints::{Endpoint, Endpoints},
     error::EtcdError,
+    search_state::Known,
     shared::kv,
 };
 use etcd_client::{Error, GetOptions};
 use futures::{StreamExt, stream::FuturesUnordered};
-use parking_lot::Mutex;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -23,27 +23,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 const OTHERS: Duration = Duration::from_millis(200);
 /// How long one that did not answer is the last to be used.
 const SILENT: Duration = Duration::from_secs(3);
-/// While there is no majority, a search begins at most this often.
-const AGAIN: Duration = Duration::from_millis(500);
-
-/// What is known of the endpoint in use.
-#[derive(Debug, Clone, Copy, Default)]
-enum Known {
-    /// It answered last time.
-    #[default]
-    Answers,
-    /// Another one was given up, and this one has not been asked yet.
-    Unknown,
-    /// No majority was reached.
-    Lost { at: Instant, reached: usize, of: usize },
-}
-
-/// The state of the search; one runs at a time.
-#[derive(Default)]
-pub(super) struct Search {
-    known: Mutex<Known>,
-    running: tokio::sync::Mutex<()>,
-}
 
 /// What an endpoint says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,27 +32,6 @@ enum Probe {
     /// It is there, and has no leader.
     Reached,
     Silent,
-}
-
-impl Search {
-    /// The endpoint in use has changed, without having been asked.
-    pub(super) fn begin(&self) {
-        let mut known = self.known.lock();
-        if matches!(*known, Known::Answers) {
-            *known = Known::Unknown;
-        }
-    }
-
-    /// Whether a search is needed; an error if the last one failed a moment ago.
-    fn is_due(&self) -> Result<bool, EtcdError> {
-        match *self.known.lock() {
-            Known::Answers => Ok(false),
-            Known::Lost { at, reached, of } if at.elapsed() < AGAIN => {
-                Err(EtcdError::NoMajority { reached, of })
-            }
-            Known::Unknown | Known::Lost { .. } => Ok(true),
-        }
-    }
 }
 
 impl Endpoints {

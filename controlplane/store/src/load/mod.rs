@@ -3,83 +3,22 @@
 //! The embedded engine keeps the revisions of the keys. etcd counts its own: it gets an offset, so that the revisions that
 //! clients see are greater than all before. Either store begins compacted, and watchers of the past list again.
 
+// Where the keys come from, and what was loaded.
+pub(crate) mod loaded;
+// Why keys cannot be loaded.
+pub(crate) mod error;
+
+pub use error::LoadError;
+pub use loaded::{Loaded, Summary};
+
 use crate::{
     Datastore, DatastoreError, KeyValue, OWN_KEYS, Opening, Revision, StoreError, embedded, etcd, format,
 };
-use futures::{Stream, StreamExt, stream::BoxStream};
+use futures::{Stream, StreamExt};
 
 /// Revisions that a restore skips: more than were written since the backup.
 pub const RESTORE_BUMP: Revision = 1_000_000;
-/// Above it keys of the embedded log could not be told from those of its index.
-const MAX_REVISION: Revision = 1 << 55;
 const MAX_KEY: usize = 4096;
-
-/// Where the keys come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Loaded {
-    /// The revision at which they were exported.
-    pub revision: Revision,
-    /// Added to it: the new store continues behind the sum.
-    pub bump: Revision,
-}
-
-/// What was loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Summary {
-    /// Number of keys.
-    pub keys: u64,
-    /// The revision of the store now. Everything before it is compacted.
-    pub revision: Revision,
-}
-
-/// Why keys cannot be loaded. The store is as empty as before, unless the error says otherwise.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The store has keys already.
-    #[error("{0} is not empty")]
-    NotEmpty(String),
-    /// Something failed and left keys behind.
-    #[error("a restore or copy into {0} was not finished: remove its keys and start over")]
-    Unfinished(String),
-    /// A key that no export has.
-    #[error("key {0:?} cannot be loaded: it does not begin with / or is too long")]
-    Key(String),
-    /// Keys of an export are sorted.
-    #[error("key {0:?} cannot be loaded: it is not behind the key before it")]
-    Order(String),
-    /// Revisions that no export has.
-    #[error("{key}: created at revision {created}, modified at {modified}, exported at {exported}")]
-    Revisions {
-        /// The key.
-        key: String,
-        /// Its revisions.
-        created: Revision,
-        /// Its last revision.
-        modified: Revision,
-        /// The revision of all.
-        exported: Revision,
-    },
-    /// Two keys of the same revision.
-    #[error("{0} has the revision of another key")]
-    Twice(String),
-    /// The revision is beyond what a store can count.
-    #[error("revision {0} is too great")]
-    TooGreat(Revision),
-    /// The keys end with an error.
-    #[error("the keys to be loaded cannot be read")]
-    Source(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl Loaded {
-    /// The last revision that is compacted in the new store.
-    pub(crate) fn floor(&self) -> Result<Revision, LoadError> {
-        let sum = self.revision.saturating_add(self.bump);
-        if sum > MAX_REVISION { Err(LoadError::TooGreat(sum)) } else { Ok(sum) }
-    }
-}
-
-/// Keys that were checked.
-pub(crate) type Keys<'a> = BoxStream<'a, Result<KeyValue, StoreError>>;
 
 /// Loads the keys into the store, which must be empty. The store is not open meanwhile; open it afterwards. Keys that are about
 /// the old store itself (offset, fences) are left out. If it fails, what was written is removed.

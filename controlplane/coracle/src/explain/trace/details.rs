@@ -1,7 +1,7 @@
 //! Of many rows that create or delete the same resource, wherever they are, only the slowest and the one that the critical path was in
 //! last have rows below them.
 
-use super::nodes::Node;
+use super::row::Node;
 use std::collections::{HashMap, HashSet};
 
 /// As many rows that are alike all keep what is below them.

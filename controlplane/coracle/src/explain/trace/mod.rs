@@ -12,6 +12,8 @@ mod evidence;
 mod kind;
 // Times and names for people.
 mod names;
+// A row of the waterfall.
+mod row;
 // From spans to rows.
 mod nodes;
 // Rows of requests.

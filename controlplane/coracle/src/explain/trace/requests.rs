@@ -1,7 +1,8 @@
 //! Requests in the waterfall: one row with the write that they made.
 
 use super::names::{self, is_inner};
-use super::nodes::{Builder, Node};
+use super::nodes::Builder;
+use super::row::Node;
 
 impl Builder<'_> {
     /// A request. Those of nodes, somewhere below, are left out in favour of what they caused.

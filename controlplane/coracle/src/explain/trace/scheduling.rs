@@ -1,7 +1,8 @@
 //! The scheduler in the waterfall: waiting, attempts and binding of a pod are one row.
 
 use super::answer::Span;
-use super::nodes::{Builder, Node};
+use super::nodes::Builder;
+use super::row::Node;
 
 impl Builder<'_> {
     /// The row of the scheduler, and the rows of what its binding caused.

@@ -1,6 +1,6 @@
 //! Turns of a control loop that its own work led to stand beside its first turn, not below it: a rollout would become deeper with each pod.
 
-use super::nodes::Node;
+use super::row::Node;
 
 /// Moves each turn that is below an earlier turn of the same control loop with the same object beside that one.
 pub(super) fn beside(rows: Vec<Node>) -> Vec<Node> {

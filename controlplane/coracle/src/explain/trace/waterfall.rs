@@ -3,7 +3,8 @@
 use super::answer::Trace;
 use super::headline;
 use super::names::{self, time};
-use super::nodes::{Builder, Node, SHORTEST};
+use super::nodes::{Builder, SHORTEST};
+use super::row::Node;
 use super::summary;
 use super::width::{Screen, Style, cut, cut_name, join, length, printable, wrap};
 

@@ -1,0 +1,49 @@
+//! A record of an answer, and which of two records of one span says more.
+
+use coracle_trace::{Flags, Record};
+
+use crate::block::StoredRecord;
+
+/// A record, and whether its span has not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    /// Of an open span up to now.
+    pub stored: StoredRecord,
+    /// Whether it goes on.
+    pub open: bool,
+}
+
+impl Known {
+    /// Takes in a second record of the same span. The start and the end of a pod go on in the agent after its restart: they began with
+    /// the first record.
+    pub(crate) fn merge(
+        &mut self,
+        record: &Record,
+        node: &str,
+        open: bool,
+        start: u64,
+        stored: impl FnOnce() -> StoredRecord,
+    ) {
+        let goes_on = record.stage.is_single() && node == self.stored.node;
+        let began = if goes_on { start.min(self.stored.start) } else { u64::MAX };
+        if is_better(record, node, open, self) {
+            *self = Known { stored: stored(), open };
+        }
+        let earlier = self.stored.start.saturating_sub(began);
+        self.stored.start -= earlier;
+        self.stored.record.duration = self.stored.record.duration.saturating_add(earlier);
+    }
+}
+
+/// Whether a second record of a span says more than the first: finished beats unfinished, then the longer one. Nodes make ids
+/// themselves: a record of one replaces nobody else's.
+fn is_better(record: &Record, node: &str, open: bool, than: &Known) -> bool {
+    if node != than.stored.node {
+        return node.is_empty();
+    }
+    let rank = |record: &Record, open: bool| {
+        let unfinished = record.flags.contains(Flags::UNFINISHED);
+        (!open && !unfinished, open, record.duration)
+    };
+    rank(record, open) > rank(&than.stored.record, than.open)
+}
