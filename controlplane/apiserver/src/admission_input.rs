@@ -1,8 +1,11 @@
 //! The form of a change that is passed to admission: the object, a projection of it, or none if the request was
 //! admitted already.
 
-use super::admission::{Admitted, Attributes, Mutated};
+use super::admission::reinvocation::Reinvocation;
+use super::admission::{Admitted, Attributes, Mutated, Operation};
+use super::api::Api;
 use super::hook::Projection;
+use coracle_client::pipeline::Target;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -42,6 +45,34 @@ impl AdmissionProgress<'_> {
         match self {
             Self::Mutated(mutated) => mutated.validate(at, shown).await,
             Self::Admitted(admitted) => Ok(admitted),
+        }
+    }
+}
+
+impl Api {
+    /// A request as admission sees it.
+    pub fn attributes<'a>(
+        &'a self,
+        target: &Target<'a>,
+        operation: Operation,
+        old: Option<&'a Value>,
+    ) -> Attributes<'a> {
+        Attributes {
+            api: self,
+            user: target.user,
+            operation,
+            kind: target.kind,
+            namespace: target.namespace,
+            name: target.name,
+            subresource: target.subresource,
+            old,
+            dry_run: target.options.dry_run,
+            warnings: Vec::new(),
+            called: String::new(),
+            audit_annotations: target.options.audit_annotations.clone(),
+            trace_state: &target.options.trace.state,
+            reservations: Vec::new(),
+            reinvocation: Reinvocation::default(),
         }
     }
 }

@@ -1,8 +1,10 @@
-//! The writer of a request, for field ownership.
+//! Field ownership: the writer of a request, and what it owns after a write that is not an apply.
 
 use super::patch::{apply, types};
+use super::{decode, metadata};
 use coracle_client::pipeline::Target;
 use coracle_kinds::registry::kinds::Subresource;
+use serde_json::Value;
 
 /// The writer of a request on an object of type `ty`.
 pub fn writer<'a>(
@@ -21,4 +23,18 @@ pub fn writer<'a>(
         reset: apply::reset_fields(target.subresource, has_status),
         now,
     }
+}
+
+/// Notes who owns which field after a write that is not an apply: what the client sent and its defaults, in the form that
+/// is stored. As upstream this comes before admission and, for a new object, before its strategy: what those add (a Job's
+/// selector, a pod's token volume) is nobody's, so that an apply that does not name it leaves it alone. Nor is a binding
+/// anybody's.
+pub(super) fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
+    if target.applied || target.subresource == "binding" {
+        return;
+    }
+    decode::normalize(target.kind, new);
+    let now = metadata::now();
+    let version = target.kind.api_version();
+    apply::update(old, new, &writer(target, types::named(&target.kind.schema), &version, &now));
 }

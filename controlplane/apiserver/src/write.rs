@@ -1,17 +1,17 @@
 //! The write pipeline: decode (by the caller) → mutating admission → defaults → validation → validating admission →
 //! store. Create and update are here, deletion in `delete.rs`.
 
-use super::admission::reinvocation::Reinvocation;
 use super::admission::{Admitted, Attributes, Mutated, Operation};
 use super::admission_input::{AdmissionInput, AdmissionProgress};
 use super::api::Api;
 use super::conversion::object_of;
 use super::decode;
 use super::fenced::write_failed;
-use super::field_writer::writer;
+use super::field_writer::track;
 use super::hook::Projection;
 use super::metadata;
-use super::patch::{apply, types};
+use super::patch::apply;
+use super::raced::Raced;
 use super::scoped::scoped;
 use super::write_trace::WriteTrace;
 use crate::metrics::store::Operation as StoreOperation;
@@ -412,32 +412,6 @@ impl Api {
         }
         Ok(mutated)
     }
-
-    /// A request as admission sees it.
-    pub fn attributes<'a>(
-        &'a self,
-        target: &Target<'a>,
-        operation: Operation,
-        old: Option<&'a Value>,
-    ) -> Attributes<'a> {
-        Attributes {
-            api: self,
-            user: target.user,
-            operation,
-            kind: target.kind,
-            namespace: target.namespace,
-            name: target.name,
-            subresource: target.subresource,
-            old,
-            dry_run: target.options.dry_run,
-            warnings: Vec::new(),
-            called: String::new(),
-            audit_annotations: target.options.audit_annotations.clone(),
-            trace_state: &target.options.trace.state,
-            reservations: Vec::new(),
-            reinvocation: Reinvocation::default(),
-        }
-    }
 }
 
 /// What a change begins with.
@@ -447,30 +421,6 @@ struct Before<'a> {
     old: &'a Value,
     /// Whether the client named a resource version.
     insists: bool,
-}
-
-/// Why a change was not stored.
-pub(super) enum Raced {
-    /// Somebody else was faster; nothing was written.
-    Retry,
-    /// It cannot be.
-    Failed(ApiError),
-}
-
-impl From<ApiError> for Raced {
-    fn from(error: ApiError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl Raced {
-    /// A client that named a resource version is told of the race instead of a silent retry.
-    fn or_insist(self, insists: bool, kind: &Kind, name: &str) -> Self {
-        match self {
-            Self::Retry if insists => Self::Failed(ApiError::modified(&kind.group, &kind.plural, name)),
-            other => other,
-        }
-    }
 }
 
 fn generation(object: &Value) -> i64 {
@@ -496,20 +446,6 @@ fn begin_change(
     kind.fill(new);
     track(target, Some(old), new);
     Ok(insists)
-}
-
-/// Notes who owns which field after a write that is not an apply: what the client sent and its defaults, in the form that
-/// is stored. As upstream this comes before admission and, for a new object, before its strategy: what those add (a Job's
-/// selector, a pod's token volume) is nobody's, so that an apply that does not name it leaves it alone. Nor is a binding
-/// anybody's.
-fn track(target: &Target<'_>, old: Option<&Value>, new: &mut Value) {
-    if target.applied || target.subresource == "binding" {
-        return;
-    }
-    decode::normalize(target.kind, new);
-    let now = metadata::now();
-    let version = target.kind.api_version();
-    apply::update(old, new, &writer(target, types::named(&target.kind.schema), &version, &now));
 }
 
 fn refuse(kind: &Kind, object: &Value, causes: Vec<FieldError>) -> Result<(), ApiError> {

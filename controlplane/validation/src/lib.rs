@@ -49,6 +49,8 @@ pub mod scaling;
 mod webhook_client;
 // Webhooks, admission policies, custom resource definitions.
 pub mod extensions;
+// Custom resource definitions.
+pub mod definitions;
 // Mutating admission policies.
 pub mod mutating_policies;
 // Approval of definitions of the Kubernetes community.

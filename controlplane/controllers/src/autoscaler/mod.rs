@@ -6,6 +6,8 @@ pub mod metrics;
 pub mod replicas;
 // Metrics of pods and objects, and external ones.
 mod custom;
+// Metrics about resources of pods.
+mod source;
 // How fast replicas may change.
 pub mod behavior;
 #[cfg(test)]
@@ -18,7 +20,7 @@ use coracle_client::aggregated::AggregatedObjects;
 use coracle_fields::autoscaling_v1::Scale;
 use coracle_fields::autoscaling_v2::{
     CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus,
-    MetricSpec, MetricStatus, MetricValueStatus,
+    MetricSpec, MetricStatus,
 };
 use coracle_fields::{Made, Schema as _, View, make};
 use coracle_informer::conditions::{self, Condition};
@@ -31,15 +33,15 @@ use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::{Kind, Subresource};
 use coracle_kinds::registry::scale;
 use coracle_kinds::registry::usage::quantity;
-use coracle_proto::quantity::{Format, Quantity};
 use coracle_proto::selector::LabelSelector;
 use coracle_proto::status::ApiError;
 use custom::{Answer, MetricFailure, Scaled};
 use jiff::Timestamp;
 use metrics::{Metrics, MetricsError, PodUsage};
 use parking_lot::Mutex;
-use replicas::{Recommendation, ReplicaCalculation, Target, Tolerance};
+use replicas::{ReplicaCalculation, Tolerance};
 use serde_json::Value;
+use source::source;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -418,92 +420,4 @@ fn tolerance(hpa: View<'_, HorizontalPodAutoscaler>) -> Tolerance {
     };
     let behavior = hpa.spec().behavior();
     Tolerance { down: of(behavior.scale_down()), up: of(behavior.scale_up()) }
-}
-
-/// One metric of an autoscaler.
-struct Source<'a> {
-    resource: &'a str,
-    container: Option<&'a str>,
-    target: Target,
-    failure: &'static str,
-}
-
-/// A metric about a resource of pods, or of one container of theirs.
-fn source(spec: View<'_, MetricSpec>) -> Result<Source<'_>, MetricFailure> {
-    let (resource, target, failure, container) = match spec.type_().text() {
-        "Resource" => {
-            let of = spec.resource();
-            (of.name().text(), of.target(), "FailedGetResourceMetric", None)
-        }
-        "ContainerResource" => {
-            let of = spec.container_resource();
-            (of.name().text(), of.target(), "FailedGetContainerResourceMetric", of.container().get())
-        }
-        other => {
-            let (why, head) = (format!("unknown metric source type {other:?}"), String::new());
-            return Err(MetricFailure { reason: "InvalidMetricSourceType", why, head });
-        }
-    };
-    let average = quantity(&target.average_value().to_value());
-    let target = match (average, target.average_utilization().int()) {
-        (Some(average), _) => Target::Average(average.milli_value()),
-        (None, Some(percent)) => Target::Utilization(percent),
-        (None, None) => {
-            let why = "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set";
-            return Err(MetricFailure { reason: failure, why: why.into(), head: head(resource, container) });
-        }
-    };
-    Ok(Source { resource, container, target, failure })
-}
-
-/// What is before the error of a metric where several are reported.
-fn head(resource: &str, container: Option<&str>) -> String {
-    match container {
-        None => format!("failed to get {resource} resource metric value"),
-        Some(container) => format!("failed to get {container} container metric value"),
-    }
-}
-
-impl Source<'_> {
-    fn head(&self) -> String {
-        head(self.resource, self.container)
-    }
-
-    fn what(&self) -> &'static str {
-        if matches!(self.target, Target::Utilization(_)) { "utilization" } else { "usage" }
-    }
-
-    /// What messages call it.
-    fn name(&self) -> String {
-        let container = if self.container.is_some() { "container " } else { "" };
-        match self.target {
-            Target::Utilization(_) => {
-                format!("{} {container}resource utilization (percentage of request)", self.resource)
-            }
-            Target::Average(_) => format!("{} {container}resource", self.resource),
-        }
-    }
-
-    /// Its line in the status.
-    fn status(&self, answer: &Recommendation) -> Made<MetricStatus> {
-        let average = if self.resource == "cpu" {
-            Quantity::milli(answer.average, Format::DecimalSi)
-        } else {
-            Quantity::new(answer.average / 1000, Format::DecimalSi)
-        };
-        let current = make!(part MetricValueStatus {
-            average_value: average.to_string(),
-            average_utilization: answer.utilization,
-        });
-        match self.container {
-            None => make!(part MetricStatus {
-                type_: "Resource",
-                resource: { name: self.resource, current },
-            }),
-            Some(container) => make!(part MetricStatus {
-                type_: "ContainerResource",
-                container_resource: { name: self.resource, container, current },
-            }),
-        }
-    }
 }

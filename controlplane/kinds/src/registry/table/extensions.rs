@@ -2,7 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, strategy};
-use coracle_validation::{defaults, extensions};
+use coracle_validation::{defaults, definitions};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("apiextensions.k8s.io", "v1", kind, plural)
@@ -21,7 +21,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::plain())
             .defaults(defaults::extensions::definition)
             .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition)
-            .validate(extensions::definition, extensions::definition_update)
-            .validate_create(extensions::new_definition),
+            .validate(definitions::definition, definitions::definition_update)
+            .validate_create(definitions::new_definition),
     ]
 }
