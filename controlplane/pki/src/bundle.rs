@@ -1,5 +1,6 @@
-//! Several certificates in one PEM text.
+//! Certificates as PEM, also several in one text.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use sha2::Digest;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::Pem;
@@ -18,6 +19,17 @@ pub fn split(certificates: &str) -> Vec<String> {
         rest = after;
     }
     all
+}
+
+/// A certificate as PEM.
+pub fn pem(der: &[u8]) -> String {
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    let encoded = STANDARD.encode(der);
+    for line in encoded.as_bytes().chunks(64) {
+        text.extend(line.iter().map(|byte| char::from(*byte)));
+        text.push('\n');
+    }
+    text + "-----END CERTIFICATE-----\n"
 }
 
 /// What a function finds in the first certificate of a text.

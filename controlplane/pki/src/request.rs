@@ -1,6 +1,6 @@
 //! Certificate signing requests: what they ask for, and certificates for exactly their subject.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use crate::bundle::pem;
 use rcgen::{Error, SanType, SigningKey};
 use std::net::IpAddr;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -91,16 +91,6 @@ fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     }
     all.extend_from_slice(content);
     all
-}
-
-fn pem(der: &[u8]) -> String {
-    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
-    let encoded = STANDARD.encode(der);
-    for line in encoded.as_bytes().chunks(64) {
-        text.extend(line.iter().map(|byte| char::from(*byte)));
-        text.push('\n');
-    }
-    text + "-----END CERTIFICATE-----\n"
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::error::JoinError;
 use coracle_cli::server_cert::{self, SkipVerify};
 use coracle_pki::authority::Authority;
+use coracle_pki::bundle::pem;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
@@ -69,14 +70,6 @@ fn verify(
         return Err(rustls::Error::NoCertificatesPresented);
     };
     verifier.verify_server_cert(leaf, rest, name, &[], UnixTime::now()).map(drop)
-}
-
-fn pem(der: &[u8]) -> String {
-    use base64::{Engine, engine::general_purpose::STANDARD};
-    let text = STANDARD.encode(der);
-    let lines = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok());
-    let lines = lines.collect::<Vec<_>>().join("\n");
-    format!("-----BEGIN CERTIFICATE-----\n{lines}\n-----END CERTIFICATE-----\n")
 }
 
 #[cfg(test)]
