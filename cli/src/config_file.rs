@@ -54,28 +54,38 @@ pub fn expand(arguments: Vec<OsString>, command: &Command) -> Result<Vec<OsStrin
         crate::yaml::from_str(&content).map_err(|e| Error::Parse(path.clone(), e))?;
     let mut expanded: Vec<OsString> = arguments[..2].to_vec();
     for (name, value) in options.unwrap_or_default() {
-        let long = command.get_arguments().filter_map(Arg::get_long).find(|long| key(long) == name);
-        let long = long.ok_or_else(|| Error::Unknown(path.clone(), name.clone()))?;
-        let flag = format!("--{long}");
+        let known = command.get_arguments().find_map(|argument| {
+            let long = argument.get_long().filter(|long| key(long) == name)?;
+            Some((argument, format!("--{long}")))
+        });
+        let (argument, flag) = known.ok_or_else(|| Error::Unknown(path.clone(), name.clone()))?;
         if text.iter().any(|word| *word == flag || word.starts_with(&format!("{flag}="))) {
             continue;
         }
         expanded.extend(
-            flags(&flag, &value).ok_or(Error::Value(path.clone(), name))?.into_iter().map(OsString::from),
+            flags(argument, &flag, &value)
+                .ok_or(Error::Value(path.clone(), name))?
+                .into_iter()
+                .map(OsString::from),
         );
     }
     expanded.extend_from_slice(&arguments[2..]);
     Ok(expanded)
 }
 
-fn flags(flag: &str, value: &Value) -> Option<Vec<String>> {
+fn flags(argument: &Arg, flag: &str, value: &Value) -> Option<Vec<String>> {
+    // A switch is on when it is named; other options take the word, so that `false` overrides a default.
+    let is_switch = !argument.get_action().takes_values();
     match value {
-        Value::Null | Value::Bool(false) => Some(vec![]),
-        Value::Bool(true) => Some(vec![flag.to_owned()]),
+        Value::Null => Some(vec![]),
+        Value::Bool(false) if is_switch => Some(vec![]),
+        Value::Bool(true) if is_switch => Some(vec![flag.to_owned()]),
+        Value::Bool(word) => Some(vec![format!("{flag}={word}")]),
         Value::String(text) => Some(vec![format!("{flag}={text}")]),
         Value::Number(number) => Some(vec![format!("{flag}={number}")]),
         Value::Array(items) => {
-            let each: Option<Vec<Vec<String>>> = items.iter().map(|item| flags(flag, item)).collect();
+            let each: Option<Vec<Vec<String>>> =
+                items.iter().map(|item| flags(argument, flag, item)).collect();
             each.map(|each| each.concat())
         }
         Value::Object(_) => None,
@@ -113,7 +123,7 @@ fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/' || c == '.')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "/.:_=+-".contains(c))
         && !text.ends_with(':')
-        && !matches!(text, "true" | "false" | "null");
+        && text != "null";
     if plain { text.to_owned() } else { format!("{text:?}") }
 }
 
@@ -139,6 +149,13 @@ mod tests {
                     .default_values(["/a", "b, c", "d:1"]),
             )
             .arg(Arg::new("external-network").long("external-network").help("No.").action(ArgAction::SetTrue))
+            .arg(
+                Arg::new("metrics")
+                    .long("metrics")
+                    .help("Whether.")
+                    .default_value("true")
+                    .value_parser(clap::value_parser!(bool)),
+            )
     }
 
     fn expanded(file: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
@@ -172,10 +189,22 @@ mod tests {
             ["--config", "FILE", "--node-name", "b"]
         );
         assert_eq!(expanded("# nothing\n", &[]).unwrap(), ["--config", "FILE"]);
+        assert_eq!(expanded("externalNetwork: false\n", &[]).unwrap(), ["--config", "FILE"]);
         assert_eq!(expanded("nodename: a\n", &[]).unwrap_err(), "FILE: there is no option nodename");
         assert!(expanded("nodeName: {a: b}\n", &[]).unwrap_err().starts_with("FILE: nodeName takes"));
         let other: Vec<OsString> = ["agent", "image", "--config", "x"].map(OsString::from).into();
         assert_eq!(expand(other.clone(), &command()).unwrap(), other);
+    }
+
+    #[test]
+    fn what_is_on_by_default_can_be_switched_off() {
+        for (file, want) in [("", true), ("metrics: true\n", true), ("metrics: false\n", false)] {
+            let words = expanded(file, &[]).unwrap();
+            let words = words.into_iter().filter(|word| *word != "--config" && *word != "FILE");
+            let matches = command().no_binary_name(true).get_matches_from(words);
+            assert_eq!(matches.get_one::<bool>("metrics"), Some(&want), "{file}");
+        }
+        assert!(template(&command(), "agent").contains("#metrics: true\n"));
     }
 
     #[test]
@@ -190,7 +219,7 @@ mod tests {
             .filter(|l| l.starts_with('#') && !l.starts_with("# "))
             .map(|l| l[1..].to_owned())
             .collect();
-        assert_eq!(in_force.len(), 8);
+        assert_eq!(in_force.len(), 9);
         let flags = expanded(&in_force.join("\n"), &[]).unwrap();
         for flag in [
             "--max-pods=110",
