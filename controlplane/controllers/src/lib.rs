@@ -1,7 +1,7 @@
 //! The controllers. Each has a pure core that plans, and a thin shell that reads caches and writes through the client.
 //!
-//! May depend on `coracle-informer`, `coracle-client`, `coracle-kinds`, `coracle-validation`, `coracle-pki` and
-//! `coracle-store` (for its revision type). It does not depend on the API server or the scheduler.
+//! May depend on `coracle-informer`, `coracle-client`, `coracle-kinds`, `coracle-validation`, `coracle-expressions` (for the
+//! types of expressions), `coracle-pki` and `coracle-store` (for its revision type). It does not depend on the API server or the scheduler.
 
 #![forbid(unsafe_code)]
 
@@ -61,6 +61,8 @@ pub mod bootstrap_tokens;
 pub mod roles;
 // Status of FlowSchemas.
 pub mod flow_schemas;
+// Type errors of admission policies.
+pub mod policies;
 // Address ranges of Services.
 pub mod service_cidrs;
 // Addresses of LoadBalancer services.
@@ -131,6 +133,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     volumes::start(&mut setup, options.node_volumes.clone());
     roles::start(&mut setup);
     flow_schemas::start(&mut setup);
+    policies::start(&mut setup);
     service_cidrs::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges);
     podgc::start(&mut setup);

@@ -32,6 +32,8 @@ mod objects;
 mod program;
 // Checks variables, functions and fields of an expression against the schema.
 pub mod names;
+// The types of expressions, checked against the schemas of kinds.
+pub mod types;
 // Converts JSON values to CEL values.
 mod values;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What an expression refers to: variables, functions, and fields of the value that it is about. There is no checker of
-//! types; what can be told from names alone is told when a rule is written, the rest when it is evaluated.
+//! What an expression refers to: variables, functions, and fields of the value that it is about. What can be told from names
+//! alone is told when a rule is written, the rest when it is evaluated. Types are checked in `types`.
 
 use super::Program;
 use super::error::located;

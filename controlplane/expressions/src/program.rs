@@ -118,6 +118,11 @@ fn compile_as(text: &str, form: Option<PatchForm>) -> Result<Program, CompileErr
     })?
 }
 
+/// Does work on a thread with as much stack as the parser has: as deep as an expression can be, it can be read.
+pub(super) fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, StackError> {
+    with_stack(PARSER_STACK, work)
+}
+
 /// Does work on a thread of its own that has so much stack. What of it is not used takes no memory.
 fn with_stack<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, StackError> {
     std::thread::scope(|scope| {

@@ -1,0 +1,409 @@
+//! The types of all parts of an expression, and what does not fit.
+
+use super::Type;
+use super::functions::{self, Overload};
+use super::unify::{Bindings, renamed};
+use crate::names::located;
+use crate::program::on_large_stack;
+use crate::{Program, StackError};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
+};
+
+/// Names of types.
+const TYPES: [&str; 14] = [
+    "bool",
+    "bytes",
+    "double",
+    "duration",
+    "dyn",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "optional_type",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
+];
+/// The same by the names of their messages.
+const MESSAGES: [&str; 2] = ["google.protobuf.Timestamp", "google.protobuf.Duration"];
+
+/// Why an expression has no type.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// Its type errors, one after the other, each with its place.
+    #[error("{0}")]
+    Types(String),
+    /// It could not be checked.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+}
+
+/// Checks an expression. `variables` are the names that it may use.
+pub fn check(program: &Program, variables: &[(&str, Type)]) -> Result<Type, CheckError> {
+    let checked = on_large_stack(|| {
+        let scope = variables.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
+        let mut checker = Checker { scope, bindings: Bindings::default(), errors: Vec::new() };
+        let found = checker.read(program.expression());
+        (checker.bindings.resolve(&found), checker.errors)
+    });
+    let (found, mut errors) = checked?;
+    if errors.is_empty() {
+        return Ok(found);
+    }
+    let start = |id: u64| program.source_info().offset_for(id).map_or(0, |(start, _)| start);
+    errors.sort_by_key(|(id, _)| start(*id));
+    let lines: Vec<String> = errors.iter().map(|(id, why)| located(program, *id, why)).collect();
+    Err(CheckError::Types(lines.join("\n")))
+}
+
+struct Checker {
+    scope: Vec<(String, Type)>,
+    bindings: Bindings,
+    errors: Vec<(u64, String)>,
+}
+
+impl Checker {
+    fn error(&mut self, id: u64, why: String) -> Type {
+        self.errors.push((id, why));
+        Type::Error
+    }
+
+    fn undeclared(&mut self, id: u64, name: &str) -> Type {
+        self.error(id, format!("undeclared reference to '{name}' (in container '')"))
+    }
+
+    fn mismatch(&mut self, id: u64, expected: &Type, found: &Type) -> Type {
+        let (expected, found) = (self.bindings.resolve(expected), self.bindings.resolve(found));
+        self.error(id, format!("expected type '{expected}' but found '{found}'"))
+    }
+
+    fn read(&mut self, node: &IdedExpr) -> Type {
+        match &node.expr {
+            Expr::Literal(literal) => match literal {
+                LiteralValue::Boolean(_) => Type::Bool,
+                LiteralValue::Bytes(_) => Type::Bytes,
+                LiteralValue::Double(_) => Type::Double,
+                LiteralValue::Int(_) => Type::Int,
+                LiteralValue::UInt(_) => Type::Uint,
+                LiteralValue::String(_) => Type::String,
+                LiteralValue::Null => Type::Null,
+            },
+            Expr::Ident(name) => self.ident(name).unwrap_or_else(|| self.undeclared(node.id, name)),
+            Expr::Select(select) => {
+                let message = qualified(node).filter(|name| MESSAGES.contains(&name.as_str()));
+                if message.is_some() {
+                    return Type::Type;
+                }
+                let of = self.read(&select.operand);
+                let found = self.select(node.id, &of, &select.field, false);
+                if select.test { Type::Bool } else { found }
+            }
+            Expr::Call(call) => self.call(node.id, call),
+            Expr::List(list) => self.list(list),
+            Expr::Map(map) => self.map(map),
+            Expr::Struct(made) => {
+                for entry in &made.entries {
+                    if let EntryExpr::StructField(field) = &entry.expr {
+                        self.read(&field.value);
+                    }
+                }
+                self.undeclared(node.id, &made.type_name)
+            }
+            Expr::Comprehension(inner) => self.comprehension(inner),
+            Expr::Unspecified => Type::Error,
+        }
+    }
+
+    fn ident(&self, name: &str) -> Option<Type> {
+        let known = self.scope.iter().rev().find(|(known, _)| known == name).map(|(_, of)| of.clone());
+        known.or_else(|| TYPES.contains(&name).then_some(Type::Type))
+    }
+
+    fn select(&mut self, id: u64, of: &Type, field: &str, optional: bool) -> Type {
+        let of = self.bindings.resolve(of);
+        let (target, was_optional) = match &of {
+            Type::Optional(inside) => (&**inside, true),
+            other => (other, false),
+        };
+        let found = match target {
+            Type::Map(_, value) => (**value).clone(),
+            Type::Object(object) => match object.fields.get(field) {
+                Some(found) => found.clone(),
+                None => self.error(id, format!("undefined field '{field}'")),
+            },
+            Type::Variable(_) => {
+                self.bindings.assignable(&Type::Dyn, target);
+                Type::Dyn
+            }
+            Type::Dyn | Type::Error => Type::Dyn,
+            other => {
+                self.error(id, format!("type '{other}' does not support field selection"));
+                Type::Dyn
+            }
+        };
+        if was_optional || optional { Type::Optional(Box::new(found)) } else { found }
+    }
+
+    fn call(&mut self, id: u64, call: &CallExpr) -> Type {
+        let name = call.func_name.as_str();
+        if name == operators::OPT_SELECT {
+            return self.optional_select(id, call);
+        }
+        let mut arguments: Vec<Type> = call.args.iter().map(|argument| self.read(argument)).collect();
+        if matches!(name, operators::LOGICAL_AND | operators::LOGICAL_OR) {
+            return self.logical(call, &arguments);
+        }
+        let Some(target) = &call.target else {
+            return match functions::find(name) {
+                Some(overloads) => self.overload(id, name, overloads, &arguments, false),
+                None => self.undeclared(id, name),
+            };
+        };
+        // `a.b.c()` is the function `a.b.c`, or `c` called on `a.b`.
+        let whole = qualified(target).map(|prefix| format!("{prefix}.{name}"));
+        if let Some(whole) = whole
+            && let Some(overloads) = functions::find(&whole)
+        {
+            return self.overload(id, &whole, overloads, &arguments, false);
+        }
+        // Functions of any number and type of arguments.
+        if qualified(target).as_deref() == Some("math") {
+            return Type::Dyn;
+        }
+        let of = self.read(target);
+        arguments.insert(0, of);
+        match functions::find(name) {
+            Some(overloads) => self.overload(id, name, overloads, &arguments, true),
+            None => self.undeclared(id, name),
+        }
+    }
+
+    fn optional_select(&mut self, id: u64, call: &CallExpr) -> Type {
+        let [operand, field] = call.args.as_slice() else { return Type::Error };
+        let Expr::Literal(LiteralValue::String(field)) = &field.expr else { return Type::Error };
+        let field = field.inner().to_owned();
+        let of = self.read(operand);
+        self.select(id, &of, &field, true)
+    }
+
+    fn logical(&mut self, call: &CallExpr, arguments: &[Type]) -> Type {
+        let mut found = Type::Bool;
+        for (node, of) in call.args.iter().zip(arguments) {
+            if !self.bindings.assignable(of, &Type::Bool) {
+                found = self.mismatch(node.id, &Type::Bool, of);
+            }
+        }
+        found
+    }
+
+    /// The result of a call: the type on which all overloads that fit agree.
+    fn overload(
+        &mut self,
+        id: u64,
+        name: &str,
+        overloads: &[Overload],
+        arguments: &[Type],
+        is_member: bool,
+    ) -> Type {
+        let mut result: Option<Type> = None;
+        for overload in overloads.iter().filter(|overload| overload.is_member == is_member) {
+            let variables: Vec<Type> = (0..overload.variables).map(|_| self.bindings.fresh()).collect();
+            let places: Vec<Type> = overload.arguments.iter().map(|of| renamed(of, &variables)).collect();
+            if !self.bindings.all_assignable(arguments, &places) {
+                continue;
+            }
+            let found = self.bindings.resolve(&renamed(&overload.result, &variables));
+            result = Some(match result {
+                None => found,
+                Some(before) if before == found => found,
+                Some(_) => Type::Dyn,
+            });
+        }
+        result.unwrap_or_else(|| {
+            let shown: Vec<String> =
+                arguments.iter().map(|of| self.bindings.resolve(of).to_string()).collect();
+            let signature = match (is_member, shown.as_slice()) {
+                (true, [target, rest @ ..]) => format!("{target}.({})", rest.join(", ")),
+                _ => format!("({})", shown.join(", ")),
+            };
+            self.error(id, format!("found no matching overload for '{name}' applied to '{signature}'"))
+        })
+    }
+
+    fn list(&mut self, list: &ListExpr) -> Type {
+        let mut items: Option<Type> = None;
+        for (at, element) in list.elements.iter().enumerate() {
+            let of = self.read(element);
+            let of = if list.optional_indices.contains(&at) { self.unwrapped(element.id, of) } else { of };
+            items = Some(self.joined(element.id, items, of));
+        }
+        Type::list(items.unwrap_or_else(|| self.bindings.fresh()))
+    }
+
+    fn map(&mut self, map: &MapExpr) -> Type {
+        let (mut keys, mut values): (Option<Type>, Option<Type>) = (None, None);
+        for entry in &map.entries {
+            let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
+            let key = self.read(&entry.key);
+            keys = Some(self.joined(entry.key.id, keys, key));
+            let value = self.read(&entry.value);
+            let value = if entry.optional { self.unwrapped(entry.value.id, value) } else { value };
+            values = Some(self.joined(entry.value.id, values, value));
+        }
+        let key = keys.unwrap_or_else(|| self.bindings.fresh());
+        Type::Map(Box::new(key), Box::new(values.unwrap_or_else(|| self.bindings.fresh())))
+    }
+
+    fn unwrapped(&mut self, id: u64, of: Type) -> Type {
+        match self.bindings.resolve(&of) {
+            Type::Optional(inside) => *inside,
+            Type::Dyn => Type::Dyn,
+            other => self.mismatch(id, &Type::Optional(Box::new(other.clone())), &other),
+        }
+    }
+
+    /// Items of a list and entries of a map have one type.
+    fn joined(&mut self, id: u64, before: Option<Type>, now: Type) -> Type {
+        let Some(before) = before else { return now };
+        if !self.bindings.assignable(&before, &now) {
+            return self.mismatch(id, &before, &now);
+        }
+        if matches!(self.bindings.resolve(&now), Type::Dyn | Type::Error) { now } else { before }
+    }
+
+    fn comprehension(&mut self, inner: &ComprehensionExpr) -> Type {
+        let over = self.read(&inner.iter_range);
+        let start = self.read(&inner.accu_init);
+        let two = inner.iter_var2.is_some();
+        let (first, second) = match self.bindings.resolve(&over) {
+            Type::List(item) if two => (Type::Int, *item),
+            Type::List(item) => (*item, Type::Dyn),
+            Type::Map(key, value) => (*key, *value),
+            other @ (Type::Dyn | Type::Error | Type::Variable(_)) => {
+                self.bindings.assignable(&Type::Dyn, &other);
+                (Type::Dyn, Type::Dyn)
+            }
+            other => {
+                let why = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                (self.error(inner.iter_range.id, why), Type::Error)
+            }
+        };
+        let depth = self.scope.len();
+        self.scope.push((inner.accu_var.clone(), start.clone()));
+        self.scope.push((inner.iter_var.clone(), first));
+        if let Some(name) = &inner.iter_var2 {
+            self.scope.push((name.clone(), second));
+        }
+        for (part, expected) in [(&inner.loop_cond, &Type::Bool), (&inner.loop_step, &start)] {
+            let found = self.read(part);
+            if !self.bindings.assignable(&found, expected) {
+                self.mismatch(part.id, expected, &found);
+            }
+        }
+        self.scope.truncate(depth + 1);
+        let result = self.read(&inner.result);
+        self.scope.truncate(depth);
+        self.bindings.resolve(&result)
+    }
+}
+
+/// `a.b.c` of selections, which may be the name of a function.
+fn qualified(node: &IdedExpr) -> Option<String> {
+    match &node.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) if !select.test => {
+            Some(format!("{}.{}", qualified(&select.operand)?, select.field))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::compile;
+    use crate::types::schema;
+
+    fn checked(text: &str) -> Result<String, String> {
+        let deployment = schema::of_kind("io.k8s.api.apps.v1.Deployment", "Deployment", None).unwrap();
+        let variables = Type::object("variables", [("limit".to_owned(), Type::Int)]);
+        let scope = [("object", deployment), ("variables", variables), ("params", Type::Dyn)];
+        match check(&compile(text).unwrap(), &scope) {
+            Ok(found) => Ok(found.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn what_fits_has_a_type() {
+        for (text, want) in [
+            ("object.spec.replicas > 1 && has(object.metadata.labels)", "bool"),
+            ("object.spec.template.spec.containers.all(c, c.image.startsWith('x'))", "bool"),
+            ("object.spec.template.spec.containers.map(c, c.name)", "list(string)"),
+            ("object.spec.template.spec.containers.filter(c, has(c.resources)).size()", "int"),
+            ("object.metadata.labels['a'] + object.metadata.annotations.b", "string"),
+            ("object.metadata.labels.exists(k, k == 'a')", "bool"),
+            ("variables.limit + 1", "int"),
+            ("params.any.thing == 1 || params.other == 'x'", "bool"),
+            ("object.?spec.?replicas.orValue(1)", "int"),
+            ("object.spec.strategy.rollingUpdate.maxSurge == '25%'", "bool"),
+            ("object.metadata.creationTimestamp > timestamp('2020-01-01T00:00:00Z')", "bool"),
+            ("type(object.spec.replicas) == int && 1 < 2.5", "bool"),
+            ("[1, 2].sum() == 3 ? 'a' : 'b'", "string"),
+            ("quantity('1Gi').isLessThan(quantity('2Gi')) && ip('10.0.0.1').family() == 4", "bool"),
+            ("[]", "list(dyn)"),
+            ("{'a': 1}", "map(string, int)"),
+            ("math.greatest(1, 2)", "dyn"),
+            ("object.metadata.ownerReferences.exists_one(o, o.kind == 'A')", "bool"),
+        ] {
+            assert_eq!(checked(text).as_deref(), Ok(want), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_its_place() {
+        for (text, want) in [
+            (
+                "object.spec.replica > 1",
+                "ERROR: <input>:1:12: undefined field 'replica'\n | object.spec.replica > 1\n | ...........^",
+            ),
+            (
+                "object.spec.replicas == '1'",
+                "ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.replicas == '1'\n | .....................^",
+            ),
+            (
+                "object.metadata.name.startsWith(1)",
+                "ERROR: <input>:1:32: found no matching overload for 'startsWith' applied to 'string.(int)'\n | object.metadata.name.startsWith(1)\n | ...............................^",
+            ),
+            (
+                "nothing",
+                "ERROR: <input>:1:1: undeclared reference to 'nothing' (in container '')\n | nothing\n | ^",
+            ),
+        ] {
+            assert_eq!(checked(text), Err(want.to_owned()), "{text}");
+        }
+        for (text, part) in [
+            ("object.spec.replicas && true", "expected type 'bool' but found 'int'"),
+            ("[1, 'a']", "expected type 'int' but found 'string'"),
+            (
+                "object.spec.replicas.all(x, true)",
+                "expression of type 'int' cannot be range of a comprehension",
+            ),
+            ("object.spec.replicas.x", "type 'int' does not support field selection"),
+            ("object.metadata.name.foo()", "undeclared reference to 'foo'"),
+            ("object.spec.template.spec.containers.all(c, c.nam == 'x')", "undefined field 'nam'"),
+            ("variables.other", "undefined field 'other'"),
+        ] {
+            let said = checked(text).unwrap_err();
+            assert!(said.contains(part), "{text}: {said}");
+        }
+        let two = checked("object.spec.a == object.spec.b").unwrap_err();
+        assert_eq!(two.matches("ERROR").count(), 2, "{two}");
+    }
+}

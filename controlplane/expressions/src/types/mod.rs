@@ -1,0 +1,110 @@
+//! Types of expressions: what admission policies are checked with against the schemas of the kinds that they are about. A type
+//! error is a warning in the status of a policy and nothing more: values decide when the expression is evaluated.
+
+// Types from schemas.
+pub mod schema;
+// The functions and their signatures.
+mod functions;
+// Which types fit where, and what type variables stand for.
+mod unify;
+// The types of all parts of an expression.
+mod check;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use check::{CheckError, check};
+
+/// A type of CEL.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Type {
+    /// Known when the expression is evaluated.
+    Dyn,
+    /// Of what has a type error already: nothing more is said about it.
+    Error,
+    /// `null`.
+    Null,
+    /// Truth values.
+    Bool,
+    /// Signed integers.
+    Int,
+    /// Unsigned integers.
+    Uint,
+    /// Floating-point numbers.
+    Double,
+    /// Text.
+    String,
+    /// Bytes.
+    Bytes,
+    /// Points in time.
+    Timestamp,
+    /// Spans of time.
+    Duration,
+    /// Types themselves.
+    Type,
+    /// Lists.
+    List(Box<Type>),
+    /// Maps, by key and value.
+    Map(Box<Type>, Box<Type>),
+    /// Values that may be missing.
+    Optional(Box<Type>),
+    /// Values that only functions can look into, such as `net.IP`.
+    Opaque(Arc<str>),
+    /// Objects.
+    Object(Arc<Object>),
+    /// A type that follows from its uses.
+    Variable(usize),
+}
+
+/// An object with declared fields.
+#[derive(Debug, PartialEq)]
+pub struct Object {
+    /// The name in messages.
+    pub name: String,
+    /// Types by the names that expressions use.
+    pub fields: BTreeMap<String, Type>,
+}
+
+impl Type {
+    /// A list.
+    pub fn list(of: Type) -> Self {
+        Self::List(Box::new(of))
+    }
+
+    /// A map with text as keys.
+    pub fn map(of: Type) -> Self {
+        Self::Map(Box::new(Self::String), Box::new(of))
+    }
+
+    /// An object.
+    pub fn object(name: &str, fields: impl IntoIterator<Item = (String, Type)>) -> Self {
+        Self::Object(Arc::new(Object { name: name.to_owned(), fields: fields.into_iter().collect() }))
+    }
+}
+
+/// As messages name it.
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self {
+            Self::Dyn | Self::Variable(_) => "dyn",
+            Self::Error => "!error!",
+            Self::Null => "null",
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Uint => "uint",
+            Self::Double => "double",
+            Self::String => "string",
+            Self::Bytes => "bytes",
+            Self::Timestamp => "timestamp",
+            Self::Duration => "duration",
+            Self::Type => "type",
+            Self::List(of) => return write!(f, "list({of})"),
+            Self::Map(key, value) => return write!(f, "map({key}, {value})"),
+            Self::Optional(of) => return write!(f, "optional_type({of})"),
+            Self::Opaque(name) => name,
+            Self::Object(object) => &object.name,
+        };
+        f.write_str(word)
+    }
+}
