@@ -84,11 +84,12 @@ fn manager(value: &str) -> Result<String, FieldError> {
 }
 
 fn dry_run(value: &str) -> Result<bool, FieldError> {
-    match value {
-        "" => Ok(false),
-        "All" => Ok(true),
-        other => Err(FieldError::unsupported("dryRun", &other.into(), &["All"])),
-    }
+    if value == "All" { Ok(true) } else { Err(unsupported_dry_run(&[value])) }
+}
+
+/// The value is a list, and is shown as such.
+fn unsupported_dry_run(values: &[&str]) -> FieldError {
+    FieldError::unsupported("dryRun", &serde_json::json!(values), &["All"])
 }
 
 fn field_validation(value: &str) -> Result<FieldValidation, FieldError> {
@@ -136,13 +137,13 @@ impl ListOptions {
             match key.as_str() {
                 "labelSelector" => options.label_selector = value.clone(),
                 "fieldSelector" => options.field_selector = value.clone(),
-                "limit" => options.limit = number(key, value)? as usize,
+                "limit" => options.limit = number(value)? as usize,
                 "continue" => options.continue_token = value.clone(),
                 "resourceVersion" => options.resource_version = value.clone(),
                 "resourceVersionMatch" => options.resource_version_match = value.clone(),
                 "allowWatchBookmarks" => options.bookmarks = truth(value),
                 "sendInitialEvents" => options.send_initial_events = Some(truth(value)),
-                "timeoutSeconds" if !value.is_empty() => options.timeout_seconds = Some(number(key, value)?),
+                "timeoutSeconds" if !value.is_empty() => options.timeout_seconds = Some(number(value)?),
                 "includeObject" => options.include_object = value.clone(),
                 _ => {}
             }
@@ -155,13 +156,14 @@ fn truth(value: &str) -> bool {
     matches!(value, "true" | "1" | "True" | "TRUE" | "t" | "T")
 }
 
-fn number(key: &str, value: &str) -> Result<u64, ApiError> {
+fn number(value: &str) -> Result<u64, ApiError> {
     if value.is_empty() {
         return Ok(0);
     }
-    value.parse::<i64>().map(|n| n.max(0) as u64).map_err(|_| {
-        ApiError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax ({key})"))
-    })
+    value
+        .parse::<i64>()
+        .map(|n| n.max(0) as u64)
+        .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing \"{value}\": invalid syntax")))
 }
 
 fields! {
@@ -208,9 +210,7 @@ impl DeleteOptions {
                 "orphanDependents" if self.orphan_dependents.is_none() => {
                     self.orphan_dependents = Some(truth(value))
                 }
-                "dryRun" if self.dry_run.is_empty() && !value.is_empty() => {
-                    self.dry_run = vec![value.clone()]
-                }
+                "dryRun" if self.dry_run.is_empty() => self.dry_run = vec![value.clone()],
                 _ => {}
             }
         }
@@ -234,10 +234,9 @@ impl DeleteOptions {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
             causes.push(FieldError::unsupported("propagationPolicy", &policy.as_str().into(), &supported));
         }
-        for value in &self.dry_run {
-            if value != "All" {
-                causes.push(FieldError::unsupported("dryRun", &value.as_str().into(), &["All"]));
-            }
+        if self.dry_run.iter().any(|value| value != "All") {
+            let values: Vec<&str> = self.dry_run.iter().map(String::as_str).collect();
+            causes.push(unsupported_dry_run(&values));
         }
         if causes.is_empty() {
             Ok(())
@@ -270,7 +269,7 @@ mod tests {
                 "dryRun",
                 "Some",
                 "update",
-                "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: \"Some\": supported values: \"All\"",
+                "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
             ),
             (
                 "fieldManager",

@@ -223,6 +223,8 @@ pub struct Kind {
     pub stored_as: Option<StoredAs>,
     /// Columns. Those of a view read the stored form.
     pub columns: Vec<Column>,
+    /// Conditions of an object's row in a table; most have none.
+    pub row_conditions: fn(&Value) -> Option<Value>,
     /// What happens on the way to the store.
     pub strategy: Strategy,
     /// What subresources do that update the object, besides `/status`.
@@ -256,6 +258,7 @@ impl Kind {
             stored: true,
             stored_as: None,
             columns: vec![columns::name(), columns::age()],
+            row_conditions: |_| None,
             strategy: Strategy::PLAIN,
             changes: Vec::new(),
             custom: None,
@@ -377,6 +380,12 @@ impl Kind {
     /// With these columns of `kubectl get`.
     pub fn columns(mut self, columns: Vec<Column>) -> Self {
         self.columns = columns;
+        self
+    }
+
+    /// With conditions of rows.
+    pub fn row_conditions(mut self, conditions: fn(&Value) -> Option<Value>) -> Self {
+        self.row_conditions = conditions;
         self
     }
 

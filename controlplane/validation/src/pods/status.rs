@@ -28,6 +28,9 @@ pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let nominated = status.nominated_node_name();
         if !nominated.is_empty() && !nominated.view().same_as(before.nominated_node_name()) {
             nominated.follows(dns1123_subdomain);
+            if old.spec().node_name().filled().is_some() {
+                nominated.forbidden("may not be set on pods that are already bound to a node");
+            }
         }
         if before.qos_class().is_set() {
             status.qos_class().immutable(before.qos_class());

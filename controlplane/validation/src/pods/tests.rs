@@ -320,6 +320,13 @@ fn values_of_another_type_are_compared_as_they_are() {
         object
     };
     assert_eq!(changes(status_update, &nominated(json!("n")), &nominated(json!("n"))), [""; 0]);
+    let bound = pod_with(json!({"nodeName": "n"}));
+    let mut changed = bound.clone();
+    changed["status"] = json!({"nominatedNodeName": "other"});
+    assert_eq!(
+        changes(status_update, &changed, &bound),
+        ["status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"]
+    );
     assert!(!changes(status_update, &nominated(json!(5)), &pod_with(json!({}))).is_empty());
     let mirror = |value: Value| {
         let mut object = pod_with(json!({}));

@@ -38,7 +38,12 @@ pub fn node() -> Vec<Column> {
         wide::<Node>("External-IP", |node| json!(address(node, "ExternalIP"))),
         wide::<Node>("OS-Image", |node| text_or(node.status().node_info().os_image().text(), "<unknown>")),
         wide::<Node>("Kernel-Version", |node| {
-            text_or(node.status().node_info().kernel_version().text(), "<unknown>")
+            let info = node.status().node_info();
+            let version = info.kernel_version().filled().unwrap_or("<unknown>");
+            match info.architecture().text() {
+                "" => json!(version),
+                architecture => json!(format!("{version} ({architecture})")),
+            }
         }),
         wide::<Node>("Container-Runtime", |node| {
             text_or(node.status().node_info().container_runtime_version().text(), "<unknown>")

@@ -53,7 +53,7 @@ pub fn policy_binding() -> Vec<Column> {
         text::<ValidatingAdmissionPolicyBinding>("ParamRef", |object| {
             let parameter = object.spec().param_ref();
             match (parameter.name().text(), parameter.namespace().text()) {
-                ("", _) if parameter.selector().is_set() => json!(format::selector(parameter.selector())),
+                ("", _) if parameter.selector().is_set() => json!(format::go_selector(parameter.selector())),
                 ("", _) => json!("<unset>"),
                 (name, "") => json!(format!("*/{name}")),
                 (name, namespace) => json!(format!("{namespace}/{name}")),

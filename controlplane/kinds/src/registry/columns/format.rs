@@ -37,6 +37,31 @@ pub(super) fn selector(selector: View<'_, LabelSelector>) -> String {
     or_none(parts.into_iter().map(|(_, part)| part).collect())
 }
 
+/// A label selector as Go prints the struct: Kubernetes shows those of parameters so.
+pub(super) fn go_selector(selector: View<'_, LabelSelector>) -> String {
+    let mut labels: Vec<String> =
+        selector.match_labels().entries().map(|(key, value)| format!("{key}: {},", value.text())).collect();
+    labels.sort();
+    let requirements: Vec<String> = selector
+        .match_expressions()
+        .items()
+        .map(|expression| {
+            let values: Vec<&str> = expression.values().items().filter_map(|value| value.get()).collect();
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+                expression.key().text(),
+                expression.operator().text(),
+                values.join(" ")
+            )
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.concat(),
+        requirements.concat()
+    )
+}
+
 /// Comma-separated, `<none>` when empty.
 pub(super) fn or_none(items: Vec<String>) -> String {
     if items.is_empty() { "<none>".into() } else { items.join(",") }

@@ -6,7 +6,7 @@ use crate::registry::table;
 const UPSTREAM: &str = "
 CSIDriver Name:string|AttachRequired:boolean|PodInfoOnMount:boolean|StorageCapacity:boolean|TokenRequests:string|RequiresRepublish:boolean|Modes:string|Age:string
 CSINode Name:string|Drivers:integer|Age:string
-CSIStorageCapacity Name:string|StorageClassName:string|Capacity:string
+CSIStorageCapacity Name:string|Created At:date
 CertificateSigningRequest Name:string|Age:string|SignerName:string|Requestor:string|RequestedDuration:string|Condition:string
 ClusterRoleBinding Name:string|Role:string|Age:string|Users:string*|Groups:string*|ServiceAccounts:string*
 ClusterTrustBundle Name:string|SignerName:string

@@ -47,9 +47,9 @@ pub use jobs::{cron_job, job};
 pub use network::{
     endpoint_slice, endpoints, ingress, ingress_class, ip_address, network_policy, service, service_cidr,
 };
-pub use pods::{pod, pod_template};
+pub use pods::{pod, pod_conditions, pod_template};
 pub use storage::{
-    attributes_class, capacity, claim, class, driver, persistent_volume, storage_node, volume_attachment,
+    attributes_class, claim, class, driver, persistent_volume, storage_node, volume_attachment,
 };
 pub use workloads::{
     budget, controller_revision, daemon_set, deployment, replica_set, replication_controller, scale,

@@ -1,6 +1,6 @@
 //! Columns of Services, endpoints, ingresses and policies.
 
-use super::{Column, age, format, name, text, text_or, wide};
+use super::{Column, age, format, name, text, wide};
 use coracle_fields::View;
 use coracle_fields::core::v1::{EndpointSubset, Endpoints, LoadBalancerStatus, Service, ServicePort};
 use coracle_fields::discovery::v1::{EndpointPort, EndpointSlice};
@@ -109,16 +109,10 @@ fn slice_port(port: View<'_, EndpointPort>) -> String {
 pub fn ingress() -> Vec<Column> {
     vec![
         name(),
-        text::<Ingress>("Class", |object| text_or(object.spec().ingress_class_name().text(), "<none>")),
-        text::<Ingress>("Hosts", |object| {
-            let rules = object.spec().rules();
-            let hosts: Vec<&str> = rules.items().filter_map(|rule| rule.host().filled()).collect();
-            json!(match hosts.len() {
-                0 => "*".to_owned(),
-                1..=3 => hosts.join(","),
-                _ => format!("{} + {} more...", hosts[..3].join(","), rules.len() - 3),
-            })
+        text::<Ingress>("Class", |object| {
+            json!(object.spec().ingress_class_name().get().unwrap_or("<none>"))
         }),
+        text::<Ingress>("Hosts", |object| json!(hosts(object))),
         text::<Ingress>("Address", |object| {
             // Ingresses have a type of their own with the same fields.
             let balancer = object.status().load_balancer().erased().as_type::<LoadBalancerStatus>();
@@ -131,10 +125,36 @@ pub fn ingress() -> Vec<Column> {
     ]
 }
 
+/// The first three hosts. Rules after the third are counted, whether they name a host or not.
+fn hosts(object: View<'_, Ingress>) -> String {
+    let rules = object.spec().rules();
+    let named: Vec<(usize, &str)> = rules
+        .items()
+        .enumerate()
+        .filter_map(|(at, rule)| Some((at, rule.host().filled()?)))
+        .take(3)
+        .collect();
+    let shown: Vec<&str> = named.iter().map(|(_, host)| *host).collect();
+    match named.as_slice() {
+        [] => "*".to_owned(),
+        [_, _, (third, _)] if third + 1 < rules.len() => {
+            format!("{} + {} more...", shown.join(","), rules.len() - 3)
+        }
+        _ => shown.join(","),
+    }
+}
+
 /// IngressClasses.
 pub fn ingress_class() -> Vec<Column> {
     vec![
-        name(),
+        Column {
+            format: "name",
+            ..text::<IngressClass>("Name", |object| {
+                let mark = object.metadata().annotations().key("ingressclass.kubernetes.io/is-default-class");
+                let suffix = if mark == "true" { " (default)" } else { "" };
+                json!(format!("{}{suffix}", object.metadata().name().text()))
+            })
+        },
         text::<IngressClass>("Controller", |object| object.spec().controller().to_value()),
         text::<IngressClass>("Parameters", |object| {
             let parameters = object.spec().parameters();

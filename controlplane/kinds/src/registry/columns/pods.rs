@@ -1,8 +1,8 @@
 //! Columns of Pods and PodTemplates.
 
 use super::{Column, age, format, name, since, text, text_or, wide};
-use coracle_fields::View;
 use coracle_fields::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodTemplate};
+use coracle_fields::{Schema as _, View};
 use serde_json::{Value, json};
 
 /// Pods.
@@ -168,6 +168,16 @@ fn ended(terminated: View<'_, ContainerStateTerminated>) -> String {
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
     }
+}
+
+/// Conditions of the row of a pod that has ended.
+pub fn pod_conditions(pod: &Value) -> Option<Value> {
+    let (reason, message) = match Pod::of(pod).status().phase().text() {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }
 
 /// PodTemplates.

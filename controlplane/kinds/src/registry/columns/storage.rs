@@ -4,7 +4,7 @@ use super::{Column, age, column, format, name, number, text, text_or, wide};
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use coracle_fields::meta::ObjectMeta;
 use coracle_fields::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+    CSIDriver, CSINode, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
 use coracle_fields::{List, Text, View};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ pub fn persistent_volume() -> Vec<Column> {
             storage_class(object.metadata(), object.spec().storage_class_name())
         }),
         text::<PersistentVolume>("VolumeAttributesClass", |object| {
-            text_or(object.spec().volume_attributes_class_name().text(), "<unset>")
+            json!(object.spec().volume_attributes_class_name().get().unwrap_or("<unset>"))
         }),
         text::<PersistentVolume>("Reason", |object| json!(object.status().reason().text())),
         age(),
@@ -87,7 +87,7 @@ pub fn claim() -> Vec<Column> {
             storage_class(object.metadata(), object.spec().storage_class_name())
         }),
         text::<PersistentVolumeClaim>("VolumeAttributesClass", |object| {
-            text_or(object.spec().volume_attributes_class_name().text(), "<unset>")
+            json!(object.spec().volume_attributes_class_name().get().unwrap_or("<unset>"))
         }),
         age(),
         wide::<PersistentVolumeClaim>("VolumeMode", |object| {
@@ -175,14 +175,5 @@ pub fn driver() -> Vec<Column> {
             json!(format::or_none(format::texts(object.spec().volume_lifecycle_modes())))
         }),
         age(),
-    ]
-}
-
-/// CSIStorageCapacities.
-pub fn capacity() -> Vec<Column> {
-    vec![
-        name(),
-        text::<CSIStorageCapacity>("StorageClassName", |object| object.storage_class_name().to_value()),
-        text::<CSIStorageCapacity>("Capacity", |object| text_or(object.capacity().text(), "<unset>")),
     ]
 }

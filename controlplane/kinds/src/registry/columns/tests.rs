@@ -1,3 +1,4 @@
+#![allow(clippy::unwrap_used)]
 use super::*;
 use coracle_fields::meta::LabelSelector;
 
@@ -132,4 +133,33 @@ fn selectors_read_as_typed() {
         {"key": "a", "operator": "In", "values": ["y", "x"]}, {"key": "c", "operator": "DoesNotExist"}]});
     assert_eq!(format::selector(LabelSelector::of(&selector)), "a in (x,y),b=1,!c");
     assert_eq!(format::selector(LabelSelector::of(&Value::Null)), "<none>");
+}
+
+#[test]
+fn nodes_ingresses_and_their_classes_as_in_kubernetes() {
+    let info = json!({"kernelVersion": "6.12", "architecture": "arm64", "osImage": "x", "containerRuntimeVersion": "y"});
+    let cells = row(node(), &json!({"metadata": {"name": "n"}, "status": {"nodeInfo": info}}));
+    assert_eq!(cells[7], "6.12 (arm64)");
+    assert_eq!(row(node(), &json!({"metadata": {"name": "n"}}))[7], "<unknown>");
+    let hosts = |hosts: &[&str]| {
+        let rules: Vec<Value> = hosts.iter().map(|host| json!({"host": host})).collect();
+        row(ingress(), &json!({"metadata": {"name": "i"}, "spec": {"rules": rules}}))[2].clone()
+    };
+    assert_eq!((hosts(&[]), hosts(&[""])), (json!("*"), json!("*")));
+    assert_eq!(hosts(&["a", "", "b", "c"]), "a,b,c");
+    assert_eq!(hosts(&["a", "b", "c", ""]), "a,b,c + 1 more...");
+    let mut class = json!({"metadata": {"name": "c"}, "spec": {"controller": "x"}});
+    assert_eq!(row(ingress_class(), &class)[0], "c");
+    class["metadata"]["annotations"] = json!({"ingressclass.kubernetes.io/is-default-class": "true"});
+    assert_eq!(row(ingress_class(), &class)[0], "c (default)");
+    let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "paramRef": {"selector": {"matchLabels": {"a": "b"},
+        "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}]}}}});
+    assert_eq!(
+        row(policy_binding(), &binding)[2],
+        "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:c,Operator:In,Values:[d e],},},}"
+    );
+    let ended = |phase: &str| pod_conditions(&json!({"status": {"phase": phase}}));
+    assert_eq!(ended("Succeeded").unwrap()[0]["reason"], "Succeeded");
+    assert_eq!(ended("Failed").unwrap()[0]["message"], "The pod failed.");
+    assert_eq!(ended("Running"), None);
 }

@@ -1,8 +1,9 @@
 //! Deprecation warnings for the `Warning` header: storage, networks, service accounts.
 
-use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec};
+use coracle_fields::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec};
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::networking::v1::{Ingress, NetworkPolicy, NetworkPolicyPeer};
+use coracle_fields::node::v1::RuntimeClass;
 use coracle_fields::storage::v1::{CSIDriver, StorageClass};
 use coracle_fields::{Json, List, Schema, View};
 use coracle_proto::names::sloppy_address;
@@ -57,8 +58,34 @@ fn annotated(object: &Value, key: &str) -> bool {
     PartialObjectMetadata::of(object).metadata().annotations().key(key).is_set()
 }
 
-fn old_label(key: &str) -> Option<&'static str> {
+/// What is said about a label of nodes that has another name by now.
+pub(super) fn old_label(key: &str) -> Option<&'static str> {
     NODE_LABELS.iter().find(|(label, _)| *label == key).map(|(_, message)| *message)
+}
+
+/// An amount of bytes that is no whole number.
+pub(super) fn fractional(list: &str, resource: &str, amount: &str) -> Option<String> {
+    let is_fraction = amount.parse::<Quantity>().is_ok_and(|quantity| quantity.milli_value() % 1000 != 0);
+    is_fraction.then(|| {
+        format!("{list}[{resource}]: fractional byte value {amount:?} is invalid, must be an integer")
+    })
+}
+
+/// A Node.
+pub fn node(object: &Value, _old: Option<&Value>) -> Vec<String> {
+    if Node::of(object).spec().external_id().text().is_empty() {
+        return Vec::new();
+    }
+    vec!["spec.externalID: this field is deprecated, and is unused by Kubernetes".into()]
+}
+
+/// A RuntimeClass.
+pub fn runtime_class(object: &Value, _old: Option<&Value>) -> Vec<String> {
+    let selector = RuntimeClass::of(object).scheduling().node_selector();
+    let mut keys: Vec<&str> = selector.entries().map(|(key, _)| key).collect();
+    keys.sort_unstable();
+    let old = keys.into_iter().filter_map(old_label);
+    old.map(|message| format!("scheduling.nodeSelector: {message}")).collect()
 }
 
 /// A new Ingress.
@@ -110,11 +137,7 @@ pub fn claim(object: &Value, _old: Option<&Value>) -> Vec<String> {
     let resources = PersistentVolumeClaim::of(object).spec().resources();
     for (list, amounts) in [("requests", resources.requests()), ("limits", resources.limits())] {
         let amount = amounts.key("storage").text();
-        if amount.parse::<Quantity>().is_ok_and(|quantity| quantity.milli_value() % 1000 != 0) {
-            warnings.push(format!(
-                "spec.resources.{list}[storage]: fractional byte value {amount:?} is invalid, must be an integer"
-            ));
-        }
+        warnings.extend(fractional(&format!("spec.resources.{list}"), "storage", amount));
     }
     warnings
 }

@@ -1,8 +1,10 @@
 //! Warnings about pods and their templates.
 
-use coracle_fields::core::v1::{Affinity, Container, PodAffinity, PodSpec, PodTemplateSpec, Volume};
+use super::deprecations::{fractional, old_label};
+use coracle_fields::core::v1::{
+    Affinity, Container, ContainerPort, NodeSelectorTerm, PodAffinity, PodSpec, PodTemplateSpec, Volume,
+};
 use coracle_fields::{Json, Map, Text, View};
-use coracle_proto::quantity::Quantity;
 use std::collections::{HashMap, HashSet};
 
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
@@ -45,6 +47,7 @@ pub(super) fn template(path: &str, template: View<'_, PodTemplateSpec>) -> Vec<S
     let mut warnings = Vec::new();
     let spec = template.spec();
     let annotations = template.metadata().annotations();
+    node_labels(path, spec, &mut warnings);
     for (key, message) in ANNOTATIONS {
         if annotations.key(key).is_set() {
             warnings.push(format!("{path}metadata.annotations[{key}]: {message}"));
@@ -56,9 +59,18 @@ pub(super) fn template(path: &str, template: View<'_, PodTemplateSpec>) -> Vec<S
                 warnings.push(format!("{path}spec.volumes[{index}].{name}: {message}"));
             }
         }
+        let requests = volume.ephemeral().volume_claim_template().spec().resources().requests();
+        let at = format!("{path}spec.volumes[{index}].ephemeral.volumeClaimTemplate.spec.resources.requests");
+        warnings.extend(fractional(&at, "storage", requests.key("storage").text()));
     }
-    selectors(path, spec, &mut warnings);
+    for volume in spec.volumes().items() {
+        overlapping_paths(volume, &mut warnings);
+    }
     duplicates(path, spec, &mut warnings);
+    for resource in ["memory", "ephemeral-storage"] {
+        let amount = spec.overhead().key(resource).text();
+        warnings.extend(fractional(&format!("{path}spec.overhead"), resource, amount));
+    }
     if annotations.key(SECCOMP_POD).is_set() && !spec.security_context().seccomp_profile().is_set() {
         warnings.push(format!(
             "{path}metadata.annotations[{SECCOMP_POD}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"
@@ -68,22 +80,104 @@ pub(super) fn template(path: &str, template: View<'_, PodTemplateSpec>) -> Vec<S
         of_container(path, &at, container, annotations, &mut warnings);
     }
     ports(path, spec, &mut warnings);
-    if spec.termination_grace_period_seconds().int().is_some_and(|seconds| seconds < 0) {
+    // That of a pod has been changed by now.
+    if !path.is_empty() && spec.termination_grace_period_seconds().int().is_some_and(|seconds| seconds < 0) {
         warnings.push(format!(
             "{path}spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
         ));
     }
+    selectors(path, spec, &mut warnings);
     warnings
 }
 
-fn selectors(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
-    let mut null =
-        |at: String| warnings.push(format!("{at}: a null labelSelector results in matching no pod"));
-    for (index, rule) in spec.topology_spread_constraints().items().enumerate() {
-        if !rule.label_selector().is_set() {
-            null(format!("{path}spec.topologySpreadConstraints[{index}].labelSelector"));
+/// Labels of nodes that have other names by now.
+fn node_labels(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
+    let mut keys: Vec<&str> = spec.node_selector().entries().map(|(key, _)| key).collect();
+    keys.sort_unstable();
+    for key in keys {
+        if let Some(message) = old_label(key) {
+            warnings.push(format!("{path}spec.nodeSelector[{key}]: {message}"));
         }
     }
+    let affinity = spec.affinity().node_affinity();
+    let base = format!("{path}spec.affinity.nodeAffinity");
+    let required = affinity.required_during_scheduling_ignored_during_execution().node_selector_terms();
+    for (index, term) in required.items().enumerate() {
+        let at = format!("{base}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{index}]");
+        term_labels(&at, term, warnings);
+    }
+    let preferred = affinity.preferred_during_scheduling_ignored_during_execution();
+    for (index, term) in preferred.items().enumerate() {
+        let at = format!("{base}.preferredDuringSchedulingIgnoredDuringExecution[{index}].preference");
+        term_labels(&at, term.preference(), warnings);
+    }
+    for (index, rule) in spec.topology_spread_constraints().items().enumerate() {
+        let (at, key) =
+            (format!("{path}spec.topologySpreadConstraints[{index}]"), rule.topology_key().text());
+        if let Some(message) = old_label(key) {
+            warnings.push(format!("{at}.topologyKey: {key} is {message}"));
+        }
+        if !rule.label_selector().is_set() {
+            warnings.push(null_selector(&format!("{at}.labelSelector")));
+        }
+    }
+}
+
+fn term_labels(at: &str, term: View<'_, NodeSelectorTerm>, warnings: &mut Vec<String>) {
+    for (index, expression) in term.match_expressions().items().enumerate() {
+        let key = expression.key().text();
+        if let Some(message) = old_label(key) {
+            warnings.push(format!("{at}.matchExpressions[{index}].key: {key} is {message}"));
+        }
+    }
+}
+
+fn null_selector(at: &str) -> String {
+    format!("{at}: a null labelSelector results in matching no pod")
+}
+
+/// Files of a volume of which one would replace another, or be a directory above it.
+fn overlapping_paths(volume: View<'_, Volume>, warnings: &mut Vec<String>) {
+    let trimmed = |path: &str| path.trim_end_matches('/').to_owned();
+    let (map, secret, downward) = (volume.config_map(), volume.secret(), volume.downward_api());
+    let sources: [(String, Vec<String>); 3] = [
+        (
+            format!("ConfigMap {:?}", map.name().text()),
+            map.items().items().map(|item| trimmed(item.path().text())).collect(),
+        ),
+        (
+            format!("Secret {:?}", secret.secret_name().text()),
+            secret.items().items().map(|item| trimmed(item.path().text())).collect(),
+        ),
+        (
+            "DownwardAPI".to_owned(),
+            downward.items().items().map(|item| trimmed(item.path().text())).collect(),
+        ),
+    ];
+    for (source, paths) in sources {
+        for (index, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
+            let below = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+            let others = paths[..index].iter().filter(|other| {
+                !other.is_empty() && (*other == path || below(path, other) || below(other, path))
+            });
+            warnings.extend(others.take(PAIRS / MAX_PATHS).map(|other| {
+                format!(
+                    "volume {:?} ({source}): overlapping paths: {path:?} with {other:?}",
+                    volume.name().text()
+                )
+            }));
+            if index >= MAX_PATHS {
+                break;
+            }
+        }
+    }
+}
+
+/// How many files of a volume are compared.
+const MAX_PATHS: usize = 1_000;
+
+fn selectors(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
+    let mut null = |at: String| warnings.push(null_selector(&at));
     for (kind, affinity) in pod_affinities(spec.affinity()) {
         let base = format!("{path}spec.affinity.{kind}");
         let required = affinity.required_during_scheduling_ignored_during_execution().items();
@@ -125,7 +219,9 @@ fn duplicates(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
         if !seen.insert(name) {
             warnings.push(format!("{path}spec.imagePullSecrets[{index}].name: duplicate name {name:?}"));
         }
-        if name.is_empty() {
+    }
+    for (index, secret) in spec.image_pull_secrets().items().enumerate() {
+        if secret.name().text().is_empty() {
             warnings.push(format!("{path}spec.imagePullSecrets[{index}].name: invalid empty name \"\""));
         }
     }
@@ -165,12 +261,8 @@ fn of_container(
     let resources = container.resources();
     for resource in ["memory", "ephemeral-storage"] {
         for (list, amounts) in [("limits", resources.limits()), ("requests", resources.requests())] {
-            let text = amounts.key(resource).text();
-            if text.parse::<Quantity>().is_ok_and(|quantity| quantity.milli_value() % 1000 != 0) {
-                warnings.push(format!(
-                    "{at}.resources.{list}[{resource}]: fractional byte value {text:?} is invalid, must be an integer"
-                ));
-            }
+            let amount = amounts.key(resource).text();
+            warnings.extend(fractional(&format!("{at}.resources.{list}"), resource, amount));
         }
     }
     let mut seen = HashSet::new();
@@ -195,11 +287,14 @@ type SeenPorts = HashMap<(i64, String), Vec<(String, String, i64)>>;
 fn ports(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
     let mut numbers = SeenPorts::new();
     let mut names: HashMap<&str, String> = HashMap::new();
-    let mut pairs = 0;
+    let (mut pairs, mut named_twice) = (0, Vec::new());
     for (at, container) in containers(path, spec) {
         for (index, port) in container.ports().items().enumerate() {
             let here = format!("{at}.ports[{index}]");
             let (host_ip, host_port) = (port.host_ip().text(), port.host_port().or(0));
+            if !host_ip.is_empty() && host_port == 0 {
+                warnings.push(format!("{here}: hostIP set without hostPort: {}", as_struct(port)));
+            }
             let key = (port.container_port().or(0), port.protocol().text().to_owned());
             let others = numbers.entry(key).or_default();
             let left = PAIRS.saturating_sub(pairs);
@@ -222,7 +317,7 @@ fn ports(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
                 continue;
             }
             match names.get(name) {
-                Some(other) => warnings.push(format!(
+                Some(other) => named_twice.push(format!(
                     "{here}: duplicate port name {name:?} with {other}, services and probes that select ports by name will use {other}"
                 )),
                 None => {
@@ -231,4 +326,17 @@ fn ports(path: &str, spec: View<'_, PodSpec>, warnings: &mut Vec<String>) {
             }
         }
     }
+    warnings.append(&mut named_twice);
+}
+
+/// A port as Go prints the struct.
+fn as_struct(port: View<'_, ContainerPort>) -> String {
+    format!(
+        "{{Name:{} HostPort:{} ContainerPort:{} Protocol:{} HostIP:{}}}",
+        port.name().text(),
+        port.host_port().or(0),
+        port.container_port().or(0),
+        port.protocol().text(),
+        port.host_ip().text()
+    )
 }

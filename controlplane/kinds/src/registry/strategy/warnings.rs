@@ -39,6 +39,11 @@ pub fn workload(object: &Value, old: Option<&Value>) -> Vec<String> {
     template("spec.template.", new)
 }
 
+/// A Deployment or ReplicaSet, whose name becomes part of pod names.
+pub fn named_workload(object: &Value, old: Option<&Value>) -> Vec<String> {
+    job(object, old)
+}
+
 /// A PodTemplate.
 pub fn pod_template(object: &Value, old: Option<&Value>) -> Vec<String> {
     let new = PodTemplate::of(object).template();

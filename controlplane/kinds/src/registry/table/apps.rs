@@ -40,7 +40,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .prepare_status(strategy::workloads::deployment_status)
             .validate(workloads::deployment, workloads::fixed_selector)
             .validate_status(workloads::replica_status)
-            .warnings(strategy::warnings::workload),
+            .warnings(strategy::warnings::named_workload),
         row("ReplicaSet", "replicasets")
             .short(&["rs"])
             .category("all")
@@ -52,7 +52,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .prepare(strategy::workloads::create_replicas, keep_status)
             .validate(workloads::replica_set, workloads::fixed_selector)
             .validate_status(workloads::replica_status)
-            .warnings(strategy::warnings::workload),
+            .warnings(strategy::warnings::named_workload),
         row("StatefulSet", "statefulsets")
             .short(&["sts"])
             .category("all")

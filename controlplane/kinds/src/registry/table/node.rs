@@ -1,7 +1,7 @@
 //! Runtime classes.
 
-use crate::registry::columns;
 use crate::registry::kinds::Kind;
+use crate::registry::{columns, strategy};
 use coracle_validation::cluster;
 
 fn row(kind: &str, plural: &str) -> Kind {
@@ -16,6 +16,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .create_on_update()
             .cluster()
             .columns(columns::runtime_class())
-            .validate(cluster::runtime_class, cluster::runtime_class_update),
+            .validate(cluster::runtime_class, cluster::runtime_class_update)
+            .warnings(strategy::deprecations::runtime_class),
     ]
 }

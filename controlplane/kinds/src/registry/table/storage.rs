@@ -29,7 +29,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .validate(storage::storage_node, |_, _, _| ()),
         row("CSIStorageCapacity", "csistoragecapacities")
             .conditional()
-            .columns(columns::capacity())
+            .columns(columns::plain())
             .validate(storage::capacity, storage::capacity_update),
         row("StorageClass", "storageclasses")
             .returns_deleted()
