@@ -56,7 +56,9 @@ impl ContinueToken {
 
     /// Reads the wire form.
     pub fn decode(text: &str) -> Result<Self, ApiError> {
-        let bad = |why: String| ApiError::bad_request(format!("continue key is not valid: {why}"));
+        let bad = |why: String| {
+            ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
         let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| {
             let (DecodeError::InvalidByte(at, _)
             | DecodeError::InvalidLastSymbol(at, _)
@@ -111,7 +113,10 @@ mod tests {
             ),
         ] {
             let error = ContinueToken::decode(&text).unwrap_err();
-            assert_eq!((error.code, error.message), (400, format!("continue key is not valid: {why}")));
+            assert_eq!(
+                (error.code, error.message),
+                (400, format!("invalid continue token: continue key is not valid: {why}"))
+            );
         }
     }
 

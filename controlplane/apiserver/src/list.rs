@@ -133,7 +133,8 @@ impl Api {
     pub async fn wait_for_version(&self, at: Revision) -> Result<(), ApiError> {
         let newest = self.objects.catch_up().await?;
         if at > newest {
-            let mut error = ApiError::timeout(format!("Too large resource version: {at}, current: {newest}"));
+            let mut error =
+                ApiError::timeout(format!("Timeout: Too large resource version: {at}, current: {newest}"));
             error.details.retry_after = 1;
             error.details.causes.push(FieldError::new(
                 "ResourceVersionTooLarge",
@@ -167,9 +168,10 @@ pub fn parse_version(text: &str) -> Result<Option<Revision>, ApiError> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        let why = format!("Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax");
-        let cause = FieldError::new("FieldValueInvalid", "resourceVersion", why);
-        ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![cause])
+        ApiError::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": \
+             invalid syntax"
+        ))
     })
 }
 

@@ -72,9 +72,13 @@ pub fn read(
         return Ok((patch, decoded.warnings));
     }
     let decoded = decode::applied(kind, body, options.field_validation)?;
-    let given = PartialObjectMetadata::of(&decoded.object).kind().text();
-    if given != kind.kind {
-        let why = format!("the kind in the data ({given}) does not match the expected kind ({})", kind.kind);
+    let given = PartialObjectMetadata::of(&decoded.object);
+    if given.kind() != kind.kind.as_str() {
+        let version = match given.api_version().text() {
+            core if !core.contains('/') => format!("/{core}"),
+            other => other.to_owned(),
+        };
+        let why = format!("invalid object type: {version}, Kind={}", given.kind().text());
         return Err(ApiError::bad_request(why));
     }
     Ok((Patch::Apply { config: decoded.object, force: options.force.unwrap_or(false) }, decoded.warnings))

@@ -111,18 +111,25 @@ fn rows(kind: &Kind, items: &[Value], version: &str, include: &str) -> Value {
 
 /// The columns of a kind, ready to read cells: a path is parsed once for all rows.
 #[derive(Default)]
-pub struct Cells(Vec<Reader>);
+pub struct Cells {
+    readers: Vec<Reader>,
+    conditions: Option<fn(&Value) -> Option<Value>>,
+}
 
 impl Cells {
     /// All columns.
     pub fn of(kind: &Kind) -> Self {
-        Self(kind.columns.iter().map(Reader::of).collect())
+        let readers = kind.columns.iter().map(Reader::of).collect();
+        Self { readers, conditions: Some(kind.row_conditions) }
     }
 
     /// The row of an object, with as much of it as `include` says.
     pub fn row(&self, object: &Value, version: &str, include: &str) -> Value {
         let mut row = Map::new();
-        row.insert("cells".into(), self.0.iter().map(|cell| cell.read(object)).collect());
+        row.insert("cells".into(), self.readers.iter().map(|cell| cell.read(object)).collect());
+        if let Some(conditions) = self.conditions.and_then(|conditions| conditions(object)) {
+            row.insert("conditions".into(), conditions);
+        }
         match include {
             "Object" => row.insert("object".into(), object.clone()),
             "None" => row.insert("object".into(), Value::Null),

@@ -180,15 +180,10 @@ async fn reserve_address(
         Err(invalid(service, FieldError::invalid("spec.clusterIPs", &list, &why)))
     };
     let range = |ip: IpAddr| ranges.iter().find(|range| range.contains(ip));
-    let Some((ip, range)) = text.parse().ok().and_then(|ip| Some((ip, range(ip)?))) else {
+    let found = text.parse().ok().and_then(|ip| Some((ip, range(ip)?)));
+    let Some((ip, _)) = found.filter(|(ip, range)| range.is_assignable(*ip)) else {
         return refuse("the provided network does not match the current range");
     };
-    if !range.is_assignable(ip) {
-        let (base, bits) = (range.base, range.bits);
-        return refuse(&format!(
-            "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {base}/{bits}"
-        ));
-    }
     match allocator.address(ip, service).await? {
         true => Ok(()),
         false => refuse("provided IP is already allocated"),
@@ -307,7 +302,6 @@ impl Allocator<'_> {
             },
             spec: {
                 parent_ref: {
-                    group: "",
                     resource: "services",
                     namespace: meta.namespace(),
                     name: meta.name(),

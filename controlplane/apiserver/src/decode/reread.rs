@@ -23,7 +23,9 @@ pub fn prune(kind: &Kind, object: &mut Value, validation: FieldValidation) -> Re
         return Ok(dropped);
     }
     let Some(of) = type_of(kind) else { return Ok(Vec::new()) };
-    let read = read_patched(of, object)?;
+    let mut read = read_patched(of, object)?;
+    // In the order of their names: that in which patched objects are written in Kubernetes.
+    read.strict.sort();
     if validation == FieldValidation::Strict && !read.strict.is_empty() {
         return Err(bad_patch(object, &strict_error(&read.strict)));
     }

@@ -94,10 +94,12 @@ fn about(config: &Value) -> String {
     format!("{}/{}; {}", metadata.namespace().text(), metadata.name().text(), kind(config))
 }
 
-/// `apps/v1, Kind=Deployment`.
+/// `apps/v1, Kind=Deployment`, or `/v1, Kind=Pod`.
 fn kind(config: &Value) -> String {
     let object = PartialObjectMetadata::of(config);
-    format!("{}, Kind={}", object.api_version().text(), object.kind().text())
+    let version = object.api_version().text();
+    let slash = if version.contains('/') { "" } else { "/" };
+    format!("{slash}{version}, Kind={}", object.kind().text())
 }
 
 /// 500, as upstream, for an object with a value that fits the coarse schema of apply and not the type.
