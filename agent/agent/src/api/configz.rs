@@ -32,6 +32,7 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "cgroupDriver": "cgroupfs",
         "cpuManagerPolicy": if config.static_cpus { "static" } else { "none" },
         "evictionHard": eviction,
+        "evictionPressureTransitionPeriod": format!("{}s", config.pressure_transition.as_secs()),
         "allowedUnsafeSysctls": config.allowed_unsafe_sysctls,
         "registerWithTaints": config.taints,
         "enableServer": true,

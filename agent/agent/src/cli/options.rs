@@ -111,6 +111,9 @@ pub struct RunArgs {
         value_parser = values::thresholds
     )]
     pub eviction_hard: Thresholds,
+    /// How long the node says that it is short of memory, disk or pids after it no longer is, such as 5m.
+    #[arg(long, default_value = "5m", value_parser = values::duration)]
+    pub eviction_pressure_transition_period: Duration,
     /// Disk usage in percent from which unused images are removed; 100 disables it.
     #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_high_threshold: u8,
@@ -240,6 +243,7 @@ impl RunArgs {
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
             eviction: self.eviction_hard.0.clone(),
+            pressure_transition: self.eviction_pressure_transition_period,
             image_gc: self.image_gc()?,
             seccomp_default: self.default_seccomp_profile == DefaultSeccomp::RuntimeDefault,
             limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,

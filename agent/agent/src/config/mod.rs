@@ -8,6 +8,7 @@ pub mod verification;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::image_gc::GcPolicy;
 use self::verification::Verification;
@@ -100,6 +101,8 @@ pub struct NodeConfig {
     pub cgroup_parent: String,
     /// Hard eviction thresholds by signal.
     pub eviction: BTreeMap<String, Threshold>,
+    /// How long a pressure condition stays after its cause is gone, against flapping.
+    pub pressure_transition: Duration,
     /// When unused images are removed.
     pub image_gc: GcPolicy,
     /// Containers without a seccomp profile get the runtime's default one.
@@ -198,6 +201,7 @@ impl NodeConfig {
             cgroup_root: dir.join("cgroup"),
             cgroup_parent: String::new(),
             eviction: Default::default(),
+            pressure_transition: Duration::from_secs(300),
             image_gc: GcPolicy::default(),
             seccomp_default: true,
             limited_swap: false,

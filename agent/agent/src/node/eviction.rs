@@ -16,8 +16,6 @@ use crate::pod::{amount, spec};
 
 const STORAGE: &str = "ephemeral-storage";
 const INODES: &str = "inodes";
-/// How long a pressure condition stays after its cause is gone, against flapping.
-const PRESSURE_TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 /// Interval between evictions, so that freed resources are measured first.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait for an evicted pod to stop before evicting the next.
@@ -57,7 +55,7 @@ impl Evictor {
         for (signal, _, _) in &short {
             self.seen.insert(signal, now);
         }
-        self.seen.retain(|_, at| at.elapsed() < PRESSURE_TRANSITION_PERIOD);
+        self.seen.retain(|_, at| at.elapsed() < parts.config.pressure_transition);
         let mut short = short.into_iter();
         if let Some((signal, least, free)) = short.next()
             && self.may_evict(&parts.pods.admitted())
