@@ -97,8 +97,16 @@ impl Cluster {
 
     /// With more flags for the agent.
     pub fn start_with(flags: &str) -> Self {
+        Self::start_on(None, flags)
+    }
+
+    /// With a file system of its own for all that the node keeps, of so many MiB.
+    pub fn start_on(disk: Option<u32>, flags: &str) -> Self {
         prepare();
         let dir = tempfile::tempdir().unwrap();
+        if let Some(size) = disk {
+            run(&format!("mount -t tmpfs -o size={size}m tmpfs {}", dir.path().display()));
+        }
         // Pods with a user namespace must get to their own part of it.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let name = dir.path().file_name().unwrap().to_string_lossy().replace('.', "");
@@ -244,16 +252,27 @@ impl Cluster {
 
     /// Waits until the pod's status satisfies a condition; the status.
     pub fn wait(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for(WAIT, name, what, check)
+    }
+
+    /// The same for what takes longer.
+    pub fn wait_for(
+        &self,
+        patience: Duration,
+        name: &str,
+        what: &str,
+        check: impl Fn(&Value) -> bool,
+    ) -> Value {
         let mut last = Value::Null;
         let begun = std::time::Instant::now();
-        while begun.elapsed() < WAIT {
+        while begun.elapsed() < patience {
             last = self.get(name)["status"].clone();
             if check(&last) {
                 return last;
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        panic!("{name}: {what}: not within {WAIT:?}; status {last:#}\n{}", self.log());
+        panic!("{name}: {what}: not within {patience:?}; status {last:#}\n{}", self.log());
     }
 
     pub fn wait_phase(&self, name: &str, phase: &str) -> Value {

@@ -9,6 +9,7 @@ mod refusals;
 mod node;
 mod survival;
 mod kubelet;
+mod limits;
 
 use coracle_tests::{namespaces, pods as cluster};
 

@@ -113,6 +113,24 @@ pub fn near(world: &World) {
         let patch = format!("{{\"spec\": {{\"trafficDistribution\": {how}}}}}");
         world.k.run_with("patch service close --patch-file=/dev/stdin", &patch);
     };
+    // Clients that stay with an endpoint stay in their zone.
+    world.k.run_with(
+        "patch service close --patch-file=/dev/stdin",
+        "{\"spec\": {\"sessionAffinity\": \"ClientIP\"}}",
+    );
+    for pod in &pods {
+        eventually("one endpoint of the zone answers", WAIT, || {
+            let seen: BTreeSet<String> = (0..20).filter_map(|_| pod.place.get(&to).ok()).collect();
+            let near = |name: &String| {
+                pods.iter().any(|other| other.name == *name && zone(&other.node) == zone(&pod.node))
+            };
+            seen.len() == 1 && seen.iter().all(near)
+        });
+    }
+    world.k.run_with(
+        "patch service close --patch-file=/dev/stdin",
+        "{\"spec\": {\"sessionAffinity\": \"None\"}}",
+    );
     patch("\"PreferSameNode\"");
     only("the node answers", &|from, to| from.node == to.node);
     patch("null");
