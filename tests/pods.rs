@@ -162,11 +162,15 @@ impl Cluster {
             true => "",
             false => "--cni-bin-dir /usr/lib/cni --cni-bin-dir /opt/cni/bin",
         };
+        let eviction = match self.flags.contains("--eviction-hard") {
+            true => "",
+            false => "--eviction-hard memory.available<1Mi",
+        };
         let flags = format!(
             "run --node-name node1 --node-ip 192.0.2.10 --root-dir {d}/agent --kubelet-dir {d}/kubelet --memory-dir {d}/memory --pod-log-dir {d}/logs \
              --manifests {d}/manifests --root {d}/engine --state {d}/run --cri-socket {d}/cri.sock --cni-conf-dir {d}/net.d \
              {plugins} --cni-cache-dir {d}/cni --cgroup-root {} \
-             --cluster-dns 10.96.0.10 --eviction-hard memory.available<1Mi",
+             --cluster-dns 10.96.0.10 {eviction}",
             self.cgroup
         );
         let agent = Command::new(program("coracle-agent"))

@@ -56,9 +56,11 @@ fn one_limited_container_or_sidecar_is_enough_for_a_limit_of_local_storage() {
     );
     for pod in ["layer", "logs", "sidecar"] {
         let status = cluster.wait_phase(pod, "Failed");
+        // The limit of the pod is what its containers are limited to, and is looked at first.
+        let limit = "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ";
         assert_eq!(
             (status["reason"].as_str(), status["message"].as_str()),
-            (Some("Evicted"), Some("Container a exceeded its local ephemeral storage limit \"1Mi\". ")),
+            (Some("Evicted"), Some(limit)),
             "{pod}"
         );
     }
