@@ -157,6 +157,10 @@ impl Checker {
             return self.logical(call, &arguments);
         }
         let Some(target) = &call.target else {
+            // Macros for functions of any number and type of arguments, such as `math.greatest`.
+            if name.contains(".@") {
+                return Type::Dyn;
+            }
             return match functions::find(name) {
                 Some(overloads) => self.overload(id, name, overloads, &arguments, false),
                 None => self.undeclared(id, name),
