@@ -1,9 +1,11 @@
-//! A storage driver whose volumes are directories of this machine. It notes its calls, and fails, hangs or is away when told.
+//! A storage driver whose volumes are directories or loop devices of this machine. It notes its calls, and fails, hangs or is away
+//! when told.
 #![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -29,6 +31,10 @@ pub enum Fault {
     Hangs,
     /// Does its work, and does not answer.
     LosesItsAnswer,
+    /// Says that it can never do this.
+    Refuses,
+    /// Says that it cannot do this while the volume is in use.
+    InUse,
 }
 
 struct State {
@@ -39,6 +45,18 @@ struct State {
     calls: Mutex<Vec<String>>,
     faults: Mutex<HashMap<String, Fault>>,
     registered: Mutex<Vec<String>>,
+    /// Loop devices of block volumes, by id.
+    loops: Mutex<BTreeMap<String, PathBuf>>,
+    /// What is wrong with all volumes.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        for device in self.loops.lock().unwrap().values() {
+            let _ = Command::new("losetup").arg("-d").arg(device).status();
+        }
+    }
 }
 
 /// The driver; away when dropped.
@@ -61,6 +79,8 @@ impl CsiDriver {
             calls: Mutex::default(),
             faults: Mutex::default(),
             registered: Mutex::default(),
+            loops: Mutex::default(),
+            trouble: Mutex::default(),
         };
         let registration = kubelet_dir.join("plugins_registry").join(format!("{name}-reg.sock"));
         Self { state: Arc::new(state), registration, running: None }
@@ -119,6 +139,11 @@ impl CsiDriver {
         self.state.faults.lock().unwrap().clear();
     }
 
+    /// From now on something is wrong with all volumes.
+    pub fn trouble(&self, message: &str) {
+        *self.state.trouble.lock().unwrap() = Some(message.to_owned());
+    }
+
     /// Calls so far, such as `publish vol-1`.
     pub fn calls(&self) -> Vec<String> {
         self.state.calls.lock().unwrap().clone()
@@ -160,6 +185,10 @@ impl Service {
         let fault = self.0.faults.lock().unwrap().get(call).copied();
         match fault {
             Some(Fault::Fails) => return Err(Status::internal(format!("the disk of {volume} is on fire"))),
+            Some(Fault::Refuses) => {
+                return Err(Status::out_of_range(format!("the disk of {volume} has no room")));
+            }
+            Some(Fault::InUse) => return Err(Status::failed_precondition(format!("{volume} is in use"))),
             Some(Fault::Hangs) => return never().await,
             Some(Fault::LosesItsAnswer) => {
                 work()?;
@@ -168,6 +197,30 @@ impl Service {
             None => {}
         }
         work().map(Response::new)
+    }
+
+    /// The device of a block volume: a loop device over a file.
+    fn device(&self, id: &str) -> Result<PathBuf, Status> {
+        let mut loops = self.0.loops.lock().unwrap();
+        if let Some(device) = loops.get(id) {
+            return Ok(device.clone());
+        }
+        let image = self.0.data.join(format!("{id}.img"));
+        fs::OpenOptions::new().create(true).append(true).open(&image)?.set_len(8 << 20)?;
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(&image).output()?;
+        if !made.status.success() {
+            return Err(Status::internal(String::from_utf8_lossy(&made.stderr).into_owned()));
+        }
+        let device = PathBuf::from(String::from_utf8_lossy(&made.stdout).trim());
+        loops.insert(id.to_owned(), device.clone());
+        Ok(device)
+    }
+
+    fn detach(&self, id: &str) -> Result<(), Status> {
+        if let Some(device) = self.0.loops.lock().unwrap().remove(id) {
+            Command::new("losetup").arg("-d").arg(&device).status()?;
+        }
+        Ok(())
     }
 
     fn volume(&self, id: &str) -> Result<PathBuf, Status> {
@@ -186,8 +239,17 @@ fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
 }
 
+fn is_block(capability: Option<&v1::VolumeCapability>) -> bool {
+    let kind = capability.and_then(|capability| capability.access_type.as_ref());
+    matches!(kind, Some(v1::volume_capability::AccessType::Block(_)))
+}
+
 fn bind(from: &Path, to: &Path) -> Result<(), Status> {
-    fs::create_dir_all(to)?;
+    if from.is_dir() {
+        fs::create_dir_all(to)?;
+    } else {
+        fs::OpenOptions::new().create(true).append(true).open(to)?;
+    }
     if is_mounted(to) {
         return Ok(());
     }
@@ -200,7 +262,8 @@ fn unbind(path: &Path) -> Result<(), Status> {
         umount2(path, MntFlags::UMOUNT_NOFOLLOW)
             .map_err(|error| Status::internal(format!("unmount {}: {error}", path.display())))?;
     }
-    match fs::remove_dir(path) {
+    let removed = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }
@@ -234,6 +297,16 @@ impl Node for Service {
     ) -> Result<Response<v1::NodeStageVolumeResponse>, Status> {
         let request = request.into_inner();
         let work = || {
+            if is_block(request.volume_capability.as_ref()) {
+                self.device(&request.volume_id)?;
+                return Ok(v1::NodeStageVolumeResponse {});
+            }
+            let kind = request.volume_capability.as_ref().and_then(|one| one.access_type.clone());
+            if let Some(v1::volume_capability::AccessType::Mount(mount)) = kind
+                && !matches!(mount.fs_type.as_str(), "" | "ext4")
+            {
+                return Err(Status::invalid_argument(format!("unknown file system {:?}", mount.fs_type)));
+            }
             bind(&self.volume(&request.volume_id)?, Path::new(&request.staging_target_path))?;
             Ok(v1::NodeStageVolumeResponse {})
         };
@@ -246,6 +319,7 @@ impl Node for Service {
     ) -> Result<Response<v1::NodeUnstageVolumeResponse>, Status> {
         let request = request.into_inner();
         let work = || {
+            self.detach(&request.volume_id)?;
             unbind(Path::new(&request.staging_target_path))?;
             Ok(v1::NodeUnstageVolumeResponse {})
         };
@@ -259,13 +333,17 @@ impl Node for Service {
         let request = request.into_inner();
         let work = || {
             let staged = Path::new(&request.staging_target_path);
+            if is_block(request.volume_capability.as_ref()) {
+                bind(&self.device(&request.volume_id)?, Path::new(&request.target_path))?;
+                return Ok(v1::NodePublishVolumeResponse {});
+            }
             let from = match request.staging_target_path.as_str() {
                 "" => self.volume(&request.volume_id)?,
                 _ if is_mounted(staged) => staged.to_owned(),
                 _ => return Err(Status::failed_precondition("the volume is not staged")),
             };
             bind(&from, Path::new(&request.target_path))?;
-            let context: std::collections::BTreeMap<_, _> = request.volume_context.iter().collect();
+            let context: BTreeMap<_, _> = request.volume_context.iter().collect();
             let text = format!("{context:?} {:?} {:?}", request.publish_context, request.secrets);
             fs::write(self.volume(&request.volume_id)?.join(".published-with"), text)?;
             Ok(v1::NodePublishVolumeResponse {})
@@ -287,25 +365,64 @@ impl Node for Service {
 
     async fn node_get_volume_stats(
         &self,
-        _: Request<v1::NodeGetVolumeStatsRequest>,
+        request: Request<v1::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<v1::NodeGetVolumeStatsResponse>, Status> {
-        Err(Status::unimplemented("stats"))
+        let request = request.into_inner();
+        let work = || {
+            if !is_mounted(Path::new(&request.volume_path)) {
+                return Err(Status::not_found(request.volume_path.clone()));
+            }
+            let usage = |unit: v1::volume_usage::Unit, total: i64, used: i64| v1::VolumeUsage {
+                unit: unit as i32,
+                total,
+                used,
+                available: total - used,
+            };
+            let trouble = self.0.trouble.lock().unwrap().clone();
+            Ok(v1::NodeGetVolumeStatsResponse {
+                usage: vec![
+                    usage(v1::volume_usage::Unit::Bytes, 1000, 400),
+                    usage(v1::volume_usage::Unit::Inodes, 50, 3),
+                ],
+                volume_condition: Some(v1::VolumeCondition {
+                    abnormal: trouble.is_some(),
+                    message: trouble.unwrap_or_default(),
+                }),
+            })
+        };
+        self.call("stats", &request.volume_id, work).await
     }
 
     async fn node_expand_volume(
         &self,
-        _: Request<v1::NodeExpandVolumeRequest>,
+        request: Request<v1::NodeExpandVolumeRequest>,
     ) -> Result<Response<v1::NodeExpandVolumeResponse>, Status> {
-        Err(Status::unimplemented("expand"))
+        let request = request.into_inner();
+        let bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+        let work = || {
+            if !is_mounted(Path::new(&request.volume_path)) {
+                return Err(Status::not_found(request.volume_path.clone()));
+            }
+            fs::write(self.volume(&request.volume_id)?.join(".size"), bytes.to_string())?;
+            Ok(v1::NodeExpandVolumeResponse { capacity_bytes: bytes })
+        };
+        self.call("expand", &request.volume_id, work).await
     }
 
     async fn node_get_capabilities(
         &self,
         _: Request<v1::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<v1::NodeGetCapabilitiesResponse>, Status> {
-        let stage = Rpc { r#type: rpc::Type::StageUnstageVolume as i32 };
-        let stage = v1::NodeServiceCapability { r#type: Some(Type::Rpc(stage)) };
-        Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities: vec![stage] }))
+        let all = [
+            rpc::Type::StageUnstageVolume,
+            rpc::Type::GetVolumeStats,
+            rpc::Type::ExpandVolume,
+            rpc::Type::VolumeCondition,
+        ];
+        let one = |one: rpc::Type| v1::NodeServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: one as i32 })),
+        };
+        Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities: all.map(one).into() }))
     }
 
     async fn node_get_info(

@@ -83,13 +83,9 @@ fn a_pod_cannot_run_without_the_device_it_claims() {
     let uses = "resources: {claims: [{name: gpu}]}";
     cluster.pod("waits", &format!("{claim}, {}", container(uses)));
     cluster.pod("placed", &format!("nodeName: node1, {claim}, {}", container(uses)));
-    let block = "volumes: [{name: disk, persistentVolumeClaim: {claimName: mine}}]";
-    let device = "volumeDevices: [{name: disk, devicePath: /dev/disk}]";
-    cluster.pod("block", &format!("nodeName: node1, {block}, {}", container(device)));
     let pages = "resources: {limits: {hugepages-2Mi: 4Mi, memory: 8Mi, cpu: 10m}}";
     cluster.pod("pages", &format!("nodeName: node1, {}", container(pages)));
     refused(&cluster, "placed", "DynamicResources", "resource claim \"gpu\"");
-    refused(&cluster, "block", "VolumeDevices", "volume \"disk\"");
     refused(&cluster, "pages", "OutOfhugepages-2Mi", "hugepages-2Mi");
     let status =
         cluster.wait("waits", "not scheduled", |status| condition(status, "PodScheduled") == "False");

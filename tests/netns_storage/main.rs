@@ -4,6 +4,8 @@
 
 mod setting;
 mod volumes;
+mod block;
+mod refusals;
 mod crashes;
 
 use coracle_tests::namespaces;

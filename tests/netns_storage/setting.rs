@@ -43,16 +43,38 @@ impl Setting {
 
     /// A claim that is bound to a volume of the driver.
     pub fn claim(&self, name: &str) {
+        let csi = format!("driver: {DRIVER}, volumeHandle: vol-{name}, volumeAttributes: {{color: blue}}");
+        self.claim_of(name, "Filesystem", &format!("csi: {{{csi}}}"));
+    }
+
+    /// A claim that is bound to a volume of this mode and source.
+    pub fn claim_of(&self, name: &str, mode: &str, source: &str) {
         self.cluster.apply(&format!(
             "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: {name}}}, spec: {{storageClassName: manual, \
              capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Retain, \
-             claimRef: {{namespace: default, name: {name}}}, \
-             csi: {{driver: {DRIVER}, volumeHandle: vol-{name}, volumeAttributes: {{color: blue}}}}}}}}"
+             volumeMode: {mode}, claimRef: {{namespace: default, name: {name}}}, {source}}}}}"
         ));
         self.cluster.apply(&format!(
             "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}}}, spec: {{storageClassName: manual, \
-             accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}"
+             volumeMode: {mode}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}"
         ));
+    }
+
+    /// A pod that runs a script with the block device of a claim at `/dev/xvda`.
+    pub fn block_pod(&self, name: &str, claim: &str, read_only: bool, script: &str) {
+        self.cluster.pod(
+            name,
+            &format!(
+                "volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}, readOnly: {read_only}}}}}], \
+                 containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, '{script}; exec sleep 1000'], \
+                 volumeDevices: [{{name: v, devicePath: /dev/xvda}}]}}]"
+            ),
+        );
+    }
+
+    /// A field of an object, as kubectl's jsonpath shows it.
+    pub fn field(&self, object: &str, path: &str) -> String {
+        self.cluster.kubectl.try_with(&format!("get {object} -o jsonpath={{{path}}}"), "").out
     }
 
     /// A pod that runs a script with the volume of a claim at `/v`.

@@ -32,6 +32,8 @@ pub struct Capabilities {
     pub single_writer: bool,
     /// It gives files to a group when it mounts.
     pub mount_group: bool,
+    /// It knows whether something is wrong with a volume.
+    pub condition: bool,
 }
 
 impl Capabilities {
@@ -45,6 +47,7 @@ impl Capabilities {
             expand: has(rpc::Type::ExpandVolume),
             single_writer: has(rpc::Type::SingleNodeMultiWriter),
             mount_group: has(rpc::Type::VolumeMountGroup),
+            condition: has(rpc::Type::VolumeCondition),
         }
     }
 }

@@ -57,6 +57,17 @@ impl CallError {
         CallError::Refused { call, code: status.code(), message }
     }
 
+    /// Whether the driver said that it cannot do this, now or later.
+    pub fn is_infeasible(&self) -> bool {
+        let Self::Refused { code, .. } = self else { return false };
+        matches!(code, Code::OutOfRange | Code::InvalidArgument | Code::NotFound)
+    }
+
+    /// Whether the driver said that it cannot do this while the volume is in use.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, CallError::Refused { code: Code::FailedPrecondition, .. })
+    }
+
     /// Whether the driver said that it does not know the volume.
     pub fn is_not_found(&self) -> bool {
         matches!(self, CallError::Refused { code: Code::NotFound, .. })

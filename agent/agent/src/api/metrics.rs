@@ -13,6 +13,7 @@ use crate::status::report::Reporter;
 use crate::trace::metrics::NodeMetrics;
 use crate::trace::spool::Spool;
 use crate::usage::{Usage, series, summary};
+use crate::volume::usage::VolumeUsage;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::instrumented::Operations;
 
@@ -22,6 +23,8 @@ pub struct Metrics {
     pub node: String,
     /// Usage of the node and its pods.
     pub usage: Usage,
+    /// How full volumes are.
+    pub volumes: VolumeUsage,
     /// Probes.
     pub probes: Probes,
     /// Operations of the runtime.
@@ -54,7 +57,8 @@ impl Metrics {
             };
             time.map(|time| format!("{:.0}", time.0))
         };
-        json(&summary::summary(&self.node, &self.usage.latest(), &started))
+        let volumes = |uid: &str| self.volumes.of_pod(uid);
+        json(&summary::summary(&self.node, &self.usage.latest(), &started, &volumes))
     }
 
     /// `/metrics/resource`.
@@ -130,6 +134,7 @@ impl Metrics {
         );
         let labels = [("git_version", BUILD), ("major", "1"), ("minor", MINOR)];
         out.value("kubernetes_build_info", &labels, 1);
+        self.volumes.render(&mut out);
         self.operations.render(&mut out);
         self.durations.render(&mut out);
         if let Some(spool) = &self.spool {

@@ -37,6 +37,7 @@ use crate::volume::csi::node_object::NodeObject;
 use crate::volume::csi::records::Records;
 use crate::volume::csi::registration::Registration;
 use crate::volume::token::Tokens;
+use crate::volume::usage::VolumeUsage;
 use crate::volume::volumes::Volumes;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::Runtime;
@@ -90,7 +91,14 @@ pub fn assemble(
     let changed = Arc::new(Notify::new());
     let tokens = Arc::new(Tokens::new(client.clone()));
     let attachments = Arc::new(Attachments::new(changed.clone()));
-    let (csi, register) = storage_drivers(&config, &client, attachments.clone(), (&tokens, machine));
+    let (csi, register) =
+        storage_drivers(&config, (&client, &events), attachments.clone(), (&tokens, machine));
+    let volume_usage = VolumeUsage::default();
+    let measure = (volume_usage.clone(), csi.clone(), events.clone());
+    let measure: Make = Box::new(move || {
+        let (usage, csi, events) = measure.clone();
+        Box::pin(usage.run(csi, events))
+    });
     let objects = Arc::new(Objects::new(client.clone(), objects_changed, supervisor));
     let images = Arc::new(Images::new(
         runtime.clone(),
@@ -105,7 +113,13 @@ pub fn assemble(
         runtime: runtime.clone(),
         events: events.clone(),
         resources: NodeResources::open(config.clone(), facts.clone(), pods.clone()),
-        volumes: Volumes::new(config.clone(), client.clone(), objects.clone(), (tokens, csi), facts.clone()),
+        volumes: Volumes::new(
+            config.clone(),
+            client.clone(),
+            objects.clone(),
+            (tokens, csi),
+            (facts.clone(), volume_usage.clone()),
+        ),
         objects,
         images: images.clone(),
         network: PodNetwork::new(config.name.clone(), policies.clone(), cluster.services.clone()),
@@ -124,6 +138,7 @@ pub fn assemble(
     let run_probes: Make = Box::new(move || Box::pin(run_probes.clone().run()));
     let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
     tasks.push(register);
+    tasks.push(("volume usage".to_owned(), measure));
     tasks.extend(follow);
     tasks.extend(enforce);
     let node = Node {
@@ -145,6 +160,7 @@ pub fn assemble(
         metrics: Metrics {
             node: config.name.clone(),
             usage: Usage::default(),
+            volumes: volume_usage,
             probes,
             operations,
             durations: trace.metrics.clone(),
@@ -186,7 +202,7 @@ fn facts(config: &NodeConfig, machine: &Machine) -> SharedFacts {
 /// Volumes of storage drivers, and the task that registers drivers.
 fn storage_drivers(
     config: &NodeConfig,
-    client: &kube::Client,
+    (client, events): (&kube::Client, &events::Recorder),
     attachments: Arc<Attachments>,
     (tokens, machine): (&Arc<Tokens>, &Machine),
 ) -> (CsiVolumes, Task) {
@@ -196,8 +212,8 @@ fn storage_drivers(
     let register: Make = Box::new(move || Box::pin(registration.clone().run()));
     let records = Records::load(paths.clone(), machine.info.boot_id.clone());
     let records = (paths, records);
-    let volumes =
-        CsiVolumes::new(&config.name, records, client.clone(), drivers, attachments, tokens.clone());
+    let of = (client.clone(), events.clone());
+    let volumes = CsiVolumes::new(&config.name, records, of, drivers, attachments, tokens.clone());
     (volumes, ("storage drivers".to_owned(), register))
 }
 

@@ -21,6 +21,8 @@ pub struct ContainerFacts<'a> {
     pub env: &'a BTreeMap<String, String>,
     /// Mounts, in order.
     pub mounts: Vec<cri::Mount>,
+    /// Devices.
+    pub devices: Vec<cri::Device>,
     /// Memory of the node.
     pub node_memory: NodeMemory,
     /// Whether a container without a seccomp profile gets the runtime's default one.
@@ -67,6 +69,7 @@ pub fn container_config(
             .map(|(key, value)| cri::KeyValue { key: key.clone(), value: value.clone() })
             .collect(),
         mounts: facts.mounts,
+        devices: facts.devices,
         labels: labels(pod, container),
         annotations: annotations(pod, container, start),
         log_path: log_path(&container.name, start.attempt),
@@ -134,6 +137,7 @@ mod tests {
                 image_user: &ImageUser::default(),
                 env: &env,
                 mounts: vec![],
+                devices: vec![],
                 node_memory: NodeMemory { total: 1 << 30, swap: 0 },
                 seccomp_default: true,
                 target: None,

@@ -67,7 +67,7 @@ fn selinux(spec: &PodSpec, container: &Container, host: Confinement) -> Result<(
     refuse("SELinux", text)
 }
 
-/// Resource claims and block volumes.
+/// Resource claims.
 fn devices(spec: &PodSpec) -> Result<(), Rejection> {
     if let Some(claim) = spec.resource_claims.iter().flatten().next() {
         let text = format!(
@@ -75,15 +75,6 @@ fn devices(spec: &PodSpec) -> Result<(), Rejection> {
             claim.name
         );
         return refuse("DynamicResources", text);
-    }
-    for (_, container) in spec::containers(spec) {
-        if let Some(device) = container.volume_devices.iter().flatten().next() {
-            let text = format!(
-                "Cannot map volume {:?} into container {:?} (volumeDevices): block volumes are not supported",
-                device.name, container.name
-            );
-            return refuse("VolumeDevices", text);
-        }
     }
     Ok(())
 }
@@ -188,11 +179,6 @@ mod tests {
                 json!({"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}),
                 "DynamicResources",
                 "resource claim \"gpu\"",
-            ),
-            (
-                container(json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]})),
-                "VolumeDevices",
-                "volume \"v\"",
             ),
             (context(json!({"procMount": "Unmasked"})), "ProcMount", "container \"c\""),
             (

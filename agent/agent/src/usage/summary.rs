@@ -7,12 +7,16 @@ use serde_json::{Map, Value, json};
 
 use super::Reading;
 use super::machine::Space;
+use crate::volume;
 
 /// When a pod and its containers started.
 pub type Started<'a> = &'a dyn Fn(&str, Option<&str>) -> Option<String>;
 
+/// What was read of a pod's volumes.
+pub type Volumes<'a> = &'a dyn Fn(&str) -> Vec<volume::usage::Reading>;
+
 /// The document. `started` tells the start of a pod by its uid, or of one of its containers.
-pub fn summary(node: &str, reading: &Reading, started: Started<'_>) -> Value {
+pub fn summary(node: &str, reading: &Reading, started: Started<'_>, volumes: Volumes<'_>) -> Value {
     let now = stamp(reading.at);
     let machine = &reading.machine;
     let fs = space(&machine.disk, &now);
@@ -34,7 +38,7 @@ pub fn summary(node: &str, reading: &Reading, started: Started<'_>) -> Value {
             "runtime": {"imageFs": fs, "containerFs": fs},
             "rlimit": {"time": now, "maxpid": machine.processes_most, "curproc": machine.processes},
         },
-        "pods": reading.pods.iter().filter_map(|stats| pod(stats, machine, started)).collect::<Vec<_>>(),
+        "pods": reading.pods.iter().filter_map(|stats| pod(stats, machine, started, volumes)).collect::<Vec<_>>(),
     })
 }
 
@@ -157,7 +161,23 @@ fn layer(usage: &Option<cri::FilesystemUsage>, disk: &Space) -> Value {
     })
 }
 
-fn pod(stats: &cri::PodSandboxStats, machine: &super::MachineUsage, started: Started<'_>) -> Option<Value> {
+fn volume(namespace: &str, reading: &volume::usage::Reading) -> Value {
+    let stats = &reading.stats;
+    let claim = reading.claim.as_ref().map(|name| json!({"name": name, "namespace": namespace}));
+    let health = reading.health.as_ref().map(|health| json!({"abnormal": health.is_abnormal}));
+    drop_nulls(json!({
+        "time": stamp(reading.at), "name": reading.volume, "pvcRef": claim, "volumeHealthStats": health,
+        "availableBytes": stats.available, "capacityBytes": stats.capacity, "usedBytes": stats.used,
+        "inodesFree": stats.inodes_free, "inodes": stats.inodes, "inodesUsed": stats.inodes_used,
+    }))
+}
+
+fn pod(
+    stats: &cri::PodSandboxStats,
+    machine: &super::MachineUsage,
+    started: Started<'_>,
+    volumes: Volumes<'_>,
+) -> Option<Value> {
     let meta = stats.attributes.as_ref()?.metadata.as_ref()?;
     let linux = stats.linux.as_ref()?;
     let begun = |container: Option<&str>| started(&meta.uid, container).map_or(Value::Null, Value::from);
@@ -188,6 +208,10 @@ fn pod(stats: &cri::PodSandboxStats, machine: &super::MachineUsage, started: Sta
     shown.insert("network".into(), network(&linux.network));
     let processes = linux.process.as_ref().map(|p| number(&p.process_count));
     shown.insert("process_stats".into(), json!({"process_count": processes}));
+    let volumes: Vec<Value> = volumes(&meta.uid).iter().map(|one| volume(&meta.namespace, one)).collect();
+    if !volumes.is_empty() {
+        shown.insert("volume".into(), volumes.into());
+    }
     let disk = &machine.disk;
     shown.insert(
         "ephemeral-storage".into(),
@@ -201,6 +225,7 @@ fn pod(stats: &cri::PodSandboxStats, machine: &super::MachineUsage, started: Sta
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::volume::csi::VolumeStats;
 
     #[test]
     fn a_pod_is_shown_as_the_kubelet_shows_it() {
@@ -232,12 +257,24 @@ mod tests {
             ..Default::default()
         };
         let reading = Reading { pods: vec![stats], ..Reading::default() };
-        let shown = summary("node1", &reading, &|uid, container| {
-            Some(format!("{uid} {}", container.unwrap_or("pod")))
-        });
+        let started =
+            |uid: &str, container: Option<&str>| Some(format!("{uid} {}", container.unwrap_or("pod")));
+        let volumes = |uid: &str| {
+            vec![volume::usage::Reading {
+                volume: format!("v-{uid}"),
+                claim: Some("data".into()),
+                at: Timestamp::UNIX_EPOCH,
+                stats: VolumeStats { capacity: Some(9), ..VolumeStats::default() },
+                health: None,
+            }]
+        };
+        let shown = summary("node1", &reading, &started, &volumes);
         assert_eq!(shown["node"]["nodeName"], "node1");
         let pod = &shown["pods"][0];
         assert_eq!(pod["podRef"], json!({"name": "p", "namespace": "n", "uid": "u"}));
+        let want = json!([{"name": "v-u", "pvcRef": {"name": "data", "namespace": "n"}, "capacityBytes": 9,
+            "time": "1970-01-01T00:00:00Z"}]);
+        assert_eq!(pod["volume"], want);
         assert_eq!((pod["startTime"].as_str(), pod.get("cpu")), (Some("u pod"), None));
         assert_eq!(
             pod["containers"][0]["cpu"],

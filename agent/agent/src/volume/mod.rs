@@ -14,8 +14,14 @@ pub mod token;
 pub mod host_path;
 // Directories that the cluster made volumes of.
 pub mod local_path;
+// Disks of this node.
+pub mod local_disk;
+// Directories of NFS servers.
+pub mod nfs;
 // Volumes of storage drivers.
 pub mod csi;
+// Why a claim cannot be mounted.
+pub mod claim_error;
 // PersistentVolumeClaims.
 pub mod persistent;
 // Directories that live as long as the pod.
@@ -26,12 +32,16 @@ pub mod nested;
 pub mod ownership;
 // All volumes of a pod.
 pub mod prepare;
+// Volumes of claims, servers and drivers.
+mod claimed;
 // subPath mounts.
 pub mod subpath;
 // Volumes as a container's mounts.
 pub mod mounts;
 // Removal of volumes.
 pub mod teardown;
+// How full volumes are.
+pub mod usage;
 // The volumes of all pods of the node.
 pub mod volumes;
 

@@ -20,6 +20,13 @@ pub enum Source {
         /// Never writable, whatever the mount says.
         read_only: bool,
     },
+    /// A block device of the host.
+    Device {
+        /// The device.
+        path: PathBuf,
+        /// Never writable.
+        read_only: bool,
+    },
     /// The content of an image.
     Image(cri::ImageSpec),
 }
@@ -34,6 +41,16 @@ pub enum MountError {
         volume: String,
         /// Name of the container.
         container: String,
+    },
+    /// A block device is to be mounted as a directory, or the other way round.
+    #[error("volume {volume:?} of container {container:?} is not {wanted}")]
+    OtherMode {
+        /// Name of the volume.
+        volume: String,
+        /// Name of the container.
+        container: String,
+        /// What the container wants.
+        wanted: &'static str,
     },
     /// A `subPathExpr` with a variable that the container does not have.
     #[error("missing value for {expression:?}")]
@@ -56,12 +73,10 @@ pub fn mounts(
 ) -> Result<Vec<cri::Mount>, MountError> {
     let mut all = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let source = volumes.get(&mount.name).ok_or_else(|| MountError::NoVolume {
-            volume: mount.name.clone(),
-            container: container.name.clone(),
-        })?;
+        let source = find(volumes, &mount.name, container)?;
         let sub_path = sub_path(mount, env)?;
         all.push(match source {
+            Source::Device { .. } => return Err(other_mode(&mount.name, container, "a file system")),
             Source::Image(image) => cri::Mount {
                 container_path: mount.mount_path.clone(),
                 readonly: true,
@@ -92,10 +107,46 @@ pub fn mounts(
     Ok(all)
 }
 
+/// The block devices of a container.
+pub fn devices(
+    container: &Container,
+    volumes: &HashMap<String, Source>,
+) -> Result<Vec<cri::Device>, MountError> {
+    let wanted = container.volume_devices.iter().flatten();
+    wanted
+        .map(|device| match find(volumes, &device.name, container)? {
+            Source::Device { path, read_only } => Ok(cri::Device {
+                container_path: device.device_path.clone(),
+                host_path: path.to_string_lossy().into_owned(),
+                permissions: if *read_only { "r" } else { "mrw" }.to_owned(),
+            }),
+            _ => Err(other_mode(&device.name, container, "a block device")),
+        })
+        .collect()
+}
+
+fn find<'a>(
+    volumes: &'a HashMap<String, Source>,
+    volume: &str,
+    container: &Container,
+) -> Result<&'a Source, MountError> {
+    volumes
+        .get(volume)
+        .ok_or_else(|| MountError::NoVolume { volume: volume.to_owned(), container: container.name.clone() })
+}
+
+fn other_mode(volume: &str, container: &Container, wanted: &'static str) -> MountError {
+    MountError::OtherMode { volume: volume.to_owned(), container: container.name.clone(), wanted }
+}
+
 /// Whether a volume is the pod's own, so that it may have the pod's SELinux label; paths of the host keep theirs.
 fn is_own(config: &NodeConfig, pod: &Pod, path: &Path) -> bool {
     let uid = spec::uid(pod);
     let (disk, memory) = (config.pod_dir(uid), config.memory_dir.join(uid));
+    // Servers do not know labels.
+    if path.starts_with(disk.join("volumes/kubernetes.io~nfs")) {
+        return false;
+    }
     [&disk, &memory].into_iter().chain(&config.storage_dirs).any(|dir| path.starts_with(dir))
 }
 
@@ -136,6 +187,25 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn devices_are_for_volumes_that_are_devices() {
+        let container: Container = serde_json::from_value(json!({"name": "c",
+            "volumeDevices": [{"name": "raw", "devicePath": "/dev/xvda"}]}))
+        .unwrap();
+        let raw = |source| HashMap::from([("raw".to_owned(), source)]);
+        for (read_only, permissions) in [(false, "mrw"), (true, "r")] {
+            let found = devices(&container, &raw(Source::Device { path: "/d".into(), read_only })).unwrap();
+            assert_eq!((found[0].container_path.as_str(), found[0].host_path.as_str()), ("/dev/xvda", "/d"));
+            assert_eq!(found[0].permissions, permissions);
+        }
+        let directory = devices(&container, &raw(Source::Path { path: "/d".into(), read_only: false }));
+        assert_eq!(
+            directory.unwrap_err().to_string(),
+            "volume \"raw\" of container \"c\" is not a block device"
+        );
+        assert!(matches!(devices(&container, &HashMap::new()), Err(MountError::NoVolume { .. })));
+    }
 
     #[test]
     fn sub_path_expressions() {

@@ -1,118 +1,49 @@
-//! PersistentVolumeClaims onto volumes: paths of this node (hostPath and local), and volumes of storage drivers.
+//! PersistentVolumeClaims onto volumes: paths and disks of this node (hostPath and local), NFS, and volumes of storage drivers.
 
 use coracle_proto::local_path::{PROVISIONED_BY, PROVISIONER};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
+use nix::sys::stat::SFlag;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::claim_error::ClaimError;
 use super::csi::CsiVolume;
-use super::host_path::{self, HostPathError};
-use super::{FileError, local_path};
+use super::csi::expand::Claim;
+use super::host_path;
+use super::local_disk::LocalDisk;
+use super::local_path;
+use super::nfs::NfsSource;
 use crate::config::NodeConfig;
 use crate::pod::{affinity, spec};
-
-/// Why a claim cannot be mounted; may change with the claim, its volume or the disk.
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
-    /// The API server did not answer about the claim.
-    #[error("failed to get PVC {namespace}/{claim}: {source}")]
-    GetClaim {
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the claim.
-        claim: String,
-        /// The cause.
-        source: Box<kube::Error>,
-    },
-    /// There is no such claim.
-    #[error("persistentvolumeclaim {claim:?} not found")]
-    NoClaim {
-        /// Name of the claim.
-        claim: String,
-    },
-    /// The claim is being deleted, and nothing keeps it until its pods have ended.
-    #[error("PVC {namespace}/{claim} is being deleted")]
-    Deleted {
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the claim.
-        claim: String,
-    },
-    /// The claim of an ephemeral volume belongs to something else.
-    #[error("PVC {namespace}/{claim} was not created for pod {namespace}/{pod} (pod is not owner)")]
-    NotOwner {
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the claim.
-        claim: String,
-        /// Name of the pod.
-        pod: String,
-    },
-    /// The volume is bound to another claim.
-    #[error("PersistentVolume {volume} is not bound to PVC {namespace}/{claim} of this uid")]
-    OtherClaim {
-        /// Name of the volume.
-        volume: String,
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the claim.
-        claim: String,
-    },
-    /// A block device is to be mounted as a directory.
-    #[error("volume {volume} has volumeMode Block, but is specified in volumeMounts")]
-    Block {
-        /// Name of the volume in the pod.
-        volume: String,
-    },
-    /// The claim has no volume yet.
-    #[error("PVC {namespace}/{claim} has non-bound phase (\"Pending\") or empty volumeName")]
-    NotBound {
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the claim.
-        claim: String,
-    },
-    /// The API server did not answer about the volume, or does not have it.
-    #[error("failed to get PV {volume}: {source}")]
-    GetVolume {
-        /// Name of the volume.
-        volume: String,
-        /// The cause.
-        source: Box<kube::Error>,
-    },
-    /// The volume is on other nodes.
-    #[error("PersistentVolume {volume} has node affinity that does not match this node")]
-    NodeAffinity {
-        /// Name of the volume.
-        volume: String,
-    },
-    /// The directory of a volume of the built-in provisioner was not made.
-    #[error(transparent)]
-    Directory(#[from] FileError),
-    /// The volume is a path of the host that cannot be used.
-    #[error(transparent)]
-    HostPath(#[from] HostPathError),
-    /// The volume is a directory that is not there.
-    #[error("path {path:?} does not exist")]
-    NoPath {
-        /// The directory.
-        path: String,
-    },
-    /// The volume is neither `hostPath` nor `local` nor `csi`.
-    #[error("no volume plugin matched name: {volume}")]
-    NoPlugin {
-        /// Name of the volume.
-        volume: String,
-    },
-}
 
 /// What a claim is bound to.
 pub enum Claimed {
     /// A path of this node.
     Path(ClaimedPath),
-    /// A volume of a storage driver.
-    Driver(Box<CsiVolume>),
+    /// A block device of this node.
+    Device {
+        /// The device.
+        path: PathBuf,
+        /// The volume itself is read-only.
+        read_only: bool,
+    },
+    /// A disk of this node with a file system.
+    Disk {
+        /// Name of the PersistentVolume.
+        name: String,
+        /// The disk.
+        disk: LocalDisk,
+    },
+    /// A directory of an NFS server.
+    Nfs {
+        /// Name of the PersistentVolume.
+        name: String,
+        /// The directory.
+        source: NfsSource,
+    },
+    /// A volume of a storage driver, and what its claim says of its size.
+    Driver(Box<CsiVolume>, Box<Claim>),
 }
 
 /// Where a claim's data is, and whether it is read-only.
@@ -179,10 +110,14 @@ impl Wanted<'_> {
         let is_mounted = spec::containers(&pod).any(|(_, container)| {
             container.volume_mounts.iter().flatten().any(|mount| mount.name == self.volume)
         });
-        if is_block && is_mounted {
-            return Err(ClaimError::Block { volume: self.volume.to_owned() });
+        let is_device = spec::containers(&pod).any(|(_, container)| {
+            container.volume_devices.iter().flatten().any(|device| device.name == self.volume)
+        });
+        match (is_block, is_mounted, is_device) {
+            (true, true, _) => Err(ClaimError::Block { volume: self.volume.to_owned() }),
+            (false, _, true) => Err(ClaimError::Filesystem { volume: self.volume.to_owned() }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -221,7 +156,15 @@ pub async fn resolve(
     let only_read =
         spec.access_modes.iter().flatten().all(|mode| mode == "ReadOnlyMany") && spec.access_modes.is_some();
     if let Some(source) = &spec.csi {
-        return Ok(Claimed::Driver(Box::new(CsiVolume::persistent(&name, &spec, source, only_read))));
+        let size = spec.capacity.as_ref().and_then(|all| all.get("storage")).cloned().unwrap_or_default();
+        let made = CsiVolume::persistent(&name, &spec, source, only_read);
+        return Ok(Claimed::Driver(Box::new(made), Box::new(Claim { object, size })));
+    }
+    if let Some(nfs) = spec.nfs {
+        let read_only = only_read || nfs.read_only == Some(true);
+        let options = spec.mount_options.unwrap_or_default();
+        let source = NfsSource { server: nfs.server, path: nfs.path, read_only, options };
+        return Ok(Claimed::Nfs { name, source });
     }
     let provisioner = volume.metadata.annotations.as_ref().and_then(|all| all.get(PROVISIONED_BY));
     if let Some(host) = spec.host_path {
@@ -233,14 +176,33 @@ pub async fn resolve(
         let path = host.path.into();
         return Ok(Claimed::Path(ClaimedPath { path, read_only: only_read, takes_group: false }));
     }
+    let is_block = spec.volume_mode.as_deref() == Some("Block");
     if let Some(local) = spec.local {
-        if nix::sys::stat::stat(Path::new(&local.path)).is_err() {
-            return Err(ClaimError::NoPath { path: local.path });
-        }
-        let path = local.path.into();
-        return Ok(Claimed::Path(ClaimedPath { path, read_only: only_read, takes_group: true }));
+        let fs_type = local.fs_type.unwrap_or_default();
+        return of_local(name, local.path, fs_type, is_block, only_read);
     }
     Err(ClaimError::NoPlugin { volume: name })
+}
+
+/// A `local` volume: a directory, or a block device, which is used as such or mounted.
+fn of_local(
+    volume: String,
+    path: String,
+    fs_type: String,
+    is_block: bool,
+    read_only: bool,
+) -> Result<Claimed, ClaimError> {
+    let Ok(stat) = nix::sys::stat::stat(Path::new(&path)) else { return Err(ClaimError::NoPath { path }) };
+    let is_device = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK;
+    match (is_block, is_device) {
+        (true, true) => Ok(Claimed::Device { path: path.into(), read_only }),
+        (true, false) => Err(ClaimError::NotDevice { volume, path }),
+        (false, true) => {
+            let disk = LocalDisk { device: path.into(), fs_type, read_only };
+            Ok(Claimed::Disk { name: volume, disk })
+        }
+        (false, false) => Ok(Claimed::Path(ClaimedPath { path: path.into(), read_only, takes_group: true })),
+    }
 }
 
 #[cfg(test)]
@@ -251,7 +213,8 @@ mod tests {
 
     fn pod() -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {
-            "containers": [{"name": "c", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}}))
+            "containers": [{"name": "c", "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "volumeDevices": [{"name": "raw", "devicePath": "/dev/raw"}]}]}}))
         .unwrap()
     }
 
@@ -289,6 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn a_local_volume_is_a_directory_or_a_device() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().to_str().unwrap();
+        let of = |path: &str, is_block| of_local("pv".into(), path.into(), String::new(), is_block, false);
+        assert!(matches!(of(path, false), Ok(Claimed::Path(_))));
+        let error = of(path, true).err().unwrap().to_string();
+        assert_eq!(error, format!("path {path:?} of PersistentVolume pv is not a block device"));
+        let error = of("/no/such", false).err().unwrap().to_string();
+        assert_eq!(error, "path \"/no/such\" does not exist");
+    }
+
+    #[test]
     fn a_volume_of_another_claim_or_mode_is_not_mounted() {
         let pod = pod();
         for (uid, mode, volume, want) in [
@@ -301,6 +276,13 @@ mod tests {
                 Some("volume data has volumeMode Block, but is specified in volumeMounts"),
             ),
             ("c", "Block", "unused", None),
+            ("c", "Block", "raw", None),
+            (
+                "c",
+                "Filesystem",
+                "raw",
+                Some("volume raw has volumeMode Filesystem, but is specified in volumeDevices"),
+            ),
         ] {
             let object: PersistentVolume = serde_json::from_value(json!({"metadata": {"name": "pv"},
                 "spec": {"claimRef": {"uid": uid}, "volumeMode": mode}}))

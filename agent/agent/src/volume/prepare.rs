@@ -1,6 +1,5 @@
 //! Creates or updates all volumes of a pod. Idempotent.
 
-use coracle_cli::causes;
 use coracle_proto::cri;
 use coracle_trace::{Stage, tracked};
 use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProjection};
@@ -8,12 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::claim_error::ClaimError;
 use super::content::{self, ContentError, File, Keyed, Keys, Payload, mode};
-use super::csi::{CsiError, CsiVolume, CsiVolumes, Pass};
+use super::csi::{CsiError, CsiVolume, CsiVolumes};
 use super::host_path::{self, HostPathError};
+use super::local_disk::DiskError;
 use super::mounts::Source;
-use super::persistent::{self, ClaimError, Claimed, Wanted};
+use super::nfs::{NfsError, NfsSource};
+use super::persistent::Wanted;
 use super::token::{TokenError, Tokens};
+use super::usage::Measured;
 use super::{FileError, atomic, empty_dir, nested, ownership};
 use crate::config::NodeConfig;
 use crate::objects::{ObjectError, Objects};
@@ -56,6 +59,12 @@ pub enum VolumeError {
     /// Its driver has not mounted it.
     #[error(transparent)]
     Csi(#[from] CsiError),
+    /// Its NFS server, or this node's kernel, has not mounted it.
+    #[error(transparent)]
+    Nfs(#[from] NfsError),
+    /// Its disk is not mounted.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
     /// Its ConfigMap or Secret is not known.
     #[error(transparent)]
     Object(#[from] ObjectError),
@@ -110,6 +119,8 @@ pub struct Prepared {
     pub sources: HashMap<String, Source>,
     /// When a token has to be renewed, seconds since the epoch.
     pub renew_at: Option<i64>,
+    /// Volumes that are measured.
+    pub measured: Vec<Measured>,
 }
 
 impl VolumePreparer<'_> {
@@ -119,7 +130,7 @@ impl VolumePreparer<'_> {
         let mut prepared = Prepared::default();
         let mut failed = None;
         for volume in spec::spec(pod).volumes.iter().flatten() {
-            let prepare = self.volume(pod, volume, &mut prepared.renew_at);
+            let prepare = self.volume(pod, volume, &mut prepared);
             let made = tracked(Stage::Volume, &volume.name, prepare).await;
             match made {
                 Ok(source) => drop(prepared.sources.insert(volume.name.clone(), source)),
@@ -138,7 +149,7 @@ impl VolumePreparer<'_> {
         &self,
         pod: &Arc<Pod>,
         volume: &Volume,
-        renew_at: &mut Option<i64>,
+        prepared: &mut Prepared,
     ) -> Result<Source, VolumeError> {
         let uid = spec::uid(pod);
         let spec = spec::spec(pod);
@@ -165,16 +176,22 @@ impl VolumePreparer<'_> {
         }
         if let Some(source) = &volume.persistent_volume_claim {
             let wanted = Wanted { pod, volume: &volume.name, claim: &source.claim_name, ephemeral: false };
-            return self.claim(pod, &wanted, source.read_only == Some(true), renew_at).await;
+            return self.claim(pod, &wanted, source.read_only == Some(true), prepared).await;
         }
         if volume.ephemeral.is_some() {
             let claim = format!("{}-{}", spec::name(pod), volume.name);
             let wanted = Wanted { pod, volume: &volume.name, claim: &claim, ephemeral: true };
-            return self.claim(pod, &wanted, false, renew_at).await;
+            return self.claim(pod, &wanted, false, prepared).await;
         }
         if let Some(source) = &volume.csi {
             let made = CsiVolume::ephemeral(pod, &volume.name, source);
-            return self.driver(pod, made, renew_at).await;
+            return self.driver(pod, made, None, prepared).await;
+        }
+        if let Some(source) = &volume.nfs {
+            let read_only = source.read_only == Some(true);
+            let (server, path) = (source.server.clone(), source.path.clone());
+            let source = NfsSource { server, path, read_only, options: vec![] };
+            return self.nfs(uid, &volume.name, &source).await;
         }
         if let Some(source) = &volume.image {
             let image = source.reference.clone().unwrap_or_default();
@@ -196,7 +213,7 @@ impl VolumePreparer<'_> {
             let payload = content::downward_api(pod, items, mode(source.default_mode, 0o644), &self.facts)?;
             (payload, self.config.memory_volume_dir(uid, &volume.name))
         } else if let Some(source) = &volume.projected {
-            let payload = self.projected(pod, source, renew_at).await?;
+            let payload = self.projected(pod, source, &mut prepared.renew_at).await?;
             (payload, self.config.memory_volume_dir(uid, &volume.name))
         } else {
             return Err(VolumeError::NoPlugin);
@@ -214,63 +231,6 @@ impl VolumePreparer<'_> {
 
     async fn secret(&self, pod: &Pod, keys: &Keys<'_>) -> Result<Payload, VolumeError> {
         files(self.objects.secret(spec::uid(pod), spec::namespace(pod), keys.of).await, keys)
-    }
-
-    async fn claim(
-        &self,
-        pod: &Arc<Pod>,
-        wanted: &Wanted<'_>,
-        read_only: bool,
-        renew_at: &mut Option<i64>,
-    ) -> Result<Source, VolumeError> {
-        let found = persistent::resolve(self.client, wanted, self.node_labels, self.config).await?;
-        let found = match found {
-            Claimed::Path(found) => found,
-            Claimed::Driver(mut volume) => {
-                volume.read_only |= read_only;
-                return self.driver(pod, *volume, renew_at).await;
-            }
-        };
-        let read_only = read_only || found.read_only;
-        let is_start = self.purpose == Purpose::Start;
-        if let Some(group) = fs_group(pod).filter(|_| is_start && found.takes_group && !read_only) {
-            give(&found.path, group, pod)?;
-        }
-        Ok(Source::Path { path: found.path, read_only })
-    }
-
-    /// A volume that a storage driver mounts.
-    async fn driver(
-        &self,
-        pod: &Arc<Pod>,
-        volume: CsiVolume,
-        renew_at: &mut Option<i64>,
-    ) -> Result<Source, VolumeError> {
-        let (read_only, name) = (volume.read_only, volume.name.clone());
-        let (group, is_start) = (fs_group(pod), self.purpose == Purpose::Start);
-        let pass = if is_start { Pass::First } else { Pass::Again };
-        let mounted = match self.csi.mount(pod, volume, group, pass).await {
-            Ok(mounted) => mounted,
-            // Containers that run keep what they have, whatever their driver does.
-            Err(error) => match self.csi.mounted(spec::uid(pod), &name).filter(|_| !is_start) {
-                Some(path) => {
-                    // Drivers register in any order after the agent has started.
-                    let soon = jiff::Timestamp::now().as_second() + 60;
-                    *renew_at = renew_at.iter().copied().chain([soon]).min();
-                    if matches!(error, CsiError::NoDriver { .. }) {
-                        return Ok(Source::Path { path, read_only });
-                    }
-                    tracing::warn!(uid = spec::uid(pod), volume = name, error = %causes::chain(&error), "volume not published again, will retry");
-                    return Ok(Source::Path { path, read_only });
-                }
-                None => return Err(error.into()),
-            },
-        };
-        *renew_at = renew_at.iter().copied().chain(mounted.renew_at).min();
-        if let Some(group) = group.filter(|_| is_start && mounted.takes_group) {
-            give(&mounted.path, group, pod)?;
-        }
-        Ok(Source::Path { path: mounted.path, read_only })
     }
 
     /// All sources at once; a later one wins where two have the same path.
@@ -323,12 +283,12 @@ fn files<T: Keyed>(
     Ok(content::files(keys, found?.as_deref())?)
 }
 
-fn fs_group(pod: &Pod) -> Option<u32> {
+pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     let group = spec::spec(pod).security_context.as_ref()?.fs_group?;
     u32::try_from(group).ok()
 }
 
-fn give(dir: &Path, group: u32, pod: &Pod) -> Result<(), FileError> {
+pub(super) fn give(dir: &Path, group: u32, pod: &Pod) -> Result<(), FileError> {
     let spec = spec::spec(pod);
     let policy = spec.security_context.as_ref().and_then(|context| context.fs_group_change_policy.as_deref());
     let only_mismatch = policy == Some("OnRootMismatch");

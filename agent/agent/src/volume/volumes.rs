@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::csi::{CsiError, CsiVolumes};
 use super::prepare::{PrepareError, Prepared, Purpose, VolumePreparer};
 use super::token::Tokens;
-use super::{FileError, teardown};
+use super::usage::VolumeUsage;
+use super::{FileError, nfs, teardown};
 use crate::config::NodeConfig;
 use crate::objects::Objects;
 use crate::pod::downward::Downward;
@@ -36,6 +37,7 @@ pub struct Volumes {
     tokens: Arc<Tokens>,
     csi: CsiVolumes,
     facts: SharedFacts,
+    usage: VolumeUsage,
 }
 
 impl Volumes {
@@ -45,9 +47,9 @@ impl Volumes {
         client: kube::Client,
         objects: Arc<Objects>,
         (tokens, csi): (Arc<Tokens>, CsiVolumes),
-        facts: SharedFacts,
+        (facts, usage): (SharedFacts, VolumeUsage),
     ) -> Self {
-        Volumes { config, client, objects, tokens, csi, facts }
+        Volumes { config, client, objects, tokens, csi, facts, usage }
     }
 
     /// Makes the volumes of a pod, or renews those of one that runs.
@@ -66,14 +68,18 @@ impl Volumes {
             facts: Downward { pod_ips: &[], host_ips: &self.config.ips, allocatable: &allocatable },
             node_labels: &labels,
         };
-        preparer.prepare(pod).await
+        let prepared = preparer.prepare(pod).await?;
+        self.usage.set(pod, prepared.measured.clone());
+        Ok(prepared)
     }
 
     /// Removes the volumes of a pod that has ended, and forgets its objects and tokens. Can be repeated after an error. Mounts of
     /// parts of volumes go before the volumes.
     pub async fn release(&self, uid: &str) -> Result<(), ReleaseError> {
         let pod_dir = self.config.pod_dir(uid);
+        self.usage.remove(uid);
         remove(&pod_dir.join("volume-subpaths"))?;
+        tokio::task::block_in_place(|| nfs::unmount_below(&pod_dir.join("volumes/kubernetes.io~nfs")))?;
         let unmounted = self.csi.release(uid).await;
         for tree in [pod_dir.join("volumes"), self.config.memory_dir.join(uid)] {
             remove(&tree)?;
@@ -126,9 +132,10 @@ mod tests {
         let records = Records::load(paths.clone(), String::new());
         let attachments = Arc::new(Attachments::new(Arc::default()));
         let drivers = Drivers::default();
-        let csi =
-            CsiVolumes::new("n", (paths, records), client.clone(), drivers, attachments, tokens.clone());
-        Volumes::new(config, client, Arc::new(objects), (tokens, csi), SharedFacts::default())
+        let (events, _) = crate::events::recorder(client.clone(), "n".into());
+        let of = (client.clone(), events);
+        let csi = CsiVolumes::new("n", (paths, records), of, drivers, attachments, tokens.clone());
+        Volumes::new(config, client, Arc::new(objects), (tokens, csi), Default::default())
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -156,8 +163,8 @@ mod tests {
     async fn a_volume_that_fails_does_not_keep_others_from_being_renewed() {
         let temp = tempfile::tempdir().unwrap();
         let mut pod = pod("1");
-        let broken =
-            serde_json::from_value(json!({"name": "n", "nfs": {"server": "s", "path": "/"}})).unwrap();
+        let broken = json!({"name": "n", "iscsi": {"targetPortal": "p", "iqn": "i", "lun": 0}});
+        let broken = serde_json::from_value(broken).unwrap();
         Arc::make_mut(&mut pod).spec.as_mut().unwrap().volumes.as_mut().unwrap().insert(0, broken);
         let error = volumes(temp.path()).prepare(&pod, Purpose::Renewal).await.unwrap_err();
         assert_eq!(error.to_string(), "MountVolume.SetUp failed for volume \"n\" : no volume plugin matched");

@@ -78,8 +78,7 @@ impl Bundles {
             let dir = rootfs.volume(number, destination, owner).map_err(internal("image volume"))?;
             volumes.insert(destination.clone(), dir);
         }
-        let devices =
-            if security.privileged { devices::all() } else { devices::requested(&record.config.devices) };
+        let devices = devices::of_container(&record.config.devices, security.privileged);
         let devices = devices.map_err(|e| RuntimeError::InvalidArgument(causes::chain(&e)))?;
         let dir = self.paths.sandbox(&sandbox.id);
         let host_net = is_host(namespace_options(&sandbox.config).network());

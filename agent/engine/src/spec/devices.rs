@@ -1,9 +1,10 @@
 //! Device nodes of a container.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coracle_proto::cri;
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
@@ -74,6 +75,16 @@ pub fn requested(devices: &[cri::Device]) -> Result<Vec<Node>, DeviceError> {
     Ok(nodes)
 }
 
+/// The nodes of a container: what its pod asks for, and every device of the host if it is privileged.
+pub fn of_container(devices: &[cri::Device], is_privileged: bool) -> Result<Vec<Node>, DeviceError> {
+    let mut nodes = requested(devices)?;
+    if is_privileged {
+        let own: HashSet<PathBuf> = nodes.iter().map(|node| node.device.path().clone()).collect();
+        nodes.extend(all()?.into_iter().filter(|node| !own.contains(node.device.path())));
+    }
+    Ok(nodes)
+}
+
 /// Every device of the host, for privileged containers.
 pub fn all() -> Result<Vec<Node>, DeviceError> {
     let mut nodes = Vec::new();
@@ -110,6 +121,19 @@ fn collect(host: &Path, path: &str, access: &str, nodes: &mut Vec<Node>) -> io::
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_privileged_container_has_its_own_devices_too() {
+        let own = |path: &str| cri::Device {
+            container_path: path.into(),
+            host_path: "/dev/null".into(),
+            permissions: "r".into(),
+        };
+        let nodes = of_container(&[own("/dev/xvda"), own("/dev/zero")], true).unwrap();
+        let of = |path: &str| nodes.iter().filter(|node| node.device.path() == Path::new(path)).count();
+        assert_eq!((of("/dev/xvda"), of("/dev/zero"), of("/dev/null")), (1, 1, 1));
+        assert_eq!(of_container(&[own("/dev/xvda")], false).unwrap().len(), 1);
+    }
 
     #[test]
     fn finds_a_device_and_refuses_a_missing_one() {

@@ -65,6 +65,8 @@ impl Job {
         security::verify_non_root(pod, container, &present.user)?;
         let env = self.environment(container, prepared).await?;
         let mounts = self.mounts(container, start, &env, prepared, sandbox_config).await?;
+        let none = HashMap::new();
+        let devices = mounts::devices(container, prepared.map_or(&none, |prepared| &prepared.sources))?;
         let target = self.target(role, &start.name);
         let node_memory = resources.memory();
         let mut config = container_config(
@@ -76,6 +78,7 @@ impl Job {
                 image_user: &present.user,
                 env: &env,
                 mounts,
+                devices,
                 node_memory,
                 seccomp_default: self.executor.config.seccomp_default,
                 target: target.as_deref(),

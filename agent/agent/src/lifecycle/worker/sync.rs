@@ -358,7 +358,7 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn leak_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 18] = [
+    const KNOWN: [&str; 17] = [
         "Evicted",
         "NodeShutdown",
         "OutOfcpu",
@@ -374,7 +374,6 @@ fn leak_reason(reason: &str) -> &'static str {
         "AppArmor",
         "SELinux",
         "DynamicResources",
-        "VolumeDevices",
         "ProcMount",
         "EmptyDirMedium",
     ];

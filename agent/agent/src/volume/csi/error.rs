@@ -91,6 +91,26 @@ pub enum CsiError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The driver has published something else than a block device.
+    #[error("{} is not a block device", .path.display())]
+    NotDevice {
+        /// What it has published.
+        path: PathBuf,
+    },
+    /// The volume has grown, and the driver cannot expand its file system.
+    #[error("NodeExpandVolume is not supported by the CSI driver {driver}")]
+    NoExpansion {
+        /// Name of the driver.
+        driver: String,
+    },
+    /// The claim was not told.
+    #[error("updating the status of PVC {claim}: {source}")]
+    ClaimStatus {
+        /// Namespace and name.
+        claim: String,
+        /// The cause.
+        source: Box<kube::Error>,
+    },
     /// The task that mounts has panicked.
     #[error("mounting was interrupted: {0}")]
     Interrupted(#[from] tokio::task::JoinError),

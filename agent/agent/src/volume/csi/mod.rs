@@ -25,6 +25,8 @@ pub mod attachments;
 pub mod volume;
 // Requests to drivers.
 pub mod request;
+// Block volumes.
+mod device;
 // Locks by name.
 mod locks;
 // Why a volume is not mounted.
@@ -33,7 +35,14 @@ pub mod error;
 pub mod mount;
 // Unmounting.
 mod unmount;
+// What claims say about expansions.
+mod claim_status;
+// Volumes that have grown.
+pub mod expand;
+// How full volumes are.
+mod stats;
 
 pub use error::CsiError;
 pub use mount::{CsiVolumes, Mounted, Pass};
+pub use stats::{Health, VolumeStats};
 pub use volume::CsiVolume;

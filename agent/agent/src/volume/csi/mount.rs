@@ -12,17 +12,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::attachments::Attachments;
+use super::device;
 use super::drivers::{Drivers, Registered};
 use super::error::CsiError;
+use super::expand::Sizes;
 use super::locks::Locks;
 use super::names::{Paths, ensure_dir};
 use super::records::{Record, Records, State};
 use super::request;
 use super::volume::CsiVolume;
+use crate::events::Recorder;
 use crate::pod::spec;
 use crate::volume::token::Tokens;
 
-/// How often volumes are published again whose drivers want that.
+/// How often volumes are published again whose drivers want that, and claims are read that may have grown.
 const REPUBLISH: i64 = 60;
 
 /// A mounted volume.
@@ -32,7 +35,7 @@ pub struct Mounted {
     pub path: PathBuf,
     /// Whether a pod's group gets its files.
     pub takes_group: bool,
-    /// When it has to be published again, seconds since the epoch.
+    /// When it is to be looked at again, seconds since the epoch: to publish it again, or because it may have grown.
     pub renew_at: Option<i64>,
 }
 
@@ -53,6 +56,7 @@ pub(super) struct Parts {
     pub(super) node: String,
     pub(super) paths: Paths,
     pub(super) client: kube::Client,
+    pub(super) events: Recorder,
     pub(super) drivers: Drivers,
     pub(super) records: Records,
     pub(super) attachments: Arc<Attachments>,
@@ -60,6 +64,7 @@ pub(super) struct Parts {
     /// By uid; before those of volumes.
     pub(super) pods: Locks,
     pub(super) volumes: Locks,
+    pub(super) sizes: Sizes,
 }
 
 /// What is known of a volume before its driver is called.
@@ -76,7 +81,7 @@ impl CsiVolumes {
     pub fn new(
         node: &str,
         (paths, records): (Paths, Records),
-        client: kube::Client,
+        (client, events): (kube::Client, Recorder),
         drivers: Drivers,
         attachments: Arc<Attachments>,
         tokens: Arc<Tokens>,
@@ -87,8 +92,20 @@ impl CsiVolumes {
             }
         }
         let (pods, volumes) = (Locks::default(), Locks::default());
-        let node = node.to_owned();
-        Self(Arc::new(Parts { node, paths, client, drivers, records, attachments, tokens, pods, volumes }))
+        let (node, sizes) = (node.to_owned(), Sizes::default());
+        Self(Arc::new(Parts {
+            node,
+            paths,
+            client,
+            events,
+            drivers,
+            records,
+            attachments,
+            tokens,
+            pods,
+            volumes,
+            sizes,
+        }))
     }
 
     /// Mounts a volume for a pod. Once a driver is called, the call is waited for even if the caller is not there any more:
@@ -107,14 +124,15 @@ impl CsiVolumes {
         check_lifecycle(&volume, &driver)?;
         let uid = spec::uid(pod);
         let capabilities = registered.capabilities;
+        let republishes = driver.requires_republish == Some(true);
+        let may_grow = capabilities.expand && !volume.is_ephemeral && !volume.read_only;
         let mounted = Mounted {
-            path: parts.paths.target(uid, &volume.name),
+            path: parts.paths.target_of(uid, &volume.name, volume.is_block),
             takes_group: request::takes_group(&volume, &driver, capabilities),
-            renew_at: (driver.requires_republish == Some(true))
-                .then(|| Timestamp::now().as_second() + REPUBLISH),
+            renew_at: (republishes || may_grow).then(|| Timestamp::now().as_second() + REPUBLISH),
         };
         let is_published = parts.records.published(uid, &volume.name) == Some(State::Done);
-        if is_published && (pass == Pass::First || mounted.renew_at.is_none()) {
+        if is_published && (pass == Pass::First || !republishes) {
             return Ok(mounted);
         }
         let (publish, attachment) = if volume.is_ephemeral || driver.attach_required == Some(false) {
@@ -136,7 +154,8 @@ impl CsiVolumes {
 
     /// Where a volume was mounted for a pod that runs, without asking its driver.
     pub fn mounted(&self, uid: &str, name: &str) -> Option<PathBuf> {
-        self.0.records.published(uid, name).map(|_| self.0.paths.target(uid, name))
+        let record = self.0.records.of_volume(uid, name)?;
+        Some(self.0.paths.target_of(uid, name, record.is_block))
     }
 }
 
@@ -209,6 +228,7 @@ impl Parts {
             node_name: self.node.clone(),
             attachment: of.attachment.clone(),
             is_staged,
+            is_block: volume.is_block,
             state: State::Planned,
             boot: String::new(),
         };
@@ -225,7 +245,13 @@ impl Parts {
         if !is_published {
             self.records.note_published(uid, &record, State::Called)?;
         }
+        if volume.is_block {
+            device::prepare(&self.paths.device_target(uid, &volume.name))?;
+        }
         of.registered.driver.publish(request).await.map_err(|source| call(volume, source))?;
+        if volume.is_block {
+            device::published(&self.paths, uid, &volume.name)?;
+        }
         if !is_published {
             self.records.note_published(uid, &record, State::Done)?;
             tracing::info!(uid, driver = volume.key.driver, volume = volume.name, "volume published");
@@ -234,7 +260,7 @@ impl Parts {
     }
 
     async fn stage(&self, volume: &CsiVolume, record: &Record, of: &Context) -> Result<(), CsiError> {
-        let target = self.paths.staging_target(&volume.key);
+        let target = self.paths.staging_of(&volume.key, &volume.name, volume.is_block);
         let request = NodeStageVolumeRequest {
             volume_id: volume.key.handle.clone(),
             publish_context: of.publish.clone(),
@@ -263,7 +289,12 @@ impl Parts {
         of: &Context,
     ) -> Result<NodePublishVolumeRequest, CsiError> {
         let capabilities: Capabilities = of.registered.capabilities;
-        let staging = if is_staged { self.paths.staging_target(&volume.key) } else { PathBuf::new() };
+        let staging = if is_staged {
+            self.paths.staging_of(&volume.key, &volume.name, volume.is_block)
+        } else {
+            PathBuf::new()
+        };
+        let target = self.paths.target_of(spec::uid(pod), &volume.name, volume.is_block);
         let mut secrets = self.secrets(volume, volume.publish_secret.as_ref()).await?;
         let mut volume_context = request::context(volume, &of.driver, pod);
         if let Some(tokens) = self.tokens(pod, &of.driver).await? {
@@ -275,7 +306,7 @@ impl Parts {
             volume_id: volume.key.handle.clone(),
             publish_context: of.publish.clone(),
             staging_target_path: staging.to_string_lossy().into_owned(),
-            target_path: self.paths.target(spec::uid(pod), &volume.name).to_string_lossy().into_owned(),
+            target_path: target.to_string_lossy().into_owned(),
             volume_capability: Some(request::capability(volume, capabilities, of.group)),
             readonly: volume.read_only,
             secrets,
@@ -299,7 +330,7 @@ impl Parts {
         Ok((!all.is_empty()).then(|| serde_json::Value::Object(all).to_string()))
     }
 
-    async fn secrets(
+    pub(super) async fn secrets(
         &self,
         volume: &CsiVolume,
         of: Option<&(String, String)>,
@@ -324,6 +355,6 @@ impl Parts {
     }
 }
 
-fn call(volume: &CsiVolume, source: coracle_csi::CallError) -> CsiError {
+pub(super) fn call(volume: &CsiVolume, source: coracle_csi::CallError) -> CsiError {
     CsiError::Call { driver: volume.key.driver.clone(), source }
 }

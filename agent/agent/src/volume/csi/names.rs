@@ -71,6 +71,35 @@ impl Paths {
         self.staged(key).join("globalmount")
     }
 
+    /// Where a driver stages a volume of either kind.
+    pub fn staging_of(&self, key: &VolumeKey, name: &str, is_block: bool) -> PathBuf {
+        if is_block { self.device_staging(name) } else { self.staging_target(key) }
+    }
+
+    /// Where a driver publishes a volume of either kind.
+    pub fn target_of(&self, uid: &str, name: &str, is_block: bool) -> PathBuf {
+        if is_block { self.device_target(uid, name) } else { self.target(uid, name) }
+    }
+
+    fn devices(&self) -> PathBuf {
+        self.all_staged().join("volumeDevices")
+    }
+
+    /// Where a driver stages a block volume.
+    pub fn device_staging(&self, name: &str) -> PathBuf {
+        self.devices().join("staging").join(name)
+    }
+
+    /// Where a driver publishes a block volume for a pod: a device node.
+    pub fn device_target(&self, uid: &str, name: &str) -> PathBuf {
+        self.devices().join("publish").join(name).join(uid)
+    }
+
+    /// A link to the device of a pod, for programs of the node that look for it there, such as backups.
+    pub fn device_link(&self, uid: &str, name: &str) -> PathBuf {
+        self.pods().join(uid).join("volumeDevices/kubernetes.io~csi").join(name)
+    }
+
     /// Directories of pods.
     pub fn pods(&self) -> PathBuf {
         self.0.join("pods")
@@ -125,6 +154,11 @@ mod tests {
         let staging = paths.staging_target(&key).display().to_string();
         assert!(staging.starts_with("/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/"), "{staging}");
         assert!(staging.ends_with("/globalmount"), "{staging}");
+        let devices = Path::new("/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices");
+        assert_eq!(paths.device_staging("pv"), devices.join("staging/pv"));
+        assert_eq!(paths.device_target("u", "pv"), devices.join("publish/pv/u"));
+        let link = paths.device_link("u", "pv");
+        assert_eq!(link, Path::new("/var/lib/kubelet/pods/u/volumeDevices/kubernetes.io~csi/pv"));
     }
 
     #[test]

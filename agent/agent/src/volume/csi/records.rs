@@ -45,6 +45,9 @@ pub struct Record {
     pub attachment: String,
     /// Whether it is staged before it is published.
     pub is_staged: bool,
+    /// Whether it is a block device.
+    #[serde(default)]
+    pub is_block: bool,
     /// How far the driver has got.
     pub state: State,
     /// In which boot.
@@ -115,6 +118,11 @@ impl Records {
     pub fn published(&self, uid: &str, name: &str) -> Option<State> {
         let table = self.table.lock();
         table.published.get(&(uid.to_owned(), name.to_owned())).map(|record| self.state_now(record))
+    }
+
+    /// The record of a volume of a pod.
+    pub fn of_volume(&self, uid: &str, name: &str) -> Option<Record> {
+        self.table.lock().published.get(&(uid.to_owned(), name.to_owned())).cloned()
     }
 
     fn state_now(&self, record: &Record) -> State {
@@ -237,6 +245,7 @@ mod tests {
             node_name: "n".into(),
             attachment: String::new(),
             is_staged: true,
+            is_block: false,
             state: State::Planned,
             boot: String::new(),
         }

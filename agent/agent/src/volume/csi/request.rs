@@ -3,7 +3,7 @@
 use coracle_csi::Capabilities;
 use coracle_csi::v1::VolumeCapability;
 use coracle_csi::v1::volume_capability::access_mode::Mode;
-use coracle_csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use coracle_csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::CSIDriverSpec;
 use std::collections::HashMap;
@@ -25,13 +25,18 @@ fn access_mode(volume: &CsiVolume, capabilities: Capabilities) -> Mode {
 /// How the volume is mounted; `group` for drivers that give files to a group themselves.
 pub fn capability(volume: &CsiVolume, capabilities: Capabilities, group: Option<u32>) -> VolumeCapability {
     let group = group.filter(|_| capabilities.mount_group);
-    VolumeCapability {
-        access_mode: Some(AccessMode { mode: access_mode(volume, capabilities) as i32 }),
-        access_type: Some(AccessType::Mount(MountVolume {
+    let access_type = if volume.is_block {
+        AccessType::Block(BlockVolume {})
+    } else {
+        AccessType::Mount(MountVolume {
             fs_type: volume.fs_type.clone(),
             mount_flags: volume.mount_options.clone(),
             volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
-        })),
+        })
+    };
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: access_mode(volume, capabilities) as i32 }),
+        access_type: Some(access_type),
     }
 }
 
@@ -56,7 +61,7 @@ pub fn context(volume: &CsiVolume, driver: &CSIDriverSpec, pod: &Pod) -> HashMap
 
 /// Whether the node gives the volume's files to a pod's group.
 pub fn takes_group(volume: &CsiVolume, driver: &CSIDriverSpec, capabilities: Capabilities) -> bool {
-    if volume.read_only || capabilities.mount_group {
+    if volume.read_only || volume.is_block || capabilities.mount_group {
         return false;
     }
     match driver.fs_group_policy.as_deref() {
@@ -87,7 +92,9 @@ mod tests {
             access_modes: vec![mode.into()],
             stage_secret: None,
             publish_secret: None,
+            expand_secret: None,
             is_ephemeral: false,
+            is_block: false,
         }
     }
 
@@ -114,6 +121,7 @@ mod tests {
         let (plain, group) =
             (Capabilities::default(), Capabilities { mount_group: true, ..Capabilities::default() });
         let read_only = CsiVolume { read_only: true, ..volume("ReadWriteOnce") };
+        let block = CsiVolume { is_block: true, ..volume("ReadWriteOnce") };
         let no_type = CsiVolume { fs_type: String::new(), ..volume("ReadWriteOnce") };
         for (volume, policy, capabilities, want) in [
             (volume("ReadWriteOnce"), None, plain, true),
@@ -122,6 +130,7 @@ mod tests {
             (volume("ReadWriteMany"), Some("File"), plain, true),
             (volume("ReadWriteOnce"), Some("None"), plain, false),
             (read_only, Some("File"), plain, false),
+            (block, Some("File"), plain, false),
             (no_type.clone(), Some("ReadWriteOnceWithFSType"), plain, false),
             (no_type, Some("File"), plain, true),
         ] {

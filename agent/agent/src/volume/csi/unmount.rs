@@ -4,6 +4,7 @@ use coracle_cli::causes;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use super::device;
 use super::drivers::Registered;
 use super::error::CsiError;
 use super::mount::{CsiVolumes, Parts, no_driver};
@@ -37,21 +38,28 @@ impl Parts {
     async fn unmount(&self, uid: &str, record: &Record) -> Result<(), CsiError> {
         let key = record.key();
         let _volume = self.volumes.lock(&key.unique()).await;
-        let target = self.paths.target(uid, &record.name);
+        let target = self.paths.target_of(uid, &record.name, record.is_block);
         if self.records.published(uid, &record.name) != Some(State::Planned) {
             let driver = self.registered(&key.driver)?.driver;
+            if record.is_block {
+                device::unlink(&self.paths, uid, &record.name)?;
+            }
             let unpublished = driver.unpublish(&key.handle, &target).await;
             unpublished.map_err(|source| CsiError::Call { driver: key.driver.clone(), source })?;
             remove_target(&target)?;
+            if record.is_block {
+                device::remove_parent(&target);
+            }
             self.records.note_published(uid, record, State::Planned)?;
         }
         if self.records.staged(&key).is_some() && !self.records.has_other_users(&key, uid) {
-            let staging = self.paths.staging_target(&key);
+            let staging = self.paths.staging_of(&key, &record.name, record.is_block);
             let driver = self.registered(&key.driver)?.driver;
             let unstaged = driver.unstage(&key.handle, &staging).await;
             unstaged.map_err(|source| CsiError::Call { driver: key.driver.clone(), source })?;
             remove_target(&staging)?;
             self.records.forget_staged(&key)?;
+            self.sizes.forget(&key.unique());
         }
         self.records.forget_published(uid, &record.name)?;
         self.attachments.release(&key.unique(), uid);

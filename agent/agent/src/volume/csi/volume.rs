@@ -29,8 +29,12 @@ pub struct CsiVolume {
     pub stage_secret: Option<(String, String)>,
     /// Secret for publishing.
     pub publish_secret: Option<(String, String)>,
+    /// Secret for expansion.
+    pub expand_secret: Option<(String, String)>,
     /// Lives as long as its pod.
     pub is_ephemeral: bool,
+    /// A block device instead of a file system.
+    pub is_block: bool,
 }
 
 impl CsiVolume {
@@ -56,7 +60,9 @@ impl CsiVolume {
             access_modes: spec.access_modes.clone().unwrap_or_default(),
             stage_secret: secret(&source.node_stage_secret_ref),
             publish_secret: secret(&source.node_publish_secret_ref),
+            expand_secret: secret(&source.node_expand_secret_ref),
             is_ephemeral: false,
+            is_block: spec.volume_mode.as_deref() == Some("Block"),
         }
     }
 
@@ -77,7 +83,9 @@ impl CsiVolume {
             access_modes: vec![],
             stage_secret: None,
             publish_secret: secret.map(|name| (spec::namespace(pod).to_owned(), name)),
+            expand_secret: None,
             is_ephemeral: true,
+            is_block: false,
         }
     }
 

@@ -1,0 +1,33 @@
+//! What cannot be done is said in events that name it.
+
+use crate::setting::{DRIVER, Setting};
+use coracle_tests::pods::IMAGE;
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn secrets_file_systems_and_servers_that_are_not_there_are_named() {
+    let s = Setting::start("attachRequired: false");
+    let csi = |name: &str, rest: &str| format!("csi: {{driver: {DRIVER}, volumeHandle: vol-{name}, {rest}}}");
+    s.claim_of("locked", "Filesystem", &csi("locked", "nodeStageSecretRef: {namespace: default, name: key}"));
+    s.pod("locked", "locked", "true");
+    s.wait_event("secret default/key for driver disk.example not found");
+    s.claim_of("odd", "Filesystem", &csi("odd", "fsType: nofs"));
+    s.pod("odd", "odd", "true");
+    s.wait_event("NodeStageVolume: rpc error: code = InvalidArgument desc = unknown file system \"nofs\"");
+    // The secret comes, and the pod starts.
+    s.cluster.apply("{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {k: v}}");
+    s.cluster.wait_ready("locked");
+
+    s.cluster.pod(
+        "remote",
+        &format!(
+            "volumes: [{{name: share, nfs: {{server: 127.0.0.1, path: /export}}}}], \
+             containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000'], \
+             volumeMounts: [{{name: share, mountPath: /v}}]}}]"
+        ),
+    );
+    // Without a client in the kernel, or without a server.
+    s.wait_event("FailedMount:MountVolume.SetUp failed for volume \"share\" : mounting 127.0.0.1:/export: ");
+    s.cluster.delete("locked odd remote");
+    s.wait_clean();
+}
