@@ -87,6 +87,7 @@ impl Engine {
                 images: base.store.clone(),
                 paths: base.paths.clone(),
                 host: base.host,
+                cdi_dirs: options.cdi_dirs.clone(),
                 seccomp_profiles: options.seccomp_profiles.clone(),
             }),
             launcher: Launcher {

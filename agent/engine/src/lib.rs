@@ -64,6 +64,8 @@ mod exec_waiters;
 mod exit;
 // Tasks of the keeper.
 mod tasks;
+// Devices that spec files of the node describe.
+pub mod cdi;
 // The configuration for the OCI runtime.
 pub mod spec;
 // Resolves user and group names of an image.

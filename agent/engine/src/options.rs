@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::cdi;
 use super::cni::NetworkDirs;
 
 /// Settings of an engine.
@@ -23,6 +24,8 @@ pub struct Options {
     pub cni: NetworkDirs,
     /// Registry mirrors and credentials (`registries.yaml`).
     pub registries: Option<PathBuf>,
+    /// Directories of CDI spec files; of a device in several the last one counts.
+    pub cdi_dirs: Vec<PathBuf>,
     /// Directory of `localhostProfile` seccomp profiles, for CRI clients that pass a relative name.
     pub seccomp_profiles: PathBuf,
 }
@@ -42,6 +45,7 @@ impl Default for Options {
                 cache: "/var/lib/cni".into(),
             },
             registries: None,
+            cdi_dirs: cdi::DIRECTORIES.map(PathBuf::from).to_vec(),
             seccomp_profiles: "/var/lib/kubelet/seccomp".into(),
         }
     }

@@ -75,7 +75,8 @@ pub async fn serve(
 /// How long to wait for a socket that a child of a killed engine holds until it execs.
 const BIND_TIMEOUT: Duration = Duration::from_secs(5);
 
-async fn listen(path: &Path) -> Result<UnixListener, ServeError> {
+/// Listens on a socket. One that a process which is gone has left is replaced.
+pub async fn listen(path: &Path) -> Result<UnixListener, ServeError> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }

@@ -39,6 +39,9 @@ pub struct EngineOptions {
     /// Registry configuration: mirrors and credentials (registries.yaml).
     #[arg(long)]
     pub registries: Option<PathBuf>,
+    /// Directory of CDI spec files; may be repeated, and of a device in several the last one counts.
+    #[arg(long, default_values = coracle_engine::cdi::DIRECTORIES)]
+    pub cdi_spec_dir: Vec<PathBuf>,
     /// Directory of seccomp profiles.
     #[arg(long, default_value = "/var/lib/kubelet/seccomp")]
     pub seccomp_profiles: PathBuf,
@@ -61,6 +64,7 @@ impl EngineOptions {
                 cache: self.cni_cache_dir.clone(),
             },
             registries: self.registries.clone(),
+            cdi_dirs: self.cdi_spec_dir.clone(),
             seccomp_profiles: self.seccomp_profiles.clone(),
         }
     }

@@ -4,8 +4,11 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
+use coracle_cli::causes;
+
 use super::Bundles;
 use super::volumes::prepare_mounts;
+use crate::cdi;
 use crate::error::internal;
 use crate::image::ImageConfig;
 use crate::namespace::{namespace_options, root_of};
@@ -13,7 +16,7 @@ use crate::objects::Container;
 use crate::paths::private_dir;
 use crate::record::{ContainerPhase, SandboxRecord};
 use crate::rootfs::Rootfs;
-use crate::runtime::Result;
+use crate::runtime::{Result, RuntimeError};
 use crate::spec::{self, Facts};
 
 impl Bundles {
@@ -52,7 +55,9 @@ impl Bundles {
         prepare_mounts(&mut config)?;
         self.relabel_mounts(&config, sandbox, label)?;
         self.map_mounts(container, &mut config, userns.as_ref())?;
-        let spec = spec::generate(&config, &sandbox.config, image, &facts, &self.host)?;
+        let mut spec = spec::generate(&config, &sandbox.config, image, &facts, &self.host)?;
+        let devices = cdi::requested(&config).and_then(|names| spec.inject(&self.cdi_dirs, &names));
+        devices.map_err(|error| RuntimeError::InvalidArgument(causes::chain(&error)))?;
         let group = userns.is_some().then(|| root_of(&namespace_options(&sandbox.config)).1);
         self.write(container, spec, group).map_err(internal("container configuration"))?;
         self.objects.change_container(container, |record| {

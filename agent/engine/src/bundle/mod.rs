@@ -29,6 +29,8 @@ pub(crate) struct Bundles {
     pub(crate) images: ImageStore,
     pub(crate) paths: Arc<Paths>,
     pub(crate) host: Host,
+    /// Directories of CDI spec files.
+    pub(crate) cdi_dirs: Vec<PathBuf>,
     /// Directory of seccomp profiles that pods name.
     pub(crate) seccomp_profiles: PathBuf,
 }

@@ -13,6 +13,7 @@ use coracle_trace::{Stage, tracked, within};
 
 use super::Containers;
 use super::fifo::read_fifo;
+use crate::cdi;
 use crate::image::ImageRecord;
 use crate::objects::{Container, PrecreatedProcess, Sandbox};
 use crate::offload::blocking;
@@ -33,6 +34,10 @@ impl Containers {
         offer: Option<FirstContainer>,
     ) -> Option<Arc<Container>> {
         let FirstConfig { config, scope } = offer.filter(|_| self.can_precreate())?.await.ok()?;
+        // CDI devices may have hooks after the start, which the OCI runtime runs.
+        if !cdi::requested(&config).is_ok_and(|names| names.is_empty()) {
+            return None;
+        }
         self.migration.prepare(sandbox);
         let record = sandbox.record.lock().clone();
         match within(scope, Box::pin(self.create_and_prelaunch(record, config))).await {

@@ -23,6 +23,7 @@ pub use error::{DEFAULT_PROFILE, Error, ProfileError};
 pub use facts::{Contexts, Facts, Host, Namespaces, SeLinux, User};
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use coracle_proto::cri;
 use oci_spec::runtime::{
@@ -32,6 +33,7 @@ use oci_spec::runtime::{
 use serde_json::Value;
 
 use self::devices::Node;
+use super::cdi::{self, CdiError};
 use super::image::ImageConfig;
 use super::limits;
 
@@ -45,6 +47,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Adds CDI devices, by name.
+    pub fn inject(&mut self, dirs: &[PathBuf], names: &[String]) -> Result<(), CdiError> {
+        cdi::inject(&mut self.spec, dirs, names)
+    }
+
     /// The content of `config.json`; fails if a path is not UTF-8.
     ///
     /// oci-spec keeps annotations, `unified` and capabilities in hash maps. They are sorted here: crun writes the files of
@@ -135,16 +142,22 @@ fn annotations(
 ) -> HashMap<String, String> {
     let pod = sandbox.metadata.clone().unwrap_or_default();
     let name = config.metadata.clone().unwrap_or_default().name;
-    [
-        ("container-type", "container".to_owned()),
-        ("container-name", name),
-        ("sandbox-id", facts.sandbox.clone()),
-        ("sandbox-name", pod.name),
-        ("sandbox-namespace", pod.namespace),
-        ("sandbox-uid", pod.uid),
-    ]
-    .map(|(key, value)| (format!("io.kubernetes.cri.{key}"), value))
-    .into()
+    // Those of Kubernetes are the client's own; others are for the runtime, such as those of device plugins.
+    let own = |key: &str| key.split_once('/').map_or(key, |(domain, _)| domain).contains("kubernetes.");
+    let given = config.annotations.iter().filter(|(key, _)| !own(key));
+    let mut all: HashMap<String, String> = given.map(|(key, value)| (key.clone(), value.clone())).collect();
+    all.extend(
+        [
+            ("container-type", "container".to_owned()),
+            ("container-name", name),
+            ("sandbox-id", facts.sandbox.clone()),
+            ("sandbox-name", pod.name),
+            ("sandbox-namespace", pod.namespace),
+            ("sandbox-uid", pod.uid),
+        ]
+        .map(|(key, value)| (format!("io.kubernetes.cri.{key}"), value)),
+    );
+    all
 }
 
 fn namespaces(security: &cri::LinuxContainerSecurityContext, spaces: &Namespaces) -> Vec<LinuxNamespace> {

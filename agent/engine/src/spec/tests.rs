@@ -296,3 +296,19 @@ fn what_can_never_work_is_refused() {
     let config = cri::ContainerConfig { working_dir: "srv".into(), ..container() };
     assert!(generate(&config, &Default::default(), &image(), &facts(), &host()).is_err());
 }
+
+#[test]
+fn annotations_for_the_runtime_are_passed_on() {
+    let mut config = container();
+    config.annotations = [
+        ("vendor.example/x", "1"),
+        ("io.kubernetes.container.hash", "h"),
+        ("io.kubernetes.cri.sandbox-id", "z"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let got = spec(&config);
+    assert_eq!(got["annotations"]["vendor.example/x"], "1");
+    assert_eq!(got["annotations"]["io.kubernetes.container.hash"], Value::Null);
+    assert_eq!(got["annotations"]["io.kubernetes.cri.sandbox-id"], "s", "the engine's own stay");
+}
