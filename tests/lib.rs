@@ -18,6 +18,8 @@ pub mod cluster;
 pub mod pods;
 // A storage driver.
 pub mod csi_driver;
+// A device plugin that misbehaves on request.
+pub mod device_plugin;
 // Debian's containerd.
 pub mod containerd;
 // A webhook or an identity provider.

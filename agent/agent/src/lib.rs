@@ -1,6 +1,6 @@
 //! The node agent: pods, volumes, probes, status, service proxy, network policies, DNS and the node API.
 //!
-//! May depend on `coracle-engine`, `coracle-keeper`, `coracle-host-dir`, `coracle-cni`, `coracle-proto`, `coracle-cli`,
+//! May depend on `coracle-engine`, `coracle-keeper`, `coracle-host-dir`, `coracle-csi`, `coracle-devices`, `coracle-cni`, `coracle-proto`, `coracle-cli`,
 //! `coracle-trace` and `coracle-timeline`.
 //! It depends on no crate of the control plane: it talks to any API server over HTTPS.
 //!
@@ -43,6 +43,8 @@ pub mod node;
 pub mod source;
 // Pods as data: spec, observed state, plan, configuration.
 pub mod pod;
+// Device plugins, and the devices that containers are given.
+pub mod devices;
 // Images of containers.
 pub mod image;
 // The lifecycle of pods: table, jobs, workers.

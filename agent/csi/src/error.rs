@@ -43,7 +43,8 @@ pub enum CallError {
 }
 
 impl CallError {
-    pub(crate) fn new(call: &'static str, socket: &std::path::Path, status: &Status) -> Self {
+    /// The failure that a status of gRPC stands for.
+    pub fn new(call: &'static str, socket: &std::path::Path, status: &Status) -> Self {
         let mut message = status.message().to_owned();
         if message.len() > MESSAGE {
             let end = (0..=MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Storage drivers of a node: the messages of CSI v1 and of plugin registration, and a client that limits time and size of every
 //! answer.
 //!
-//! Depends on none of our crates. The agent calls drivers; the suites serve one.
+//! Depends on none of our crates. The agent calls drivers; the suites serve one. Clients of other plugins use its connections.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod driver;
 pub use driver::{Capabilities, Driver};
 pub use error::CallError;
 pub use registration::Registrar;
+pub use socket::{MAX_MESSAGE, answer, channel};
 
 /// CSI v1, generated from `proto/csi.proto`.
 #[allow(missing_docs, clippy::all)]

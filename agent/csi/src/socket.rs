@@ -10,10 +10,10 @@ use tower::service_fn;
 use crate::CallError;
 
 /// Largest answer: Go's default for clients.
-pub(crate) const MAX_MESSAGE: usize = 4 << 20;
+pub const MAX_MESSAGE: usize = 4 << 20;
 
 /// A channel that connects on first use, and again after the connection broke.
-pub(crate) fn channel(path: PathBuf) -> Channel {
+pub fn channel(path: PathBuf) -> Channel {
     Endpoint::from_static("http://plugin.invalid").connect_with_connector_lazy(service_fn(move |_| {
         let path = path.clone();
         async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
@@ -21,7 +21,7 @@ pub(crate) fn channel(path: PathBuf) -> Channel {
 }
 
 /// Waits for an answer, but not for ever.
-pub(crate) async fn answer<T>(
+pub async fn answer<T>(
     call: &'static str,
     socket: &std::path::Path,
     limit: Duration,

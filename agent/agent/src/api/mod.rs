@@ -30,6 +30,10 @@ pub mod configz;
 pub mod metrics;
 // Removal of volumes.
 pub mod volumes;
+// PodResources, on a socket of the node.
+pub mod pod_resources;
+// Requests per second.
+mod rate_limit;
 // Files of the host's log directory.
 pub mod files;
 

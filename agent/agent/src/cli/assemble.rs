@@ -6,8 +6,11 @@ use tokio::sync::Notify;
 
 use crate::api::containers::Containers;
 use crate::api::metrics::Metrics;
+use crate::api::pod_resources::PodResourcesApi;
 use crate::cluster::{Cluster, Make};
 use crate::config::NodeConfig;
+use crate::devices::Devices;
+use crate::devices::registration::PluginRegistration;
 use crate::events;
 use crate::image::Images;
 use crate::image::records::PullRecords;
@@ -91,14 +94,9 @@ pub fn assemble(
     let changed = Arc::new(Notify::new());
     let tokens = Arc::new(Tokens::new(client.clone()));
     let attachments = Arc::new(Attachments::new(changed.clone()));
-    let (csi, register) =
-        storage_drivers(&config, (&client, &events), attachments.clone(), (&tokens, machine));
-    let volume_usage = VolumeUsage::default();
-    let measure = (volume_usage.clone(), csi.clone(), events.clone());
-    let measure: Make = Box::new(move || {
-        let (usage, csi, events) = measure.clone();
-        Box::pin(usage.run(csi, events))
-    });
+    let (csi, register) = storage_drivers(&config, &client, attachments.clone(), (&tokens, machine));
+    let devices_changed = wake(&pods, || Message::Verdicts);
+    let devices = Devices::open(&config.kubelet_dir, changed.clone(), devices_changed);
     let objects = Arc::new(Objects::new(client.clone(), objects_changed, supervisor));
     let images = Arc::new(Images::new(
         runtime.clone(),
@@ -113,21 +111,18 @@ pub fn assemble(
         runtime: runtime.clone(),
         events: events.clone(),
         resources: NodeResources::open(config.clone(), facts.clone(), pods.clone()),
-        volumes: Volumes::new(
-            config.clone(),
-            client.clone(),
-            objects.clone(),
-            (tokens, csi),
-            (facts.clone(), volume_usage.clone()),
-        ),
+        devices: devices.clone(),
+        volumes: Volumes::new(config.clone(), client.clone(), objects.clone(), (tokens, csi), facts.clone()),
         objects,
         images: images.clone(),
         network: PodNetwork::new(config.name.clone(), policies.clone(), cluster.services.clone()),
         metrics: trace.metrics.clone(),
     };
+    let executor = Arc::new(executor);
+    let pod_resources = PodResourcesApi::new(&config.kubelet_dir, pods.clone(), executor.clone());
     let workers = Workers::new(WorkerParts {
         pods: pods.clone(),
-        executor: Arc::new(executor),
+        executor: executor.clone(),
         reporter: reporter.clone(),
         probes: probes.clone(),
         trace: trace.clone(),
@@ -138,7 +133,11 @@ pub fn assemble(
     let run_probes: Make = Box::new(move || Box::pin(run_probes.clone().run()));
     let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
     tasks.push(register);
-    tasks.push(("volume usage".to_owned(), measure));
+    let plugins = PluginRegistration::new(devices.clone());
+    let plugins: Make = Box::new(move || Box::pin(plugins.clone().run()));
+    tasks.push(("device plugins".to_owned(), plugins));
+    let pod_resources: Make = Box::new(move || Box::pin(pod_resources.clone().run()));
+    tasks.push(("PodResources".to_owned(), pod_resources));
     tasks.extend(follow);
     tasks.extend(enforce);
     let node = Node {
@@ -178,6 +177,7 @@ pub fn assemble(
             policies,
             attachments,
             pods,
+            devices,
             changed,
         },
         runtime,

@@ -18,6 +18,7 @@ use crate::api::tls::{Pair, Tls};
 use crate::api::{NodeApi, tunnel};
 use crate::cluster::{AwaitedNames, Cluster};
 use crate::config::{NetworkMode, NodeConfig};
+use crate::devices::Devices;
 use crate::dns::find;
 use crate::dns::route::{self, Routes};
 use crate::dns::serve::Dns;
@@ -145,12 +146,13 @@ impl RunArgs {
             serve_services(&config, (&node.cluster, &servers), trace, &supervisor)?;
         }
         let status = node.status;
+        let devices = status.devices.clone();
         supervisor.spawn("node status", move || {
             NodeReconciler::new(status.clone(), machine.clone(), readiness.clone()).run()
         });
         let of = (runtime.clone(), pods);
         supervisor.spawn("runtime events", move || source::runtime::follow(of.0.clone(), of.1.clone()));
-        follow_pods((&node.workers, &node.mirrors), &config, &runtime, &supervisor);
+        follow_pods((&node.workers, &node.mirrors), &config, (&runtime, &devices), &supervisor);
         supervisor.spawn("memory", coracle_cli::memory::release_unused);
         let periods = Periods {
             whole: Duration::from_secs(self.shutdown_grace_period),
@@ -302,7 +304,7 @@ fn serve_services(
 fn follow_pods(
     (workers, mirrors): (&Workers, &Mirrors),
     config: &Arc<NodeConfig>,
-    runtime: &Arc<dyn Runtime>,
+    (runtime, devices): (&Arc<dyn Runtime>, &Devices),
     supervisor: &Supervisor,
 ) {
     if let Some(dir) = config.manifests.clone() {
@@ -313,14 +315,16 @@ fn follow_pods(
     let (of, sender) = ((workers.clone(), mirrors.clone()), Arc::new(Mutex::new(Some(sender))));
     supervisor.spawn("watch pods", move || source::api::follow(of.0.clone(), of.1.clone(), sender.clone()));
     let (workers, runtime, config) = (workers.clone(), runtime.clone(), config.clone());
-    let supervisor = supervisor.clone();
+    let (supervisor, devices) = (supervisor.clone(), devices.clone());
     tokio::spawn(async move {
         if listed.await.is_ok() {
+            let pods = workers.pods().clone();
             let end = move || {
                 let (workers, runtime, config) = (workers.clone(), runtime.clone(), config.clone());
                 async move { source::orphans::terminate(&workers, &*runtime, &config).await }
             };
             supervisor.finish("leftovers", end).await;
+            devices.retain(|uid| pods.get(uid).is_some());
         }
     });
 }

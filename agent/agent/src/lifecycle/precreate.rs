@@ -53,6 +53,10 @@ impl Job {
         if !self.observed.instances.is_empty() || has_own_users(&self.pod) || self.cancel.is_cancelled() {
             return None;
         }
+        // A plugin that has to be called first is called once per start.
+        if self.executor.devices.wants_pre_start(&self.pod) {
+            return None;
+        }
         let image = container.image.as_deref().unwrap_or_default();
         let images = &self.executor.images;
         let credentials = self.credentials(image).await;

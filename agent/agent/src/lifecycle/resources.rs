@@ -112,6 +112,18 @@ impl NodeResources {
         self.cpus.as_ref().map(|cpus| cpus.of(uid, container))
     }
 
+    /// The exclusive cpus of a container.
+    pub fn exclusive_cpus(&self, uid: &str, container: &str) -> Vec<i64> {
+        let own = self.cpus.as_ref().map(|cpus| cpus.exclusive(uid, container)).unwrap_or_default();
+        own.into_iter().map(i64::from).collect()
+    }
+
+    /// The cpus that the node can give exclusively.
+    pub fn allocatable_cpus(&self) -> Vec<i64> {
+        let all = self.cpus.as_ref().map(Cpus::allocatable).unwrap_or_default();
+        all.into_iter().map(i64::from).collect()
+    }
+
     /// Gives a pod exclusive cpus, where the node has them and the pod asks for them.
     pub fn take_cpus(&self, pod: &Pod) -> Result<(), CpusError> {
         let Some(cpus) = &self.cpus else { return Ok(()) };

@@ -90,6 +90,8 @@ struct Slot {
     view: PodView,
     /// Counts against the node's resources.
     admitted: bool,
+    /// Its containers have ended; volumes may be left.
+    ended: bool,
     /// The worker has ended; only the API object is left.
     finished: bool,
     /// Deleted by its source: the scheduler treats its resources as free.
@@ -118,6 +120,7 @@ impl PodTable {
                 mailbox,
                 view: PodView::default(),
                 admitted: false,
+                ended: false,
                 finished: false,
                 gone: false,
             },
@@ -148,12 +151,13 @@ impl PodTable {
     }
 
     /// Decides on admission under a lock, against the pods admitted before. Force-deleted pods that are still
-    /// terminating are not counted, because the scheduler has assigned their resources already.
+    /// terminating are not counted, because the scheduler has assigned their resources already, and neither are pods that
+    /// have ended.
     pub fn admit<T, E>(&self, uid: &str, decide: impl FnOnce(&[Arc<Pod>]) -> Result<T, E>) -> Result<T, E> {
         let mut slots = self.slots.lock();
         let others: Vec<Arc<Pod>> = slots
             .iter()
-            .filter(|(other, slot)| *other != uid && slot.admitted && !slot.gone)
+            .filter(|(other, slot)| *other != uid && slot.admitted && !slot.gone && !slot.ended)
             .map(|(_, slot)| slot.pod.clone())
             .collect();
         let decision = decide(&others)?;
@@ -161,6 +165,13 @@ impl PodTable {
             slot.admitted = true;
         }
         Ok(decision)
+    }
+
+    /// Nothing of the pod runs any more. Call it before the API is told, because the scheduler then assigns its resources.
+    pub fn mark_ended(&self, uid: &str) {
+        if let Some(slot) = self.slots.lock().get_mut(uid) {
+            slot.ended = true;
+        }
     }
 
     /// The pod no longer uses resources of the node.

@@ -20,6 +20,7 @@ use super::status::{self, StatusInput};
 use super::{cni_conf, eviction, lease, local_storage, object};
 use crate::api_watch;
 use crate::config::{NetworkMode, NodeConfig};
+use crate::devices::Devices;
 use crate::events::{Kind, Recorder};
 use crate::image::Images;
 use crate::lifecycle::table::PodTable;
@@ -69,6 +70,8 @@ pub struct NodeParts {
     pub attachments: Arc<Attachments>,
     /// The pods, for evictions.
     pub pods: PodTable,
+    /// Devices of device plugins.
+    pub devices: Devices,
     /// Notified when the status should be recomputed.
     pub changed: Arc<Notify>,
 }
@@ -296,6 +299,7 @@ impl NodeReconciler {
         let pressure = self.evictor.check(&self.eviction).await;
         self.parts.facts.write().pressure = pressure;
         local_storage::check(&self.eviction).await;
+        let devices = self.parts.devices.amounts();
         let mut new = status::status(&StatusInput {
             config: &self.parts.config,
             machine: &self.machine,
@@ -305,6 +309,7 @@ impl NodeReconciler {
             pressure,
             shutting_down: self.parts.facts.read().shutting_down,
             policies: self.parts.policies.as_ref().map_or(Some(true), Policies::may_read),
+            devices: &devices,
             previous: self.sent.conditions.as_deref().unwrap_or_default(),
             now: Timestamp::now(),
         });

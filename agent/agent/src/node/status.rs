@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use super::eviction_signals::reserved_by_thresholds;
 use super::machine::Machine;
 use crate::config::NodeConfig;
+use crate::devices::inventory::Amounts;
 use crate::pod::node_facts::Pressure;
 use crate::policy::NOT_ENFORCED;
 use coracle_engine::runtime::RuntimeError;
@@ -64,6 +65,8 @@ pub struct StatusInput<'a> {
     pub shutting_down: bool,
     /// Whether network policies are enforced, by whom ever; `None` when that is not known yet.
     pub policies: Option<bool>,
+    /// Devices of device plugins.
+    pub devices: &'a Amounts,
     /// Conditions as they were.
     pub previous: &'a [NodeCondition],
     /// Now.
@@ -76,6 +79,9 @@ pub fn status(input: &StatusInput<'_>) -> NodeStatus {
     info.container_runtime_version = input.runtime_version.to_owned();
     let mut capacity = input.machine.capacity.clone();
     capacity.insert("pods".to_owned(), i64::from(input.config.max_pods));
+    capacity.extend(input.devices.capacity.clone());
+    let mut allocatable = allocatable(input.config, input.machine);
+    allocatable.extend(input.devices.allocatable.clone());
     let mut addresses: Vec<NodeAddress> = input
         .config
         .ips
@@ -86,7 +92,7 @@ pub fn status(input: &StatusInput<'_>) -> NodeStatus {
     addresses.push(NodeAddress { type_: "Hostname".to_owned(), address: input.machine.hostname.clone() });
     NodeStatus {
         addresses: Some(addresses),
-        allocatable: Some(quantities(&allocatable(input.config, input.machine))),
+        allocatable: Some(quantities(&allocatable)),
         capacity: Some(quantities(&capacity)),
         conditions: Some(conditions(input)),
         daemon_endpoints: Some(NodeDaemonEndpoints {

@@ -130,6 +130,17 @@ impl Cpus {
         }
     }
 
+    /// The cpus that only this container runs on.
+    pub fn exclusive(&self, uid: &str, container: &str) -> Set {
+        let given = self.given.lock();
+        given.get(uid).and_then(|pod| pod.get(container)).cloned().unwrap_or_default()
+    }
+
+    /// Every cpu that can be assigned exclusively, whether it is or not.
+    pub fn allocatable(&self) -> Set {
+        self.cores.iter().flatten().filter(|cpu| !self.reserved.contains(cpu)).copied().collect()
+    }
+
     /// Cpus available for exclusive assignment.
     fn free(&self, given: &BTreeMap<String, BTreeMap<String, Set>>) -> Set {
         self.shared(given).difference(&self.reserved).copied().collect()
@@ -276,6 +287,8 @@ mod tests {
         assert_eq!(cpus.of("any", "c0"), "0-7");
         assert!(cpus.admit(&pod("a", &["2", "500m"])).unwrap());
         assert_eq!((cpus.of("a", "c0").as_str(), cpus.of("a", "c1").as_str()), ("1,5", "0,2-4,6-7"));
+        assert_eq!((cpus.exclusive("a", "c0"), cpus.exclusive("a", "c1")), ([1, 5].into(), [].into()));
+        assert_eq!(cpus.allocatable(), (1..8).collect::<Set>());
         assert!(!cpus.admit(&pod("a", &["2"])).unwrap(), "it has them already");
         assert!(!cpus.admit(&pod("shared", &["1500m"])).unwrap());
         assert!(cpus.admit(&pod("b", &["3"])).unwrap());

@@ -3,11 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, LinuxContainerUser, VolumeMountStatus,
+    ContainerStatus, ContainerUser, LinuxContainerUser, ResourceHealth, ResourceStatus, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeMap;
 
 use super::facts::StatusFacts;
+use crate::devices::inventory::Health;
 use crate::pod::observed::{Instance, State};
 use crate::pod::spec::{self, Role};
 
@@ -24,6 +26,7 @@ pub fn status(facts: &StatusFacts<'_>, role: Role, container: &Container) -> Con
         image: container.image.clone().unwrap_or_default(),
         restart_count: previous.map(|old| old.restart_count).unwrap_or(0),
         started: Some(false),
+        allocated_resources_status: devices(facts, &container.name),
         ..ContainerStatus::default()
     };
     match latest {
@@ -59,6 +62,21 @@ pub fn status(facts: &StatusFacts<'_>, role: Role, container: &Container) -> Con
         };
     }
     status
+}
+
+/// Devices and their health. Those of a pod that has ended are free, and what was reported of them stays.
+fn devices(facts: &StatusFacts<'_>, name: &str) -> Option<Vec<ResourceStatus>> {
+    let Some(own) = facts.devices.get(name) else {
+        return previous(facts, name).filter(|_| facts.ended)?.allocated_resources_status.clone();
+    };
+    let resource = |(name, devices): (&String, &BTreeMap<String, Health>)| {
+        let device = |(id, health): (&String, &Health)| ResourceHealth {
+            resource_id: id.clone(),
+            health: Some(health.as_str().to_owned()),
+        };
+        ResourceStatus { name: name.clone(), resources: Some(devices.iter().map(device).collect()) }
+    };
+    Some(own.iter().map(resource).collect())
 }
 
 fn previous<'a>(facts: &'a StatusFacts<'_>, name: &str) -> Option<&'a ContainerStatus> {

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::devices::inventory::ContainerHealth;
 use crate::pod::observed::Observed;
 use crate::pod::plan::Verdict;
 
@@ -48,6 +49,8 @@ pub struct StatusFacts<'a> {
     pub failure: Option<(&'a str, &'a str)>,
     /// What keeps a resize from being done.
     pub resize: Option<&'a Resize>,
+    /// Health of devices, by container.
+    pub devices: &'a BTreeMap<String, ContainerHealth>,
     /// The node's addresses.
     pub host_ips: &'a [String],
     /// The runtime's name, the scheme of container ids.

@@ -2,6 +2,7 @@
 //! Statuses as kubectl shows them.
 
 use super::*;
+use crate::devices::inventory::{ContainerHealth, Health};
 use crate::pod::observed::{Instance, Observed, Sandbox, State};
 use crate::pod::plan::Verdict;
 use k8s_openapi::api::core::v1::Pod;
@@ -21,6 +22,7 @@ struct Case {
     ended: bool,
     failure: Option<(&'static str, &'static str)>,
     resize: Option<Resize>,
+    devices: BTreeMap<String, ContainerHealth>,
 }
 
 impl Case {
@@ -46,6 +48,7 @@ impl Case {
             ended: false,
             failure: None,
             resize: None,
+            devices: BTreeMap::new(),
         }
     }
 
@@ -86,6 +89,7 @@ impl Case {
             ended: self.ended,
             failure: self.failure,
             resize: self.resize.as_ref(),
+            devices: &self.devices,
             host_ips: &["192.0.2.1".to_owned()],
             runtime: "coracle",
             now: Timestamp::from_second(100).unwrap(),
@@ -100,6 +104,28 @@ fn condition(status: &PodStatus, kind: &str) -> (String, Option<String>, Option<
 
 fn state(status: &PodStatus, index: usize) -> Value {
     serde_json::to_value(&status.container_statuses.as_ref().unwrap()[index].state).unwrap()
+}
+
+#[test]
+fn devices_are_reported_with_their_health() {
+    let mut case =
+        Case::new(json!({"containers": [{"name": "a", "image": "img"}]})).with("a", State::Running, 0, "");
+    let health = [("gpu0".to_owned(), Health::Healthy), ("gpu1".to_owned(), Health::Unhealthy)].into();
+    case.devices.insert("a".into(), [("vendor.example/gpu".to_owned(), health)].into());
+    let of = |status: &PodStatus| {
+        serde_json::to_value(&status.container_statuses.as_ref().unwrap()[0].allocated_resources_status)
+            .unwrap()
+    };
+    let want = json!([{"name": "vendor.example/gpu", "resources": [
+        {"resourceID": "gpu0", "health": "Healthy"}, {"resourceID": "gpu1", "health": "Unhealthy"}]}]);
+    let status = case.generate();
+    assert_eq!(of(&status), want);
+    // They are free now.
+    case.devices.clear();
+    case.previous = status;
+    assert_eq!(of(&case.generate()), Value::Null);
+    case.ended = true;
+    assert_eq!(of(&case.generate()), want);
 }
 
 #[test]

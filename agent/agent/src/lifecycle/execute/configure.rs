@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::job::Job;
+use crate::devices::AllocateError;
 use crate::events::{Kind, pod_reference};
 use crate::image::{ImageRequest, Present, PullFailure};
 use crate::objects::ObjectError;
@@ -37,6 +38,8 @@ pub(in crate::lifecycle) enum ConfigureError {
     Mount(#[from] MountError),
     #[error(transparent)]
     Users(#[from] UsersError),
+    #[error(transparent)]
+    Devices(#[from] AllocateError),
     /// An image that is a volume is not on the node.
     #[error("{}: {}", .0.reason, .0.message)]
     ImageVolume(PullFailure),
@@ -65,8 +68,7 @@ impl Job {
         security::verify_non_root(pod, container, &present.user)?;
         let env = self.environment(container, prepared).await?;
         let mounts = self.mounts(container, start, &env, prepared, sandbox_config).await?;
-        let none = HashMap::new();
-        let devices = mounts::devices(container, prepared.map_or(&none, |prepared| &prepared.sources))?;
+        let devices = self.executor.devices.run_options(pod, container).await?;
         let target = self.target(role, &start.name);
         let node_memory = resources.memory();
         let mut config = container_config(
@@ -86,6 +88,7 @@ impl Job {
                 userns: self.users()?,
             },
         );
+        devices.apply(&mut config);
         if let Some(limits) = config.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
             resources.keep_supported(limits);
         }

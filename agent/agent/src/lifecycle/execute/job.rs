@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::NodeConfig;
+use crate::devices::Devices;
 use crate::events::Recorder;
 use crate::image::Images;
 use crate::lifecycle::hooks::RunningHooks;
@@ -31,6 +32,8 @@ pub struct Executor {
     pub events: Recorder,
     /// cgroups, cpus and user ids.
     pub resources: NodeResources,
+    /// Devices of device plugins.
+    pub devices: Devices,
     /// Volumes.
     pub volumes: Volumes,
     /// ConfigMaps and Secrets in use.

@@ -235,6 +235,12 @@ impl Job {
             .await
             .map_err(|error| tell("CreateContainerConfigError", error.to_string()))?;
 
+        executor
+            .devices
+            .pre_start(spec::uid(pod), &start.name)
+            .await
+            .map_err(|error| tell("CreateContainerConfigError", error.to_string()))?;
+
         // 6: create.
         let id = executor
             .runtime

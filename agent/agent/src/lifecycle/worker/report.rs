@@ -19,6 +19,7 @@ impl Worker {
     /// Generates the status, reports it if it changed, and updates the probes; returns the phase.
     pub(super) fn report_status(&mut self, ended: bool) -> Phase {
         let (health, hooked) = (self.health(), self.tasks.hooks.names());
+        let devices = self.executor.devices.health(self.uid());
         let status = generate(&StatusFacts {
             pod: self.pod(),
             spec: spec::spec(self.pod()),
@@ -32,6 +33,7 @@ impl Worker {
             ended,
             failure: self.stage.failure(),
             resize: self.resizes.pending.as_ref(),
+            devices: &devices,
             host_ips: &self.executor.config.ips,
             runtime: &self.parts.runtime_name,
             now: Timestamp::now(),

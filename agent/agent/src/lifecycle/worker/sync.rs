@@ -3,6 +3,7 @@
 use coracle_cli::causes;
 use coracle_trace::within;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::clock::now;
 use super::stage::{EndReason, Stage, Volumes};
 use super::task::{RETRY, Worker};
+use crate::devices::names::is_extended_resource;
 use crate::events::{Kind, pod_reference};
 use crate::lifecycle::execute::Job;
 use crate::lifecycle::execute::outcome::Outcome;
@@ -48,6 +50,9 @@ impl Worker {
             self.report_status(false);
             return;
         }
+        if !self.has_devices && !self.take_devices().await {
+            return;
+        }
         let plan = self.plan();
         self.apply_plan(&plan).await;
         self.wait_for_backoff(&plan);
@@ -63,7 +68,8 @@ impl Worker {
     fn admit(&mut self) -> bool {
         let mut span = coracle_trace::stage(coracle_trace::Stage::Admit);
         let executor = &self.executor;
-        let facts = executor.resources.facts();
+        let mut facts = executor.resources.facts();
+        executor.devices.admit_with(&mut facts.allocatable);
         let decision = self.parts.pods.admit(self.uid(), |others| {
             // A pod that is running was admitted before a restart of the agent.
             if self.observed.get().alive().next().is_some() {
@@ -106,17 +112,34 @@ impl Worker {
                 span.rename(&refusal.reason);
                 span.failed();
                 span.finish();
-                executor.events.record(
-                    pod_reference(self.pod(), None),
-                    Kind::Warning,
-                    leak_reason(&refusal.reason),
-                    refusal.message.clone(),
-                );
-                let message = format!("Pod was rejected: {}", refusal.message);
-                self.terminate(0, Some(EndReason { reason: refusal.reason, message }));
+                self.reject(refusal);
                 false
             }
         }
+    }
+
+    fn reject(&mut self, refusal: Rejection) {
+        let reason = event_reason(&refusal.reason);
+        let about = pod_reference(self.pod(), None);
+        self.executor.events.record(about, Kind::Warning, reason, refusal.message.clone());
+        let message = format!("Pod was rejected: {}", refusal.message);
+        self.terminate(0, Some(EndReason { reason: refusal.reason, message }));
+    }
+
+    /// Allocates the devices of the pod, or rejects it permanently. Pods that it preempts have given theirs back by now.
+    async fn take_devices(&mut self) -> bool {
+        // Devices of a pod that an earlier agent started are recorded; what is not is allocated with the next start.
+        let runs = self.observed.get().alive().next().is_some();
+        let survived = self.observed.get().ready_sandbox().is_some();
+        let allocated =
+            if runs { Ok(()) } else { self.executor.devices.allocate(self.desired.pod(), survived).await };
+        if let Err(error) = allocated {
+            let message = format!("Allocate failed due to {error}, which is unexpected");
+            self.reject(Rejection { reason: "UnexpectedAdmissionError".into(), message });
+            return false;
+        }
+        self.has_devices = true;
+        true
     }
 
     /// Ends pods to make room for this one, which waits for them.
@@ -357,8 +380,8 @@ fn go_duration(seconds: i64) -> String {
 }
 
 /// Event reasons are fixed names; refusals have a handful of them.
-fn leak_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 17] = [
+fn event_reason(reason: &str) -> &'static str {
+    const KNOWN: [&str; 18] = [
         "Evicted",
         "NodeShutdown",
         "OutOfcpu",
@@ -377,5 +400,36 @@ fn leak_reason(reason: &str) -> &'static str {
         "ProcMount",
         "EmptyDirMedium",
     ];
-    KNOWN.into_iter().find(|known| *known == reason).unwrap_or("UnexpectedAdmissionError")
+    let known = KNOWN.into_iter().find(|known| *known == reason);
+    known.or_else(|| out_of_extended_resource(reason)).unwrap_or("UnexpectedAdmissionError")
+}
+
+/// Refusals for an extended resource are named after it. Names are kept for ever, so that only so many are.
+fn out_of_extended_resource(reason: &str) -> Option<&'static str> {
+    const MAX_NAMES: usize = 256;
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    if !reason.strip_prefix("OutOf").is_some_and(is_extended_resource) {
+        return None;
+    }
+    let mut names = NAMES.lock();
+    let known = names.get(reason).copied();
+    if known.is_some() || names.len() >= MAX_NAMES {
+        return known;
+    }
+    let name: &'static str = reason.to_owned().leak();
+    names.insert(name);
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_name_the_extended_resource_that_is_missing() {
+        assert_eq!(event_reason("OutOfvendor.example/gpu"), "OutOfvendor.example/gpu");
+        assert_eq!(event_reason("OutOfvendor.example/gpu"), "OutOfvendor.example/gpu");
+        assert_eq!(event_reason("OutOfcpu"), "OutOfcpu");
+        assert_eq!(event_reason("OutOf nonsense"), "UnexpectedAdmissionError");
+    }
 }

@@ -43,6 +43,8 @@ pub(super) struct Worker {
     pub(super) operation: &'static str,
     pub(super) retries: Retries,
     pub(super) resizes: Resizes,
+    /// Whether its devices are allocated.
+    pub(super) has_devices: bool,
     /// Ids of containers stopped to be replaced.
     pub(super) replaced: BTreeSet<String>,
     pub(super) began: Instant,
@@ -72,6 +74,7 @@ impl Worker {
             operation: "create",
             retries: Retries::default(),
             resizes: Resizes::default(),
+            has_devices: false,
             replaced: BTreeSet::new(),
             began: Instant::now(),
             wake_at: None,

@@ -69,6 +69,8 @@ impl Worker {
         }
         self.parts.probes.set(self.pod(), vec![]);
         self.parts.probes.retain(self.uid(), &BTreeSet::new());
+        self.executor.devices.release(self.uid());
+        self.parts.pods.mark_ended(self.uid());
         self.report_status(true);
         self.stage.advance(Step::Stopped);
     }

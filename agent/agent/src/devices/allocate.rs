@@ -1,0 +1,205 @@
+//! Devices for a pod: the calls to plugins.
+
+use coracle_cli::causes;
+use coracle_devices::CallError;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::allocations::{CheckpointError, Key};
+use super::names::is_extended_resource;
+use super::run_options::RunOptions;
+use super::state::{Choice, Devices};
+use crate::pod::spec;
+
+/// Why a container does not get its devices. Texts are the kubelet's where it has one.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocateError {
+    /// The pod has another number of devices than it asks for.
+    #[error(
+        "pod {uid:?} container {container:?} changed request for resource {resource:?} from {had} to {wanted}"
+    )]
+    Changed {
+        /// Uid of the pod.
+        uid: String,
+        /// Name of the container.
+        container: String,
+        /// Extended resource.
+        resource: String,
+        /// What it has.
+        had: usize,
+        /// What it asks for.
+        wanted: usize,
+    },
+    /// No plugin has the resource any more.
+    #[error("cannot allocate unregistered device {resource}")]
+    Unregistered {
+        /// Extended resource.
+        resource: String,
+    },
+    /// Its plugin is gone, or has no healthy devices.
+    #[error("no healthy devices present; cannot allocate unhealthy devices {resource}")]
+    NoHealthy {
+        /// Extended resource.
+        resource: String,
+    },
+    /// Devices that the pod had before a reboot have failed.
+    #[error(
+        "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+    )]
+    Unhealthy {
+        /// Extended resource.
+        resource: String,
+    },
+    /// Other pods have them.
+    #[error(
+        "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
+    )]
+    TooFew {
+        /// Extended resource.
+        resource: String,
+        /// Asked for.
+        requested: usize,
+        /// Free and healthy.
+        available: usize,
+    },
+    /// The plugin failed.
+    #[error("device plugin of {resource}: {error}")]
+    Call {
+        /// Extended resource.
+        resource: String,
+        /// The cause.
+        error: CallError,
+    },
+    /// The plugin answered without saying what the container needs.
+    #[error("device plugin of {resource}: Allocate: the answer has no container response")]
+    NoResponse {
+        /// Extended resource.
+        resource: String,
+    },
+    /// The allocation cannot be recorded.
+    #[error("{}", causes::chain(.0))]
+    Checkpoint(CheckpointError),
+    /// Which devices pods have is not known.
+    #[error("{}", causes::chain(&**.0))]
+    Damaged(Arc<CheckpointError>),
+}
+
+impl Devices {
+    /// Gives the containers of a pod the devices that they ask for; those that they have stay. On an error the caller
+    /// releases the pod. `survived`: the pod ran before the agent started.
+    pub async fn allocate(&self, pod: &Pod, survived: bool) -> Result<(), AllocateError> {
+        let spec = spec::spec(pod);
+        if !survived {
+            let wanted =
+                spec::containers(&spec).flat_map(|(_, container)| self.wanted(&container).into_keys());
+            self.wait_for_plugins(&wanted.collect()).await;
+        }
+        let init = spec.init_containers.iter().flatten().map(|container| (true, container));
+        let regular = spec.containers.iter().map(|container| (false, container));
+        // Init containers run before the others, and leave their devices to them.
+        let mut reusable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (is_init, container) in init.chain(regular) {
+            for (resource, wanted) in self.wanted(container) {
+                let key = Key {
+                    uid: spec::uid(pod).to_owned(),
+                    container: container.name.clone(),
+                    resource: resource.clone(),
+                };
+                let spare = reusable.entry(resource.clone()).or_default();
+                self.allocate_one(&key, wanted, spare, survived).await?;
+                let own = self.of(&key.uid, &key.container).remove(&resource).unwrap_or_default().devices;
+                if is_init && !spec::is_sidecar(container) {
+                    spare.extend(own.into_keys());
+                } else {
+                    spare.retain(|id| !own.contains_key(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for plugins that had registered with an earlier agent.
+    async fn wait_for_plugins(&self, resources: &BTreeSet<String>) {
+        loop {
+            let listed = self.listed.notified();
+            tokio::pin!(listed);
+            listed.as_mut().enable();
+            let Some(until) = self.awaited_until(resources) else { return };
+            if tokio::time::timeout_at(until.into(), listed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn allocate_one(
+        &self,
+        key: &Key,
+        wanted: usize,
+        reusable: &BTreeSet<String>,
+        survived: bool,
+    ) -> Result<(), AllocateError> {
+        let failed = |error| AllocateError::Call { resource: key.resource.clone(), error };
+        let mut choice = self.choose(key, wanted, reusable, survived, None)?;
+        if let Choice::Ask { connected, available, must_include } = choice {
+            let preferred =
+                connected.plugin.preferred(available, must_include, wanted).await.map_err(failed)?;
+            // Others may have taken some meanwhile: only those that are free still are chosen.
+            choice = self.choose(key, wanted, reusable, survived, Some(&preferred))?;
+        }
+        let Choice::Reserved(reservation) = choice else { return Ok(()) };
+        let response = reservation.connected.plugin.allocate(reservation.ids()).await.map_err(failed)?;
+        let response =
+            response.ok_or_else(|| AllocateError::NoResponse { resource: key.resource.clone() })?;
+        reservation.allocate(response).map_err(AllocateError::Checkpoint)
+    }
+
+    /// Devices that a container asks for, by resource. Requests of extended resources equal their limits.
+    fn wanted(&self, container: &Container) -> BTreeMap<String, usize> {
+        let limits = container.resources.iter().filter_map(|resources| resources.limits.as_ref()).flatten();
+        limits
+            .filter(|(name, _)| is_extended_resource(name) && self.knows(name))
+            .filter_map(|(name, quantity)| {
+                let amount = usize::try_from(spec::amount(name, quantity)).ok()?;
+                (amount > 0).then(|| (name.clone(), amount))
+            })
+            .collect()
+    }
+
+    /// What a container needs to use its devices. Devices that are missing, because a restart lost them, are allocated.
+    pub async fn run_options(&self, pod: &Pod, container: &Container) -> Result<RunOptions, AllocateError> {
+        if self.wanted(container).is_empty() {
+            return Ok(RunOptions::default());
+        }
+        self.allocate(pod, true).await?;
+        let all = self.of(spec::uid(pod), &container.name);
+        Ok(RunOptions::merge(
+            &container.name,
+            all.into_iter().map(|(resource, own)| (resource, own.response)),
+        ))
+    }
+
+    /// Whether a plugin has to be called before each start of a container of the pod.
+    pub fn wants_pre_start(&self, pod: &Pod) -> bool {
+        let spec = spec::spec(pod);
+        spec::containers(&spec)
+            .any(|(_, container)| !self.pre_starts(spec::uid(pod), &container.name).is_empty())
+    }
+
+    fn pre_starts(&self, uid: &str, container: &str) -> Vec<(String, coracle_devices::Plugin, Vec<String>)> {
+        let own = self.of(uid, container).into_iter();
+        own.filter_map(|(resource, allocation)| {
+            let connected = self.connected(&resource).filter(|of| of.options.pre_start_required)?;
+            Some((resource, connected.plugin, allocation.devices.into_keys().collect()))
+        })
+        .collect()
+    }
+
+    /// Prepares the devices of a container for its start, where their plugins want that.
+    pub async fn pre_start(&self, uid: &str, container: &str) -> Result<(), AllocateError> {
+        for (resource, plugin, ids) in self.pre_starts(uid, container) {
+            plugin.pre_start(ids).await.map_err(|error| AllocateError::Call { resource, error })?;
+        }
+        Ok(())
+    }
+}

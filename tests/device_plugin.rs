@@ -1,0 +1,277 @@
+//! A device plugin with four devices that are none, described by a CDI spec. It notes its calls, and fails, hangs or is away when
+//! told.
+#![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use coracle_devices::v1beta1::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use coracle_devices::v1beta1::registration_client::RegistrationClient;
+use coracle_devices::v1beta1::{
+    AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateResponse,
+    ContainerPreferredAllocationResponse, Device, DevicePluginOptions, DeviceSpec, Empty,
+    ListAndWatchResponse, Mount, PreStartContainerRequest, PreStartContainerResponse,
+    PreferredAllocationRequest, PreferredAllocationResponse, RegisterRequest,
+};
+use futures::{Stream, StreamExt};
+use tokio::net::UnixListener;
+use tokio::sync::{oneshot, watch};
+use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
+use tonic::{Request, Response, Status};
+
+/// The extended resource.
+pub const RESOURCE: &str = "gpu.example/card";
+/// Ids of the devices.
+pub const IDS: [&str; 4] = ["0", "1", "2", "3"];
+const SOCKET: &str = "gpu.sock";
+
+/// What a call does instead of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Answers with an error.
+    Fails,
+    /// Does not answer.
+    Hangs,
+}
+
+struct State {
+    /// Of sockets.
+    dir: PathBuf,
+    /// Mounted into containers.
+    shared: PathBuf,
+    /// Whether each device is healthy.
+    health: watch::Sender<Vec<bool>>,
+    calls: Mutex<Vec<String>>,
+    faults: Mutex<HashMap<String, Fault>>,
+}
+
+/// The plugin; away when dropped.
+pub struct FakeGpus {
+    state: Arc<State>,
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+/// Writes the CDI spec of the devices.
+pub fn write_cdi_spec(dir: &Path, hook_file: &Path) {
+    let device = |id: &&str| {
+        serde_json::json!({"name": id, "containerEdits": {
+            "env": [format!("CARD_{id}=described")],
+            "deviceNodes": [{"path": format!("/dev/card{id}"), "hostPath": "/dev/zero", "permissions": "r"}]}})
+    };
+    let spec = serde_json::json!({
+        "cdiVersion": "0.6.0",
+        "kind": RESOURCE,
+        "devices": IDS.iter().map(device).collect::<Vec<_>>(),
+        "containerEdits": {"hooks": [
+            {"hookName": "createRuntime", "path": "/bin/touch", "args": ["touch", hook_file]}]},
+    });
+    fs::create_dir_all(dir).unwrap();
+    fs::write(dir.join("gpu.json"), spec.to_string()).unwrap();
+}
+
+impl FakeGpus {
+    /// Prepares a plugin for an agent with this `--kubelet-dir`; it does not run yet.
+    pub fn new(kubelet_dir: &Path, shared: &Path) -> Self {
+        fs::create_dir_all(shared).unwrap();
+        let state = State {
+            dir: kubelet_dir.join("device-plugins"),
+            shared: shared.to_owned(),
+            health: watch::Sender::new(vec![true; IDS.len()]),
+            calls: Mutex::default(),
+            faults: Mutex::default(),
+        };
+        Self { state: Arc::new(state), running: None }
+    }
+
+    /// Serves, and registers with the agent, and again with each agent after it.
+    pub fn start(&mut self) {
+        let (stop, stopped) = oneshot::channel();
+        let state = self.state.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            let runtime = runtime.unwrap();
+            runtime.block_on(async move {
+                tokio::select! {
+                    _ = stopped => {}
+                    () = serve_for_ever(state) => {}
+                }
+            });
+            runtime.shutdown_background();
+        });
+        self.running = Some((stop, thread));
+    }
+
+    /// Goes away.
+    pub fn stop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            let _ = stop.send(());
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(self.state.dir.join(SOCKET));
+    }
+
+    pub fn set_health(&self, id: usize, healthy: bool) {
+        self.state.health.send_modify(|all| all[id] = healthy);
+    }
+
+    /// From now on a call, such as `allocate`, goes wrong.
+    pub fn fault(&self, call: &str, fault: Fault) {
+        self.state.faults.lock().unwrap().insert(call.to_owned(), fault);
+    }
+
+    /// All is well again.
+    pub fn mend(&self) {
+        self.state.faults.lock().unwrap().clear();
+    }
+
+    /// Calls so far, such as `allocate 1,2`.
+    pub fn calls(&self) -> Vec<String> {
+        self.state.calls.lock().unwrap().clone()
+    }
+}
+
+/// Which agent serves the registration socket.
+fn agent(state: &State) -> Option<(u64, i64)> {
+    fs::metadata(state.dir.join("kubelet.sock")).ok().map(|meta| (meta.ino(), meta.ctime_nsec()))
+}
+
+async fn serve_for_ever(state: Arc<State>) {
+    let mut known = None;
+    let mut server: Option<tokio::task::JoinHandle<()>> = None;
+    loop {
+        let now = agent(&state);
+        if now.is_some() && now != known {
+            if let Some(old) = server.take() {
+                old.abort();
+                let _ = old.await;
+            }
+            let socket = state.dir.join(SOCKET);
+            let _ = fs::remove_file(&socket);
+            let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
+            let service = DevicePluginServer::new(Service(state.clone()));
+            server = Some(tokio::spawn(async move {
+                let server = tonic::transport::Server::builder().add_service(service);
+                let _ = server.serve_with_incoming(listener).await;
+            }));
+            // The agent may not listen yet, or be killed in between.
+            if register(&state).await.is_ok() {
+                known = now;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn register(state: &State) -> Result<(), Status> {
+    let channel = coracle_csi::channel(state.dir.join("kubelet.sock"));
+    let request = RegisterRequest {
+        version: "v1beta1".into(),
+        endpoint: SOCKET.into(),
+        resource_name: RESOURCE.into(),
+        options: Some(DevicePluginOptions {
+            pre_start_required: true,
+            get_preferred_allocation_available: true,
+        }),
+    };
+    RegistrationClient::new(channel).register(request).await.map(drop)
+}
+
+struct Service(Arc<State>);
+
+impl Service {
+    /// Notes a call, and does what it was told to do instead.
+    async fn called(&self, name: &str, about: &str) -> Result<(), Status> {
+        self.0.calls.lock().unwrap().push(format!("{name} {about}"));
+        let fault = self.0.faults.lock().unwrap().get(name).copied();
+        match fault {
+            None => Ok(()),
+            Some(Fault::Fails) => Err(Status::internal(format!("card {about} is on fire"))),
+            Some(Fault::Hangs) => std::future::pending().await,
+        }
+    }
+}
+
+type Lists = Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl DevicePlugin for Service {
+    type ListAndWatchStream = Lists;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
+        Ok(Response::new(DevicePluginOptions::default()))
+    }
+
+    async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Lists>, Status> {
+        let device = |(id, healthy): (&&str, &bool)| Device {
+            id: (*id).to_owned(),
+            health: if *healthy { "Healthy" } else { "Unhealthy" }.to_owned(),
+            topology: None,
+        };
+        let lists = WatchStream::new(self.0.health.subscribe());
+        let lists = lists.map(move |health| {
+            Ok(ListAndWatchResponse { devices: IDS.iter().zip(&health).map(device).collect() })
+        });
+        Ok(Response::new(lists.boxed()))
+    }
+
+    /// Prefers the last ones.
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<PreferredAllocationRequest>,
+    ) -> Result<Response<PreferredAllocationResponse>, Status> {
+        let mut ids = request.into_inner().container_requests.remove(0).available_device_i_ds;
+        ids.sort();
+        ids.reverse();
+        let one = ContainerPreferredAllocationResponse { device_i_ds: ids };
+        Ok(Response::new(PreferredAllocationResponse { container_responses: vec![one] }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
+        let ids = request.into_inner().container_requests.remove(0).devices_ids;
+        self.called("allocate", &ids.join(",")).await?;
+        let cdi = |id: &String| CdiDevice { name: format!("{RESOURCE}={id}") };
+        let one = ContainerAllocateResponse {
+            envs: [("CARDS".to_owned(), ids.join(","))].into(),
+            mounts: vec![Mount {
+                container_path: "/opt/cards".into(),
+                host_path: self.0.shared.display().to_string(),
+                read_only: false,
+            }],
+            devices: vec![DeviceSpec {
+                container_path: "/dev/cardctl".into(),
+                host_path: "/dev/null".into(),
+                permissions: "rw".into(),
+            }],
+            annotations: HashMap::from([("gpu.example/cards".to_owned(), ids.join(","))]),
+            cdi_devices: ids.iter().map(cdi).collect(),
+        };
+        Ok(Response::new(AllocateResponse { container_responses: vec![one] }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<PreStartContainerRequest>,
+    ) -> Result<Response<PreStartContainerResponse>, Status> {
+        let ids = request.into_inner().devices_ids;
+        self.called("prestart", &ids.join(",")).await?;
+        Ok(Response::new(PreStartContainerResponse {}))
+    }
+}
+
+impl Drop for FakeGpus {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
