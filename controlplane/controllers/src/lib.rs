@@ -51,6 +51,8 @@ pub mod nodes;
 pub mod podgc;
 // Volumes and claims: binding, provisioning, reclaiming.
 pub mod volumes;
+// ResourceClaims of pods: creation from templates, release.
+pub mod resource_claims;
 // Usage of ResourceQuotas.
 pub mod quota;
 // Certificate signing requests: approval, signing, cleanup.
@@ -131,6 +133,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     endpoints::start(&mut setup);
     load_balancer::start(&mut setup);
     volumes::start(&mut setup, options.node_volumes.clone());
+    resource_claims::start(&mut setup);
     roles::start(&mut setup);
     flow_schemas::start(&mut setup);
     policies::start(&mut setup);
