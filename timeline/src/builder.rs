@@ -1,14 +1,17 @@
 //! Encodes records into blocks.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::ops::Range;
 
 use coracle_trace::{Details, SpanId, Stage, TraceId, Uid};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::block::{
     self, Block, HAS_DETAILS, HEADER, MAGIC, MAX_BLOCK, MAX_STRING, StoredRecord, parent, trace,
 };
 use crate::decoder::RecordRef;
-use crate::filter::{Keys, add_keys};
+use crate::filter::{AsItIs, Keys, add_keys};
 use crate::single_stage::single_stage;
 use crate::varint::{put, put_delta, put_signed};
 
@@ -24,20 +27,55 @@ pub(crate) struct Origin {
 /// The most that one record adds: its fields, a new source, a new string and three new uids.
 const MOST_PER_RECORD: usize = 2 * MAX_STRING + 400;
 
+/// By numbers that are random, or hashes already.
+type Table<K, V> = HashMap<K, V, BuildHasherDefault<AsItIs>>;
+
+/// The texts of a block, each encoded once.
+#[derive(Default)]
+struct Strings {
+    /// By the hash of a text: where it is, and its number.
+    places: Table<u64, (Range<usize>, usize)>,
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Strings {
+    /// The number of a text, from 1.
+    fn number(&mut self, text: &str) -> usize {
+        let hash = xxh3_64(text.as_bytes());
+        if let Some((place, number)) = self.places.get(&hash)
+            && self.bytes[place.clone()] == *text.as_bytes()
+        {
+            return *number;
+        }
+        put_string(&mut self.bytes, text);
+        self.count += 1;
+        // Another text may have the same hash: this one is then written each time.
+        let end = self.bytes.len();
+        self.places.entry(hash).or_insert((end - text.len()..end, self.count));
+        self.count
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+        self.bytes.clear();
+        self.count = 0;
+    }
+}
+
 /// A block that is being filled.
 #[derive(Default)]
 pub(crate) struct BlockBuilder {
     sources: HashMap<(String, Origin, u32), usize>,
     last_source: Option<((String, Origin, u32), usize)>,
-    strings: HashMap<String, usize>,
-    uids: HashMap<Uid, usize>,
+    strings: Strings,
+    uids: Table<Uid, usize>,
     /// Encoded tables, in the order of their numbers.
     source_bytes: Vec<u8>,
-    string_bytes: Vec<u8>,
     uid_bytes: Vec<u8>,
     record_bytes: Vec<u8>,
     /// Writes of this block: what may be parents.
-    writes: HashMap<SpanId, (Uid, u64)>,
+    writes: Table<SpanId, (Uid, u64)>,
     /// What its records can be found by.
     keys: Keys,
     count: u32,
@@ -56,8 +94,13 @@ impl BlockBuilder {
 
     /// Whether the next record could make it longer than a block may be.
     pub(crate) fn is_full(&self) -> bool {
-        let tables = self.source_bytes.len() + self.string_bytes.len() + self.uid_bytes.len();
-        HEADER + 16 + tables + self.record_bytes.len() + MOST_PER_RECORD > MAX_BLOCK
+        self.most() + MOST_PER_RECORD > MAX_BLOCK
+    }
+
+    /// No more bytes than this has the block now.
+    fn most(&self) -> usize {
+        let tables = self.source_bytes.len() + self.strings.bytes.len() + self.uid_bytes.len();
+        HEADER + 16 + tables + self.record_bytes.len()
     }
 
     pub(crate) fn push(&mut self, stored: &RecordRef<'_>, origin: Origin) {
@@ -98,29 +141,45 @@ impl BlockBuilder {
         self.count += 1;
     }
 
-    /// The block and its keys; the builder is empty then.
+    /// The block and its keys; the builder is empty then, and keeps its memory.
     pub(crate) fn finish(&mut self) -> (Block, Keys) {
-        let done = std::mem::take(self);
-        let mut body = Vec::with_capacity(done.record_bytes.len() * 2);
-        for (count, table) in [
-            (done.sources.len(), done.source_bytes),
-            (done.strings.len(), done.string_bytes),
-            (done.uids.len(), done.uid_bytes),
-        ] {
-            put(&mut body, count as u64);
-            body.extend(table);
-        }
-        body.extend(done.record_bytes);
-        let mut bytes = Vec::with_capacity(HEADER + body.len());
+        let mut bytes = Vec::with_capacity(self.most());
         bytes.extend(MAGIC);
-        bytes.extend((body.len() as u32).to_le_bytes());
-        bytes.extend(done.count.to_le_bytes());
-        bytes.extend(done.first.to_le_bytes());
-        bytes.extend(done.last.to_le_bytes());
-        let sum = block::checksum(&bytes, &body);
-        bytes.extend(sum.to_le_bytes());
-        bytes.extend(body);
-        (Block { bytes }, done.keys)
+        // The length and the checksum are known later.
+        bytes.extend(0u32.to_le_bytes());
+        bytes.extend(self.count.to_le_bytes());
+        bytes.extend(self.first.to_le_bytes());
+        bytes.extend(self.last.to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        for (count, table) in [
+            (self.sources.len(), &self.source_bytes),
+            (self.strings.count, &self.strings.bytes),
+            (self.uids.len(), &self.uid_bytes),
+        ] {
+            put(&mut bytes, count as u64);
+            bytes.extend_from_slice(table);
+        }
+        bytes.extend_from_slice(&self.record_bytes);
+        let length = (bytes.len() - HEADER) as u32;
+        bytes[4..8].copy_from_slice(&length.to_le_bytes());
+        let sum = block::checksum(&bytes[..HEADER - 8], &bytes[HEADER..]);
+        bytes[HEADER - 8..HEADER].copy_from_slice(&sum.to_le_bytes());
+        (Block { bytes }, self.clear())
+    }
+
+    /// Forgets everything but the keys.
+    fn clear(&mut self) -> Keys {
+        self.sources.clear();
+        self.last_source = None;
+        self.strings.clear();
+        self.uids.clear();
+        self.source_bytes.clear();
+        self.uid_bytes.clear();
+        self.record_bytes.clear();
+        self.writes.clear();
+        (self.count, self.span, self.trace) = (0, SpanId::NONE, TraceId::NONE);
+        (self.revision, self.start, self.first, self.last) = (0, 0, 0, 0);
+        std::mem::take(&mut self.keys)
     }
 
     fn source(&mut self, stored: &RecordRef<'_>, origin: Origin) -> usize {
@@ -150,13 +209,7 @@ impl BlockBuilder {
         if text.is_empty() {
             return 0;
         }
-        if let Some(number) = self.strings.get(text) {
-            return *number;
-        }
-        put_string(&mut self.string_bytes, text);
-        let number = self.strings.len() + 1;
-        self.strings.insert(text.to_owned(), number);
-        number
+        self.strings.number(text)
     }
 
     /// The number of a uid, from 1; 0 is none.

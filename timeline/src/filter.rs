@@ -1,7 +1,6 @@
 //! Bloom filters: which pieces of a segment may have a record that a question is about.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::Hasher;
 
 use coracle_trace::{Record, SpanId, Stage, TraceId, Uid};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -12,7 +11,7 @@ use crate::tree::ObjectKey;
 
 /// One wrong yes in about 2,000: a question asks a thousand filters for many keys.
 const BITS_PER_KEY: usize = 16;
-const PROBES: u64 = 11;
+const PROBES: u32 = 11;
 /// Names are compared up to here: the text of a record may be cut after it.
 const NAME: usize = 100;
 
@@ -60,8 +59,23 @@ impl Key {
     }
 }
 
-/// Keys of records. They are hashes already.
-pub(crate) type Keys = HashSet<u64, BuildHasherDefault<AsItIs>>;
+/// Keys of records, in any order, some of them more than once.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keys(Vec<u64>);
+
+impl Keys {
+    fn add(&mut self, key: Key) {
+        self.0.push(key.0);
+    }
+
+    pub(crate) fn extend(&mut self, others: &Self) {
+        self.0.extend_from_slice(&others.0);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
 
 /// Takes a number as its own hash.
 #[derive(Default)]
@@ -72,6 +86,7 @@ impl Hasher for AsItIs {
         self.0
     }
 
+    // Uids are random, and their sum is checked nowhere: two of them with one hash only make a table slower.
     fn write(&mut self, bytes: &[u8]) {
         self.0 = xxh3_64_with_seed(bytes, self.0);
     }
@@ -84,9 +99,7 @@ impl Hasher for AsItIs {
 /// Adds the keys of a record.
 pub(crate) fn add_keys(stored: &RecordRef<'_>, keys: &mut Keys) {
     let record = &stored.record;
-    let mut add = |key: Key| {
-        keys.insert(key.0);
-    };
+    let mut add = |key: Key| keys.add(key);
     if record.stage == Stage::StoreBatch {
         let (first, last) = batch_revisions(record);
         (first >> 6..=last >> 6).take(1024).for_each(|group| add(Key::revision(group << 6)));
@@ -158,9 +171,12 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    pub(crate) fn of(keys: &Keys) -> Self {
-        let mut words = vec![0; (keys.len() * BITS_PER_KEY).div_ceil(64).max(1)];
-        for key in keys {
+    /// A filter for these keys, which are put in order meanwhile.
+    pub(crate) fn of(keys: &mut Keys) -> Self {
+        keys.0.sort_unstable();
+        keys.0.dedup();
+        let mut words = vec![0; (keys.0.len() * BITS_PER_KEY).div_ceil(64).max(1)];
+        for key in &keys.0 {
             for bit in bits(*key, words.len()) {
                 words[bit / 64] |= 1 << (bit % 64);
             }
@@ -182,10 +198,14 @@ impl Filter {
     }
 }
 
+/// Places in a filter that has so many words. Both halves of the key are hashes; a product instead of a division spreads their multiples.
 fn bits(key: u64, words: usize) -> impl Iterator<Item = usize> {
-    let (low, high) = (key & 0xffff_ffff, key >> 32 | 1);
+    let (low, high) = (key as u32, (key >> 32) as u32 | 1);
     let count = words as u64 * 64;
-    (0..PROBES).map(move |probe| (low.wrapping_add(probe.wrapping_mul(high)) % count) as usize)
+    (0..PROBES).map(move |probe| {
+        let hash = low.wrapping_add(probe.wrapping_mul(high));
+        (u64::from(hash) * count >> 32) as usize
+    })
 }
 
 #[cfg(test)]
@@ -195,12 +215,14 @@ mod tests {
     #[test]
     fn a_filter_has_every_key_and_few_others() {
         let key = |number: u128| Key::uid(Uid(number));
-        let keys: Keys = (1..2000).map(|number| key(number).0).collect();
-        let filter = Filter::of(&keys);
+        let mut keys = Keys::default();
+        (1..2000).chain(1..100).for_each(|number| keys.add(key(number)));
+        let filter = Filter::of(&mut keys);
+        assert_eq!(filter.words().len(), 500, "keys count once");
         assert!((1..2000).all(|number| filter.may_have(key(number))));
         let wrong = (10_000..20_000).filter(|number| filter.may_have(key(*number))).count();
         assert!(wrong < 40, "{wrong} of 10000");
-        assert!(!Filter::of(&Keys::default()).may_have(key(1)));
+        assert!(!Filter::of(&mut Keys::default()).may_have(key(1)));
         assert!(!Filter::from_words(Vec::new()).may_have(key(1)));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! footer = per piece: u64 offset, u32 length, u64 first, u64 last unix ns, u32 words, the words of its filter
-//!          | u32 length of the pieces, u64 xxh3 of the pieces, "CSF1"
+//!          | u32 length of the pieces, u64 xxh3 of the pieces, "CSF2"
 //! ```
 //!
 //! A piece is a run of blocks of about 64 KiB: blocks may be small, filters are not.
@@ -21,7 +21,8 @@ use crate::decoder::{RecordRef, decode, decode_each};
 use crate::filter::{Filter, Keys, add_keys};
 use crate::varint::Reader;
 
-const MAGIC: &[u8; 4] = b"CSF1";
+/// A segment whose index has another version is indexed again when it is opened.
+const MAGIC: &[u8; 4] = b"CSF2";
 /// Length, checksum and magic of the footer.
 const TRAILER: usize = 16;
 /// A piece ends with the block that reaches this size.
@@ -145,7 +146,7 @@ impl OpenSegment {
             return;
         }
         let mut piece = std::mem::replace(&mut self.growing, growing(self.end));
-        piece.filter = Some(Filter::of(&self.keys));
+        piece.filter = Some(Filter::of(&mut self.keys));
         self.keys.clear();
         self.pieces.push(Arc::new(piece));
     }

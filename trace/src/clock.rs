@@ -10,11 +10,13 @@ impl Moment {
     pub const MAX: Self = Self(u64::MAX);
 
     /// Whether this is [`Moment::MAX`].
+    #[inline]
     pub fn is_none(self) -> bool {
         self == Self::MAX
     }
 
     /// Nanoseconds since an earlier moment; 0 if it is later, or if one of the two is none.
+    #[inline]
     pub fn nanos_since(self, earlier: Self) -> u64 {
         if self.is_none() { 0 } else { self.0.saturating_sub(earlier.0) }
     }
@@ -51,11 +53,13 @@ impl Clock {
     }
 
     /// The present.
+    #[inline]
     pub fn now(&self) -> Moment {
         self.of(Instant::now())
     }
 
     /// The moment of an instant; 0 for those before the epoch.
+    #[inline]
     pub fn of(&self, at: Instant) -> Moment {
         Moment(nanos(at.saturating_duration_since(self.epoch)))
     }

@@ -155,6 +155,20 @@ impl Open {
         replace_half(words, EXTRA, sum, |before| before.saturating_add(units));
     }
 
+    /// Sets the object.
+    pub fn set_subject(&self, slot: SlotRef, subject: Uid) {
+        if let Some(words) = self.slot(slot) {
+            store_pair(words, SUBJECT, subject.0);
+        }
+    }
+
+    /// Sets the revision of the object.
+    pub fn set_revision(&self, slot: SlotRef, revision: u64) {
+        if let Some(words) = self.slot(slot) {
+            words[REVISION].store(revision, Relaxed);
+        }
+    }
+
     pub fn set_owner(&self, slot: SlotRef, owner: Uid) {
         if let Some(words) = self.slot(slot) {
             store_pair(words, EXTRA, owner.0);

@@ -105,16 +105,19 @@ impl Recorder {
     }
 
     /// Whether anything is recorded.
+    #[inline]
     pub fn is_on(self) -> bool {
         self.0.is_some()
     }
 
     /// The present; [`Moment::MAX`] if the recorder is off.
+    #[inline]
     pub fn now(self) -> Moment {
         self.0.map_or(Moment::MAX, |inner| inner.clock.now())
     }
 
     /// The clock that moments are of.
+    #[inline]
     pub fn clock(self) -> Option<&'static Clock> {
         self.0.map(|inner| &inner.clock)
     }

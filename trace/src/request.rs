@@ -97,6 +97,7 @@ pub struct RequestTimes {
 }
 
 /// Ends a stage of the current request. Does nothing for requests that are neither a write nor recorded by the client.
+#[inline]
 pub fn mark(mark: RequestMark) {
     let scope = current();
     if !scope.is_marked {
@@ -108,6 +109,7 @@ pub fn mark(mark: RequestMark) {
 }
 
 /// Adds to a time of the current request.
+#[inline]
 pub fn add(part: Sum, time: Duration) {
     let scope = current();
     if scope.holder_kind == HolderKind::Other {
@@ -164,6 +166,7 @@ impl Recorder {
 
 impl RequestSpan {
     /// For what is done for it.
+    #[inline]
     pub fn scope(&self) -> Scope {
         self.live.as_ref().map_or(Scope::NONE, |live| live.scope)
     }

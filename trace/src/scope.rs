@@ -110,11 +110,13 @@ impl Default for Scope {
 thread_local!(static CURRENT: Cell<Scope> = const { Cell::new(Scope::NONE) });
 
 /// The scope of the code that runs now.
+#[inline]
 pub fn current() -> Scope {
     CURRENT.get()
 }
 
 /// Whether a client asked for details of what is done now, see [`Scope::is_detailed`].
+#[inline]
 pub fn is_detailed() -> bool {
     current().is_detailed
 }
@@ -165,6 +167,7 @@ pub fn carry<R>(work: impl FnOnce() -> R) -> impl FnOnce() -> R {
 }
 
 /// What the code that runs now reacts to.
+#[inline]
 pub fn cause() -> Cause {
     current().cause
 }

@@ -82,6 +82,7 @@ enum Origin {
 }
 
 /// Ends a stage of the current write.
+#[inline]
 pub fn write_mark(mark: WriteMark) {
     let scope = current();
     if scope.write.is_none() {
@@ -144,6 +145,7 @@ impl Recorder {
 
 impl WriteSpan {
     /// For what is below it, such as admission.
+    #[inline]
     pub fn scope(&self) -> Scope {
         self.live.as_ref().map_or_else(current, |live| live.scope)
     }
@@ -153,6 +155,10 @@ impl WriteSpan {
         let Some(live) = &mut self.live else { return };
         live.record.subject = Uid::of(uid);
         live.scope.subject = live.record.subject;
+        if live.text.bytes()[live.name_at..] == *name.as_bytes() {
+            live.inner.open.set_subject(live.scope.write, live.record.subject);
+            return;
+        }
         live.name(name);
         live.inner.open.describe(live.scope.write, &live.record, live.text.bytes());
     }
@@ -206,7 +212,7 @@ impl WriteSpan {
         live.record.revision = revision;
         live.scope.revision = revision;
         live.inner.contexts.put(revision, live.record.trace, live.scope.flags);
-        live.inner.open.describe(live.scope.write, &live.record, live.text.bytes());
+        live.inner.open.set_revision(live.scope.write, revision);
         live.scope.used();
     }
 
