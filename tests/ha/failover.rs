@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_millis(500);
-/// How long a server may take for an answer before another one is asked.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long a server may take for an answer before another one is asked: longer than an election of etcd, which a server waits for.
+const ANSWER: Duration = Duration::from_millis(2500);
 /// How long all servers are tried.
 const GIVE_UP: Duration = Duration::from_secs(5);
 /// Between two rounds through all servers.

@@ -12,8 +12,10 @@ use std::{sync::Arc, time::Duration};
 const BOOKMARK: &str = "/coracle/store/bookmark";
 /// How long the watch may show nothing while a reader waits.
 const IDLE: Duration = Duration::from_millis(50);
-/// A watch that shows nothing for longer than this, not even a bookmark, moves to another endpoint.
-const STUCK: Duration = Duration::from_secs(5);
+/// A watch that does not show a bookmark which was written this long ago moves to another endpoint.
+const STUCK: Duration = Duration::from_secs(1);
+/// For how long its endpoint is the last to be used.
+const AVOID: Duration = Duration::from_secs(5);
 
 /// Writes a bookmark when the watch shows nothing although readers wait, and moves the watch when that does not help.
 pub(super) async fn keep_up(etcd: Arc<Shared>) {
@@ -28,13 +30,14 @@ pub(super) async fn keep_up(etcd: Arc<Shared>) {
             }
             if let Err(error) = etcd.bookmark().await {
                 tracing::debug!(%error, "cannot write a bookmark");
+                continue;
             }
             let mut idle = IDLE;
             while idle < STUCK && progress.is_idle(IDLE).await {
                 idle += IDLE;
             }
             if idle >= STUCK {
-                etcd.endpoints.avoid(&endpoint, STUCK, "its watch shows nothing".to_owned());
+                etcd.endpoints.avoid(&endpoint, AVOID, "its watch shows nothing".to_owned());
                 break;
             }
         }

@@ -165,7 +165,8 @@ impl Endpoints {
         endpoint.avoided.lock().take();
     }
 
-    /// Goes back to the first endpoint, if it is well.
+    /// Goes back to the first endpoint, if it is well. The watches move, too: a watch on an endpoint that nobody asks would be the
+    /// last to notice that it does not answer any more.
     pub async fn prefer_first(&self) {
         let first = {
             let state = self.state.lock();
@@ -181,9 +182,13 @@ impl Endpoints {
             && !status.is_learner()
         {
             let mut state = self.state.lock();
+            let used = state.all.get(state.current).cloned();
             if state.all.first().is_some_and(|one| Arc::ptr_eq(one, &first)) {
                 self.allow(&first);
                 state.current = 0;
+                for used in used.into_iter().filter(|used| !Arc::ptr_eq(used, &first)) {
+                    used.given_up.send_modify(|count| *count += 1);
+                }
             }
         }
     }

@@ -11,12 +11,17 @@ use super::{
 use etcd_client::{Error, GetOptions};
 use futures::{StreamExt, stream::FuturesUnordered};
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 /// How long one search takes at most. A member that is reached reports its status at once.
 const SEARCH: Duration = Duration::from_millis(1500);
+/// How long members may take to be reached: if it is no majority then, an election is not waited for.
+const REACH: Duration = Duration::from_millis(700);
 /// Between two requests to a member that has no leader.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long others may take when one answers that was given up lately.
@@ -56,9 +61,10 @@ impl Endpoints {
             return Ok(());
         }
         let all = self.all();
-        let (reached, of) = (self.ask(&all).await, all.len());
+        let of = all.len();
         // Two endpoints need not be all members.
         let enough = if of > 2 { of / 2 + 1 } else { 1 };
+        let reached = self.ask(&all, enough).await;
         let known = match reached >= enough {
             true => Known::Answers,
             false => Known::Lost { at: Instant::now(), reached, of },
@@ -80,15 +86,18 @@ impl Endpoints {
     }
 
     /// Asks all endpoints at the same time, and uses the first that answers; one that was given up lately only if no other
-    /// does. Returns how many were reached, or all if one answers.
-    async fn ask(&self, all: &[Arc<Endpoint>]) -> usize {
+    /// does. Returns how many were reached, or all if one answers. Ends early if it is not enough of them.
+    async fn ask(&self, all: &[Arc<Endpoint>], enough: usize) -> usize {
+        let reached = AtomicUsize::new(0);
+        let probe = |endpoint| self.probe(endpoint, &reached);
         let mut probes: FuturesUnordered<_> =
-            all.iter().map(|endpoint| async move { (endpoint, self.probe(endpoint).await) }).collect();
-        let (mut reached, mut given_up, mut until) = (0, None, None);
+            all.iter().map(|endpoint| async move { (endpoint, probe(endpoint).await) }).collect();
+        let (mut given_up, mut until) = (None, tokio::time::Instant::now() + REACH);
         loop {
-            let next = match until {
-                Some(until) => tokio::time::timeout_at(until, probes.next()).await.ok().flatten(),
-                None => probes.next().await,
+            let next = match tokio::time::timeout_at(until, probes.next()).await {
+                Ok(next) => next,
+                Err(_) if given_up.is_none() && reached.load(Relaxed) >= enough => probes.next().await,
+                Err(_) => None,
             };
             let Some((endpoint, probe)) = next else { break };
             match probe {
@@ -98,9 +107,9 @@ impl Endpoints {
                 }
                 Probe::Answers => {
                     given_up = Some(endpoint);
-                    until = Some(tokio::time::Instant::now() + OTHERS);
+                    until = tokio::time::Instant::now() + OTHERS;
                 }
-                Probe::Reached => reached += 1,
+                Probe::Reached => {}
                 // The next attempt is made on a connection of its own.
                 Probe::Silent => self.avoid(endpoint, SILENT, "it does not answer".to_owned()),
             }
@@ -110,24 +119,33 @@ impl Endpoints {
                 self.prefer(endpoint);
                 all.len()
             }
-            None => reached,
+            None => reached.load(Relaxed),
         }
     }
 
-    async fn probe(&self, endpoint: &Endpoint) -> Probe {
+    /// Asks one endpoint until it answers, and counts it once it is reached.
+    async fn probe(&self, endpoint: &Endpoint, count: &AtomicUsize) -> Probe {
         let key = format!("{}/", self.options.prefix);
         let mut reached = false;
+        let mut reach = |is_answer: bool| {
+            if is_answer && !std::mem::replace(&mut reached, true) {
+                count.fetch_add(1, Relaxed);
+            }
+            reached
+        };
         let asked = async {
             loop {
                 if let Ok(client) = endpoint.client(&self.options).await {
-                    if !reached {
-                        reached =
-                            client.clone().status().await.map_or_else(|error| is_answer(&error), |_| true);
+                    if !reach(false) {
+                        let status = client.clone().status().await;
+                        reach(status.map_or_else(|error| is_answer(&error), |_| true));
                     }
                     let options = GetOptions::new().with_count_only();
                     match kv(&client).get(key.as_str(), Some(options)).await {
                         Ok(_) => return,
-                        Err(error) => reached |= is_answer(&error),
+                        Err(error) => {
+                            reach(is_answer(&error));
+                        }
                     }
                 }
                 tokio::time::sleep(PAUSE).await;

@@ -17,7 +17,7 @@ use etcd_client::{Compare, CompareOp, EventType, Txn, TxnOp, TxnOpResponse, TxnR
 use std::time::{Duration, Instant};
 
 /// How long an endpoint may take for a write before another is asked.
-const ATTEMPT: Duration = Duration::from_millis(1500);
+const ATTEMPT: Duration = Duration::from_secs(1);
 /// A write is sent again for this long.
 const REPEAT: Duration = Duration::from_secs(8);
 /// How long the history of a key may take.
