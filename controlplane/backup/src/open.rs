@@ -5,6 +5,7 @@ use crate::files::FilesError;
 use crate::format::{Counts, File as PkiFile, FormatError, Header, Part, Reader};
 use coracle_pki::bootstrap_token::{self, PREFIX};
 use coracle_pki::revoked::REVOKED;
+use coracle_pki::server_token::{SERVER_TOKENS, TokenRecord};
 use coracle_store::KeyValue;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub struct Review {
     pub tokens: BTreeMap<String, Option<String>>,
     /// Number of tokens that cannot be read, because they are encrypted in the store.
     pub encrypted_tokens: usize,
+    /// Ids of tokens that servers join with, and when they end; `None` if they do not.
+    pub server_tokens: BTreeMap<String, Option<String>>,
     /// Nodes that were revoked by then, and since when; `None` if the list is encrypted in the store.
     pub revoked_nodes: Option<BTreeMap<String, String>>,
 }
@@ -66,6 +69,11 @@ impl Review {
             self.encrypted_tokens += usize::from(secret.is_none());
             let expiration = secret.map(|secret| bootstrap_token::field(&secret, "expiration"));
             self.tokens.insert(id.to_owned(), expiration.filter(|time| !time.is_empty()));
+        }
+        if let Some(id) = one.key.strip_prefix(SERVER_TOKENS) {
+            let record = TokenRecord::read(&one.value).ok();
+            let expires = record.and_then(|record| record.expires).map(|time| time.to_string());
+            self.server_tokens.insert(id.to_owned(), expires);
         }
         if one.key.strip_prefix("/registry/configmaps/kube-system/") == Some(REVOKED) {
             let map: Option<Value> = serde_json::from_slice(&one.value).ok();

@@ -46,8 +46,10 @@ impl Leaf {
     pub fn rotate(self, dir: &Path) -> Result<CertificateInfo, PkiError> {
         let file = self.file();
         let path = dir.join(format!("{file}.crt"));
-        if !path.exists() {
-            return Err(PkiError::Missing(path));
+        match path.try_exists() {
+            Ok(true) => {}
+            Ok(false) => return Err(PkiError::Missing(path)),
+            Err(source) => return Err(PkiError::File { path, source }),
         }
         let now = inspect::read(&path)?.remove(0);
         let key = dir.join(format!("{}.key", self.authority()));

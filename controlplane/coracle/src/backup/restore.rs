@@ -137,6 +137,17 @@ fn review(review: &Review, text: &mut String) -> std::fmt::Result {
             review.encrypted_tokens
         )?;
     }
+    match review.server_tokens.len() {
+        0 => writeln!(text, "- tokens that servers join with: the backup has none")?,
+        _ => writeln!(
+            text,
+            "- tokens that servers join with and get the keys of the cluster, valid again: coracle token delete ID"
+        )?,
+    }
+    for (id, expires) in &review.server_tokens {
+        let until = expires.as_deref().map_or_else(String::new, |time| format!(" until {time}"));
+        writeln!(text, "    {id}{until}")?;
+    }
     match &review.revoked_nodes {
         Some(nodes) if nodes.is_empty() => writeln!(text, "- revoked nodes: the backup has none")?,
         Some(nodes) => {
@@ -171,6 +182,7 @@ fn as_json(found: &Restored, data_dir: &Path) -> Value {
         "files": found.backup.counts.files,
         "encryptionProviderConfig": encryption(found, data_dir),
         "bootstrapTokens": review.tokens,
+        "serverTokens": review.server_tokens,
         "revokedNodes": review.revoked_nodes,
     })
 }

@@ -68,7 +68,7 @@ pub enum MemberError {
     #[error("the thread that starts etcd has ended")]
     Spawner,
     /// Somebody else listens there, or the address is not of this machine.
-    #[error("etcd cannot listen on {address} (is another etcd running? `systemctl disable --now etcd`)")]
+    #[error("etcd cannot listen on {address}{}", occupied(.source))]
     Socket {
         /// Where.
         address: SocketAddr,
@@ -138,6 +138,9 @@ pub enum MemberError {
         /// Where this server would be.
         own: String,
     },
+    /// The address is not of this machine.
+    #[error("--advertise {0} is not an address of this machine, where its etcd would listen")]
+    Foreign(std::net::IpAddr),
     /// A member with this address runs.
     #[error(
         "member {name} already runs at {peer_url}: this server needs another --advertise address, or other ports"
@@ -195,6 +198,14 @@ impl MemberError {
     /// The member of this data directory was removed.
     pub(super) fn removed(name: &str, data_dir: &Path) -> Self {
         Self::Removed { name: name.to_owned(), dir: data_dir.join("etcd") }
+    }
+}
+
+/// What to do about a socket that somebody else has.
+fn occupied(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (is another etcd running? `systemctl disable --now etcd`)",
+        _ => "",
     }
 }
 

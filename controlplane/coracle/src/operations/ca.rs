@@ -200,13 +200,11 @@ impl CaRotation {
 
     /// Takes over what is stored, and every change of it until the watch ends.
     async fn watch(&self, store: &dyn Store, sealing: &SealingKey) -> Result<(), CaError> {
-        let after = match store.get(KEYS).await? {
-            Some(stored) => {
-                self.take_over(&sealing.open(&stored.value)?).await?;
-                stored.modified
-            }
-            None => store.revision().await?,
-        };
+        // Not from the revision of the keys: they are old, and it may be compacted.
+        let after = store.revision().await?;
+        if let Some(stored) = store.get(KEYS).await? {
+            self.take_over(&sealing.open(&stored.value)?).await?;
+        }
         let mut changes = store.watch(KEYS, after).await?;
         while let Some(change) = changes.next().await {
             if let WatchItem::Change(change) = change?

@@ -2,11 +2,13 @@
 
 use super::addresses::{host_of, reachable};
 use crate::config::Config;
-use crate::etcd_member::{self, Member, MemberConfig};
+use crate::etcd_member::{self, Member, MemberConfig, MemberError};
 use crate::join::{self, JoinError, JoinedDatastore};
 use anyhow::{Context as _, bail};
 use coracle_cli::health::{CheckError, Checks, Scope};
-use std::net::SocketAddr;
+use coracle_store::Datastore;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use tokio_util::sync::CancellationToken;
 
 /// Starts the member. Its health is reported as `etcd-member`: while it is down the server works with other members.
@@ -41,6 +43,23 @@ pub(super) fn member_config(config: &Config, bound: SocketAddr) -> Result<Member
         certificate_life: config.security.certificate_life(),
         ..MemberConfig::new(&config.data_dir, host)
     })
+}
+
+/// Fails if a server that is to join has an address that its member cannot have: before it has the keys of the cluster.
+pub(super) fn check_address(config: &Config) -> Result<(), MemberError> {
+    let (Datastore::ManagedEtcd, Some(join)) = (&config.datastore, &config.join) else { return Ok(()) };
+    let reached = reachable(config, config.bind);
+    let own = host_of(&reached).trim_matches(['[', ']']);
+    let Ok(address) = own.parse::<IpAddr>() else { return Ok(()) };
+    let other = join.server.host().map(|host| host.trim_matches(['[', ']'])).unwrap_or_default();
+    let is_near = other == "localhost" || other.parse::<IpAddr>().is_ok_and(|other| other.is_loopback());
+    if address.is_loopback() && !is_near {
+        return Err(MemberError::Loopback { own: own.to_owned() });
+    }
+    match std::net::UdpSocket::bind((address, 0)) {
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => Err(MemberError::Foreign(address)),
+        _ => Ok(()),
+    }
 }
 
 /// `coracle server --cluster-reset`: makes this server's member the only one, and says what to do next.

@@ -7,6 +7,8 @@ mod addresses;
 mod identity;
 // Encryption at rest.
 mod encryption;
+// Whether the data directory is that of the datastore.
+mod datastore;
 // The etcd member of this server.
 mod managed_etcd;
 // Sockets, keys, store and caches.
@@ -53,6 +55,8 @@ pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::Tc
             again
         }
     });
+    datastore::check(&config.datastore, &config.data_dir)?;
+    managed_etcd::check_address(&config)?;
     // A server that cannot be reached is tried for a while, which a signal ends.
     tokio::select! {
         joined = join::ensure(&config) => joined?,

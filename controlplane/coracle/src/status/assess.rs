@@ -2,7 +2,6 @@
 
 use super::collect::ClusterStatus;
 use crate::certificate::files::FileCertificate;
-use coracle_store::Engine;
 use jiff::Timestamp;
 
 const DAY: i64 = 86_400;
@@ -67,10 +66,6 @@ fn store(cluster: &ClusterStatus, all: &mut Vec<String>) {
             all.push(format!("member {shown} is {} entries behind", member.behind));
         }
     }
-    let answering = store.members.iter().any(|member| member.leader && !member.learner);
-    if store.engine == Engine::Etcd && !store.members.is_empty() && !answering {
-        all.push("no member of etcd that answers is the leader".to_owned());
-    }
 }
 
 /// Whether a Lease should have been renewed by now. One without a duration is not renewed.
@@ -102,7 +97,7 @@ mod tests {
     use super::*;
     use crate::operations::status::LastBackup;
     use coracle_pki::inspect::CertificateInfo;
-    use coracle_store::{MemberStatus, StoreStatus};
+    use coracle_store::{Engine, MemberStatus, StoreStatus};
 
     fn now() -> Timestamp {
         "2026-01-01T12:00:00Z".parse().unwrap()
@@ -170,7 +165,7 @@ mod tests {
         };
         let old = "2026-01-01T11:59:00.000000Z";
         type Change<'a> = &'a dyn Fn(&mut ClusterStatus);
-        let all: [(Change<'_>, &str); 13] = [
+        let all: [(Change<'_>, &str); 12] = [
             (&|c| c.servers[0].renewed = old.into(), "server 192.0.2.1:6443 does not renew its Lease"),
             (&|c| c.servers[0].error = Some("connection refused".into()), "connection refused"),
             (&|c| c.servers[0].writes_paused = true, "refuses writes"),
@@ -184,7 +179,6 @@ mod tests {
             (&|c| c.elections[0].renewed = old.into(), "nobody leads kube-scheduler"),
             (&|c| c.store.as_mut().unwrap().members[0].problem = Some("gone".into()), "member m1: gone"),
             (&|c| c.store.as_mut().unwrap().members[0].behind = 10_000, "m1 is 10000 entries behind"),
-            (&|c| c.store.as_mut().unwrap().members[0].leader = false, "no member of etcd"),
             (&|c| c.store.as_mut().unwrap().problems.push("full".into()), "store: full"),
             (&|c| c.last_backup.as_mut().unwrap().error = Some("no space".into()), "failed: no space"),
         ];

@@ -25,6 +25,8 @@ pub struct StatusArgs {
 /// Runs `coracle status`; false if something is wrong.
 pub async fn run(args: &StatusArgs) -> anyhow::Result<bool> {
     let remote = args.server.remote()?;
+    // Leases are renewed while a server that does not answer is waited for.
+    let asked = jiff::Timestamp::now();
     let mut cluster = match collect::collect(&remote).await {
         Ok(cluster) => cluster,
         Err(error) => {
@@ -32,10 +34,10 @@ pub async fn run(args: &StatusArgs) -> anyhow::Result<bool> {
             collect::ClusterStatus { problems: vec![problem], ..collect::ClusterStatus::default() }
         }
     };
-    cluster.problems.extend(assess::problems(&cluster, jiff::Timestamp::now()));
+    cluster.problems.extend(assess::problems(&cluster, asked));
     match args.output {
         Output::Json => print::print(&format!("{}\n", serde_json::to_string_pretty(&cluster)?))?,
-        Output::Text => print::print(&table::text(&cluster, jiff::Timestamp::now())?)?,
+        Output::Text => print::print(&table::text(&cluster, asked)?)?,
     }
     Ok(cluster.problems.is_empty())
 }

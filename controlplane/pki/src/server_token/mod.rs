@@ -17,6 +17,8 @@ use crate::cluster_keys::SealedError;
 use crate::hex;
 use std::fmt;
 
+/// The keys of the records in the store begin with it; the id follows.
+pub const SERVER_TOKENS: &str = "/coracle/server-tokens/";
 /// What the tokens begin with.
 const PREFIX: &str = "K10";
 /// What distinguishes them from tokens of nodes.

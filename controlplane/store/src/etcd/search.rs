@@ -88,10 +88,9 @@ impl Endpoints {
     /// Asks all endpoints at the same time, and uses the first that answers; one that was given up lately only if no other
     /// does. Returns how many were reached, or all if one answers. Ends early if it is not enough of them.
     async fn ask(&self, all: &[Arc<Endpoint>], enough: usize) -> usize {
-        let reached = AtomicUsize::new(0);
-        let probe = |endpoint| self.probe(endpoint, &reached);
-        let mut probes: FuturesUnordered<_> =
-            all.iter().map(|endpoint| async move { (endpoint, probe(endpoint).await) }).collect();
+        let reached = &AtomicUsize::new(0);
+        let asked = all.iter().map(|endpoint| async move { (endpoint, self.probe(endpoint, reached).await) });
+        let mut probes: FuturesUnordered<_> = asked.collect();
         let (mut given_up, mut until) = (None, tokio::time::Instant::now() + REACH);
         loop {
             let next = match tokio::time::timeout_at(until, probes.next()).await {

@@ -2,14 +2,12 @@
 
 use crate::join::wire::{CreateToken, CreatedToken, TokenList, TokenView};
 use coracle_pki::cluster_keys::SealingKey;
-use coracle_pki::server_token::{ServerToken, TokenRecord, is_id};
+use coracle_pki::server_token::{SERVER_TOKENS, ServerToken, TokenRecord, is_id};
 use coracle_proto::status::ApiError;
 use coracle_store::{Durability, Store, StoreError, Write};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 
-/// The keys of the records.
-const RECORDS: &str = "/coracle/server-tokens/";
 /// Tokens at the same time.
 const MAX_TOKENS: usize = 1000;
 /// Characters of a description.
@@ -59,7 +57,7 @@ impl Tokens {
 
     /// Removes tokens that ended long ago; fails if there are too many even so.
     async fn remove_ended(&self, now: Timestamp) -> Result<(), ApiError> {
-        let (records, _) = self.store.range(RECORDS, None).await.map_err(ApiError::internal)?;
+        let (records, _) = self.store.range(SERVER_TOKENS, None).await.map_err(ApiError::internal)?;
         let mut count = records.len();
         for stored in records {
             let Ok(record) = TokenRecord::read(&stored.value) else { continue };
@@ -83,7 +81,7 @@ impl Tokens {
 
     /// All tokens, without secrets.
     pub(super) async fn list(&self) -> Result<TokenList, ApiError> {
-        let (records, _) = self.store.range(RECORDS, None).await.map_err(ApiError::internal)?;
+        let (records, _) = self.store.range(SERVER_TOKENS, None).await.map_err(ApiError::internal)?;
         let items = records.iter().filter_map(|stored| match TokenRecord::read(&stored.value) {
             Ok(TokenRecord { id, description, created, expires, .. }) => {
                 Some(TokenView { id, description, created, expires })
@@ -101,7 +99,7 @@ impl Tokens {
         if !is_id(id) {
             return Ok(None);
         }
-        let stored = self.store.get(&format!("{RECORDS}{id}")).await.map_err(ApiError::internal)?;
+        let stored = self.store.get(&format!("{SERVER_TOKENS}{id}")).await.map_err(ApiError::internal)?;
         let record = stored.map(|stored| TokenRecord::read(&stored.value)).transpose();
         // A record under the key of another one is none.
         Ok(record.map_err(ApiError::internal)?.filter(|record| record.id == id))
@@ -113,7 +111,7 @@ impl Tokens {
         if !is_id(id) {
             return Err(unknown());
         }
-        let stored = self.store.get(&format!("{RECORDS}{id}")).await.map_err(ApiError::internal)?;
+        let stored = self.store.get(&format!("{SERVER_TOKENS}{id}")).await.map_err(ApiError::internal)?;
         let stored = stored.ok_or_else(unknown)?;
         match self.write(id, stored.modified, None).await {
             Ok(()) => Ok(serde_json::json!({"id": id})),
@@ -124,7 +122,7 @@ impl Tokens {
 
     async fn write(&self, id: &str, expect: u64, value: Option<Vec<u8>>) -> Result<(), StoreError> {
         let write = Write {
-            key: format!("{RECORDS}{id}"),
+            key: format!("{SERVER_TOKENS}{id}"),
             expect,
             value: value.map(Into::into),
             durability: Durability::Sync,
