@@ -60,7 +60,8 @@ impl SlowLog {
             code,
             total = millis(times.total),
             stages = stages(times),
-            skipped,
+            within = parts(times),
+            not_logged = (skipped > 0).then_some(skipped),
             "slow request"
         );
     }
@@ -82,10 +83,10 @@ impl Window {
 }
 
 fn millis(time: Duration) -> String {
-    format!("{:.1}", time.as_secs_f64() * 1000.0)
+    format!("{:.1}ms", time.as_secs_f64() * 1000.0)
 }
 
-/// Where the time went, in milliseconds: the stages that follow one another, then what is part of them.
+/// Where the time went: the stages that follow one another, and `other`, which is what no stage covers. They add up to the total.
 fn stages(times: &RequestTimes) -> String {
     let names = [
         (RequestMark::Authenticated, "authn"),
@@ -104,17 +105,21 @@ fn stages(times: &RequestTimes) -> String {
             last = at;
         }
     }
-    let _ = write!(text, "rest {}", millis(times.total.saturating_sub(last)));
+    let _ = write!(text, "other {}", millis(times.total.saturating_sub(last)));
+    text
+}
+
+/// Work that is a part of the stages; nothing when none was counted.
+fn parts(times: &RequestTimes) -> Option<String> {
     let parts = [
         ("queue", times.queued),
         ("mutating-webhooks", times.mutating_webhooks),
         ("validating-webhooks", times.validating_webhooks),
         ("store", times.store),
     ];
-    for (name, time) in parts.into_iter().filter(|(_, time)| !time.is_zero()) {
-        let _ = write!(text, " {name} {}", millis(time));
-    }
-    text
+    let counted = parts.into_iter().filter(|(_, time)| !time.is_zero());
+    let texts: Vec<String> = counted.map(|(name, time)| format!("{name} {}", millis(time))).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
 }
 
 #[cfg(test)]
@@ -127,7 +132,9 @@ mod tests {
         times.marks[RequestMark::Authenticated as usize] = Some(Duration::from_millis(100));
         times.marks[RequestMark::Decoded as usize] = Some(Duration::from_millis(150));
         times.store = Duration::from_micros(1400);
-        assert_eq!(stages(&times), "authn 100.0 decode 50.0 rest 750.0 store 1.4");
+        assert_eq!(stages(&times), "authn 100.0ms decode 50.0ms other 750.0ms");
+        assert_eq!(parts(&times).as_deref(), Some("store 1.4ms"));
+        assert_eq!(parts(&RequestTimes::default()), None);
     }
 
     #[test]
