@@ -13,9 +13,7 @@ pub fn cases() -> Vec<Case> {
         Case::pod("image-tag-not-found", &of("$REGISTRY/tagged:nope"))
             .says("not found", "kubectl set image pod/p")
             .mended_by("set image pod/p c=busybox"),
-        Case::pod("image-tag-not-found", &of("$REGISTRY/no/such:1"))
-            .named("image-wrong-name")
-            .says("has no image", "kubectl set image"),
+        Case::pod("image-not-found", &of("$REGISTRY/no/such:1")).says("NAME_UNKNOWN", "kubectl set image"),
         Case::pod("image-pull-denied", &private)
             .says("without valid credentials", "kubectl create secret docker-registry"),
         Case::pod("image-pull-secret-missing", &format!("imagePullSecrets: [{{name: pull}}], {private}"))

@@ -50,7 +50,7 @@ impl From<image::Error> for RuntimeError {
         let text = chain(&error);
         match error {
             image::Error::BadReference { .. } => Self::InvalidArgument(text),
-            image::Error::NotFound { .. } => Self::NotFound(text),
+            image::Error::NotFound { .. } | image::Error::Unknown { .. } => Self::NotFound(text),
             image::Error::Unauthorized { .. } => Self::PermissionDenied(text),
             image::Error::Registry { .. } => Self::Unavailable(text),
             image::Error::InUse { .. } => Self::FailedPrecondition(text),

@@ -85,6 +85,14 @@ pub enum Error {
         /// What was looked for.
         name: String,
     },
+    /// The registry has no such image, or no such repository, and says which.
+    #[error("{name}: not found: {words}")]
+    Unknown {
+        /// What was looked for.
+        name: String,
+        /// Code and message of the registry.
+        words: String,
+    },
     /// The registry wants other credentials.
     #[error(
         "pull access denied for {name}, repository does not exist or may require authorization: {}",

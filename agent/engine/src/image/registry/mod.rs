@@ -30,6 +30,8 @@ const ANSWER: u64 = 64 << 10;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of redirects.
 const REDIRECTS: usize = 5;
+/// Letters of a registry's own words that an error has.
+const WORDS: usize = 300;
 
 /// One repository at one endpoint.
 pub(super) struct Registry {
@@ -304,7 +306,11 @@ async fn refused(response: Response, name: String) -> RequestFailure {
     if status == StatusCode::NOT_FOUND
         || is(&["MANIFEST_UNKNOWN", "NAME_UNKNOWN", "BLOB_UNKNOWN", "NOT_FOUND"])
     {
-        return RequestFailure::Final(Error::NotFound { name });
+        // An answer without codes is a page for people.
+        return RequestFailure::Final(match errors.is_empty() {
+            true => Error::NotFound { name },
+            false => Error::Unknown { name, words: words.chars().take(WORDS).collect() },
+        });
     }
     let reason = RegistryError::Status { url: shown(&url), status, words };
     let error = Error::Registry { name, reason };
