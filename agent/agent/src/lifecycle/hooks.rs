@@ -1,5 +1,6 @@
 //! Lifecycle hooks: `postStart` and `preStop`.
 
+use coracle_cli::causes;
 use coracle_proto::version::LIFECYCLE_AGENT;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use parking_lot::Mutex;
@@ -13,6 +14,9 @@ use coracle_engine::runtime::{Runtime, RuntimeError};
 
 /// Timeout of `postStart`; `preStop` is limited by the grace period.
 const POST_START_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Letters of an error that an event has.
+const EVENT_TEXT: usize = 512;
 
 /// Why a hook failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +43,15 @@ pub enum HookError {
     /// It ran for longer than the container has to stop.
     #[error("did not end in the grace period")]
     GracePeriod,
+}
+
+impl HookError {
+    /// The text of the event about a hook that failed, bounded: the output of a command may be long.
+    pub fn event(&self, hook: &str) -> String {
+        let why = causes::chain(self);
+        let text: String = why.trim().chars().take(EVENT_TEXT).collect();
+        format!("{hook} failed: {text}")
+    }
 }
 
 /// Containers of a pod whose postStart hook has not ended. Clones share them.
@@ -116,4 +129,23 @@ pub async fn run(
         return Ok(());
     }
     Err(HookError::NoAction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_the_exit_code_and_the_output() {
+        let failed = |output: &str| HookError::Exit {
+            command: "sh -c setup".to_owned(),
+            code: 4,
+            output: output.to_owned(),
+        };
+        assert_eq!(
+            failed("no database\n").event("PostStartHook"),
+            "PostStartHook failed: command 'sh -c setup' exited with 4: no database"
+        );
+        assert!(failed(&"x".repeat(100_000)).event("PreStopHook").len() < 600);
+    }
 }

@@ -89,7 +89,8 @@ pub async fn stop(
         let run = async { tokio::time::timeout(grace, run).await.unwrap_or(Err(HookError::GracePeriod)) };
         if let Err(error) = tracked(Stage::PreStop, &kill.name, run).await {
             tracing::info!(uid = spec::uid(pod), container = kill.name, error = %causes::chain(&error), "preStop hook failed");
-            events.container(pod, &kill.name, Kind::Warning, "FailedPreStopHook", "PreStopHook failed");
+            let text = error.event("PreStopHook");
+            events.container(pod, &kill.name, Kind::Warning, "FailedPreStopHook", text);
         }
     };
     let left = before_stop(grace, hook, turn).await;

@@ -295,7 +295,7 @@ impl Job {
                     &start.name,
                     Kind::Warning,
                     "FailedPostStartHook",
-                    "PostStartHook failed",
+                    error.event("PostStartHook"),
                 );
                 let grace = Duration::from_secs(u64::try_from(spec::grace(pod)).unwrap_or(30));
                 let kill = Kill {
