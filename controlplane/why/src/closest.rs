@@ -20,12 +20,22 @@ fn distance(a: &str, b: &str) -> usize {
     last[b.len()]
 }
 
+/// Whether a text of at least two letters is short for another one, as `db` for `database`: it begins with the same letter, and has
+/// only letters of the other one, in their order.
+fn abbreviates(short: &str, long: &str) -> bool {
+    let mut letters = long.chars();
+    let same = short.chars().next() == long.chars().next();
+    same && (2..=4).contains(&short.chars().count())
+        && short.chars().all(|letter| letters.any(|other| other == letter))
+}
+
 /// How far a name is from the one that was written: nothing when they are too different for a slip of the pen, which is when
-/// more than a third of the letters differ and none begins with the other.
+/// more than a third of the letters differ, none begins with the other, and none is short for the other.
 pub fn slip(wanted: &str, name: &str) -> Option<usize> {
     let (a, b) = (wanted.chars().count(), name.chars().count());
     let (long, short) = (a.max(b), a.min(b));
     let part = short >= 3 && (name.starts_with(wanted) || wanted.starts_with(name));
+    let part = part || abbreviates(name, wanted) || abbreviates(wanted, name);
     let most = (long / 3).max(1);
     // Every letter that one has more than the other is an edit.
     if !part && long > short + most {
@@ -66,6 +76,7 @@ mod tests {
         assert_eq!(closest("web", ["database", "queue"]), None);
         assert_eq!(closest("settings", ["settings-v2"]), Some("settings-v2"));
         assert_eq!(closest("web", ["db", "web-frontend"]), Some("web-frontend"), "the other is no slip");
+        assert_eq!(closest("database", ["db", "queue"]), Some("db"), "it is short for the other");
         assert_eq!(closest("a", ["b"]), None, "nothing is left of it");
         assert_eq!(suggestion("a", ["zzzz"]), "");
         assert_eq!(suggestion("apii", ["api"]), "; the closest that exists is api");

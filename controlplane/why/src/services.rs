@@ -6,18 +6,21 @@ use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::pod::{has_ended, is_ready};
 use crate::select::{nearest, selects, text_of};
-use crate::trouble::Trouble;
+use crate::trouble::{Severity, Trouble};
 use crate::world::World;
 use coracle_fields::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use coracle_fields::core::v1::{ContainerPort, Pod, PodTemplateSpec, Service, ServicePort};
 use coracle_fields::discovery::v1::EndpointSlice;
 use coracle_fields::{Kind, View};
 use coracle_proto::selector::LabelSelector;
+use coracle_proto::time::parse_time;
 
 /// Seconds that a load balancer may take.
 const PATIENCE: i64 = 120;
 /// Pods whose causes are shown.
 const SHOWN: usize = 5;
+/// Seconds that a pod may take to become ready, beside the initial delays of its probes, before its Service is worth a line.
+const STARTING: i64 = 10;
 
 /// Why a Service does not answer.
 pub fn explain(world: &World, service: View<'_, Service>, trail: &[ObjectRef]) -> Vec<Finding> {
@@ -98,14 +101,70 @@ fn with_selector(world: &World, service: View<'_, Service>, trail: &[ObjectRef])
         pods.iter().take(SHOWN).flat_map(|pod| follow(world, trail, ObjectRef::to(*pod))).collect();
     if findings.is_empty() {
         let names: Vec<&str> = pods.iter().take(SHOWN).map(|pod| pod.metadata().name().text()).collect();
-        let cause = format!("none of the {} pods of the Service is ready", pods.len());
-        findings.push(
-            begun(service, Trouble::ServiceNotReady, cause)
-                .evidence("pods", names.join(", "))
-                .remedy("wait until the pods are ready; their readiness probes decide"),
-        );
+        let starting = pods.iter().all(|pod| is_starting(world, *pod));
+        let cause = match (starting, pods.len()) {
+            (true, 1) => "the pod of the Service is starting".to_owned(),
+            (true, number) => format!("the {number} pods of the Service are starting"),
+            (false, 1) => "the only pod of the Service is not ready".to_owned(),
+            (false, number) => format!("none of the {number} pods of the Service is ready"),
+        };
+        let mut finding = begun(service, Trouble::ServiceNotReady, cause)
+            .since(&unanswered_since(world, service))
+            .evidence("pods", names.join(", "))
+            .remedy("wait until the pods are ready; their readiness probes decide");
+        if starting {
+            finding.severity = Severity::Notice;
+        }
+        findings.push(finding);
     }
     findings
+}
+
+/// Whether a pod is so young that it cannot be expected to be ready, and nothing in it has failed.
+fn is_starting(world: &World, pod: View<'_, Pod>) -> bool {
+    let delays = pod.spec().containers().items().map(|container| {
+        let probes = [container.readiness_probe(), container.startup_probe()];
+        probes.map(|probe| probe.initial_delay_seconds().or(0)).into_iter().sum::<i64>()
+    });
+    let patience = STARTING.saturating_add(delays.max().unwrap_or(0));
+    let restarted = pod.status().container_statuses().items().any(|status| status.restart_count().or(0) > 0);
+    let created = pod.metadata().creation_timestamp().text();
+    !restarted && world.age(created).is_some_and(|age| age < patience)
+}
+
+/// Since when a Service has no endpoints: its EndpointSlices were written last when the last one left. Empty when that is not known.
+fn unanswered_since(world: &World, service: View<'_, Service>) -> String {
+    let meta = service.metadata();
+    let slices = world.list::<EndpointSlice>(Some(meta.namespace().text()));
+    let own = slices.items.iter().map(|slice| slice.metadata());
+    let own: Vec<_> =
+        own.filter(|slice| slice.labels().key("kubernetes.io/service-name") == meta.name().text()).collect();
+    let written = own.iter().flat_map(|slice| {
+        let fields = slice.managed_fields().items().map(|entry| entry.time().text());
+        fields.chain([slice.annotations().key("endpoints.kubernetes.io/last-change-trigger-time").text()])
+    });
+    if let Some((_, last)) = written.filter_map(|time| Some((parse_time(time)?, time))).max() {
+        return last.to_owned();
+    }
+    // Slices that were never changed are as old as the trouble.
+    let unchanged = own.iter().all(|slice| slice.generation().or(1) <= 1);
+    let since = if slices.complete && unchanged { meta.creation_timestamp().text() } else { "" };
+    since.to_owned()
+}
+
+/// The labels of pods that a selector could have meant, one line for each set.
+fn labels_of(pods: &[View<'_, Pod>]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for meta in pods.iter().map(|pod| pod.metadata()) {
+        let text = text_of(meta.labels());
+        if !text.is_empty()
+            && !texts.iter().any(|known| known.ends_with(&format!(": {text}")))
+            && texts.len() < SHOWN
+        {
+            texts.push(format!("pod {}: {text}", meta.name().text()));
+        }
+    }
+    texts.join("\n")
 }
 
 /// No pod has the labels: because there should be none, because none can be made, or because the labels are wrong.
@@ -121,7 +180,8 @@ fn nothing_selected(world: &World, service: View<'_, Service>, trail: &[ObjectRe
     }
     let wanted = service.spec().selector();
     let all = world.list::<Pod>(Some(namespace)).items;
-    let close = nearest(wanted, all.iter().filter(|pod| !has_ended(**pod)).map(|pod| pod.metadata()));
+    let all: Vec<View<'_, Pod>> = all.into_iter().filter(|pod| !has_ended(*pod)).collect();
+    let close = nearest(wanted, all.iter().map(|pod| pod.metadata()));
     let hint =
         close.map_or_else(String::new, |(pod, difference)| format!("; the closest, pod {pod}, {difference}"));
     let cause = format!("the selector {} matches no pod in namespace {namespace}{hint}", text_of(wanted));
@@ -129,8 +189,9 @@ fn nothing_selected(world: &World, service: View<'_, Service>, trail: &[ObjectRe
     let remedy =
         format!("correct spec.selector, or the labels of the pods: kubectl edit {}", object.arguments());
     let finding = begun(service, Trouble::ServiceSelector, cause)
-        .since(service.metadata().creation_timestamp().text())
+        .since(&unanswered_since(world, service))
         .evidence("field spec.selector", text_of(wanted))
+        .evidence("labels of the pods", labels_of(&all))
         .remedy(remedy);
     vec![finding]
 }

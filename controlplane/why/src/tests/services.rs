@@ -32,15 +32,25 @@ metadata: {name: a, labels: {app: web}}
 spec: {nodeName: n1, containers: [{name: c, ports: [{containerPort: 8080}]}]}
 status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}
 "),
-    (Trouble::ServiceNotReady, "svc/web", "none of the 1 pods of the Service is ready", "
+    (Trouble::ServiceNotReady, "svc/web", "the only pod of the Service is not ready", "
 kind: Service
 metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80}]}
 ---
 kind: Pod
-metadata: {name: a, labels: {app: web}, creationTimestamp: '2026-01-01T11:59:50Z'}
+metadata: {name: a, labels: {app: web}, creationTimestamp: '2026-01-01T11:59:40Z'}
 spec: {nodeName: n1, containers: [{name: c}]}
 status: {phase: Running, containerStatuses: [{name: c, state: {running: {}}}]}
+"),
+    (Trouble::ServiceSelector, "svc/nosel", "the closest, pod a, has app=db instead of app=database", "
+kind: Service
+metadata: {name: nosel}
+spec: {selector: {app: database}, ports: [{port: 80}]}
+---
+kind: Pod
+metadata: {name: a, labels: {app: db}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}
 "),
     (Trouble::ServiceWithoutEndpoints, "svc/web", "no selector, and there are no EndpointSlices", "
 kind: Service
@@ -117,3 +127,53 @@ metadata: {name: site}
 spec: {ingressClassName: nginx, tls: [{secretName: site-tls}]}
 "),
 ];
+
+#[test]
+fn pods_that_have_just_been_made_are_no_trouble() {
+    let yaml = |created: &str| {
+        format!(
+            "
+kind: Service
+metadata: {{name: web}}
+spec: {{selector: {{app: web}}, ports: [{{port: 80}}]}}
+---
+kind: Pod
+metadata: {{name: a, labels: {{app: web}}, creationTimestamp: '{created}'}}
+spec: {{nodeName: n1, containers: [{{name: c, readinessProbe: {{initialDelaySeconds: 2}}}}]}}
+status: {{phase: Running, containerStatuses: [{{name: c, state: {{running: {{startedAt: '{created}'}}}}}}]}}
+"
+        )
+    };
+    let young = yaml("2026-01-01T11:59:49Z");
+    assert!(super::look_around(&young).is_empty(), "{}", super::lines(&super::look_around(&young)));
+    assert_eq!(super::explain(&young, "svc/web")[0].cause, "the pod of the Service is starting");
+    let late = super::look_around(&yaml("2026-01-01T11:59:48Z"));
+    assert_eq!(late[0].trouble, Trouble::ServiceNotReady, "{}", super::lines(&late));
+}
+
+#[test]
+fn a_service_has_no_endpoints_since_the_last_one_left() {
+    let slice = |fields: &str| {
+        format!(
+            "
+kind: Service
+metadata: {{name: web, creationTimestamp: '2026-01-01T08:00:00Z'}}
+spec: {{selector: {{app: web}}, ports: [{{port: 80}}]}}
+---
+kind: EndpointSlice
+metadata: {{name: web-1, labels: {{kubernetes.io/service-name: web}}, {fields}}}
+---
+kind: Pod
+metadata: {{name: a, labels: {{tier: front}}}}
+spec: {{nodeName: n1, containers: [{{name: c}}]}}
+status: {{phase: Running, conditions: [{{type: Ready, status: 'True'}}]}}
+"
+        )
+    };
+    let found = |fields: &str| super::explain(&slice(fields), "svc/web").remove(0);
+    let written = found("generation: 3, managedFields: [{time: '2026-01-01T11:40:00Z'}]");
+    assert_eq!(written.since.as_deref(), Some("2026-01-01T11:40:00Z"));
+    assert!(written.evidence.iter().any(|fact| fact.text == "pod a: tier=front"));
+    assert_eq!(found("generation: 3").since, None, "pods were there");
+    assert_eq!(found("generation: 1").since.as_deref(), Some("2026-01-01T08:00:00Z"));
+}
