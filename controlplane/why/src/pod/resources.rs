@@ -98,6 +98,25 @@ fn trouble_of(resource: &str) -> Trouble {
     }
 }
 
+/// An amount for people: bytes in the largest unit of which there is at least one.
+fn shown(resource: &str, amount: &Quantity) -> String {
+    const UNITS: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let bytes = matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
+    let mut value = amount.value() as f64;
+    if !bytes || value < 1024.0 {
+        return amount.to_string();
+    }
+    let mut unit = "";
+    for next in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    let digits = format!("{value:.1}");
+    format!("{}{unit}", digits.trim_end_matches(".0"))
+}
+
 /// What a node lacks for a pod.
 pub fn lacks(wanted: &Amounts, node: View<'_, Node>, used: Option<&(Amounts, i64)>) -> Vec<Verdict> {
     let allocatable = Amounts::read(node.status().allocatable());
@@ -109,6 +128,7 @@ pub fn lacks(wanted: &Amounts, node: View<'_, Node>, used: Option<&(Amounts, i64
             free.sub(&used.get(name));
         }
         if free < *amount {
+            let [free, all, amount] = [&free, &all, amount].map(|amount| shown(name, amount));
             let text = format!("has {free} of {all} {name} free, the pod wants {amount}");
             verdicts.push(Verdict::new(trouble_of(name), text));
         }
@@ -118,4 +138,23 @@ pub fn lacks(wanted: &Amounts, node: View<'_, Node>, used: Option<&(Amounts, i64
         verdicts.push(Verdict::new(Trouble::InsufficientPods, format!("has {count} of {most} pods")));
     }
     verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn amounts_have_human_units() {
+        for (resource, amount, text) in [
+            ("memory", "24581696Ki", "23.4Gi"),
+            ("memory", "900Gi", "900Gi"),
+            ("memory", "512", "512"),
+            ("ephemeral-storage", "107374182400", "100Gi"),
+            ("cpu", "1500m", "1500m"),
+        ] {
+            assert_eq!(shown(resource, &amount.parse().unwrap()), text);
+        }
+    }
 }

@@ -45,9 +45,8 @@ pub fn explain(world: &World, pod: View<'_, Pod>, trail: &[ObjectRef]) -> Vec<Fi
 }
 
 fn begun(pod: View<'_, Pod>, trouble: Trouble, cause: impl Into<String>) -> Finding {
-    let created = pod.metadata().creation_timestamp().text();
-    let since =
-        condition(pod, "PodScheduled").map_or(created, |condition| condition.last_transition_time().text());
+    // It has never had a node: the condition is younger, and some schedulers touch it when only its message changes.
+    let since = pod.metadata().creation_timestamp().text();
     let message = condition(pod, "PodScheduled").map_or("", |condition| condition.message().text());
     Finding::new(ObjectRef::to(pod), trouble, cause).since(since).evidence("scheduler", message)
 }
@@ -128,7 +127,8 @@ fn verified(world: &World, pod: View<'_, Pod>, judged: &[Judged<'_>]) -> Finding
     }
     let mut counts: Vec<(Trouble, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let counts: Vec<String> = counts.iter().map(|(trouble, count)| format!("{count} {trouble}")).collect();
+    let counts: Vec<String> =
+        counts.iter().map(|(trouble, count)| format!("{count} {}", shortage(*trouble))).collect();
     let nodes = if total == 1 { "the only node".to_owned() } else { format!("none of the {total} nodes") };
     let verb = if total == 1 { "cannot run" } else { "can run" };
     let cause = match total {
@@ -162,6 +162,27 @@ fn remoteness(trouble: Trouble) -> u8 {
         Trouble::NodeSelectorMismatch | Trouble::NodeAffinityMismatch => 2,
         Trouble::UntoleratedTaint | Trouble::NodesCordoned => 1,
         _ => 0,
+    }
+}
+
+/// What nodes have against a pod, after their number.
+fn shortage(trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::InsufficientCpu => "without enough cpu",
+        Trouble::InsufficientMemory => "without enough memory",
+        Trouble::InsufficientStorage => "without enough ephemeral storage",
+        Trouble::InsufficientResource => "without enough of another resource",
+        Trouble::InsufficientPods => "with as many pods as they may run",
+        Trouble::UntoleratedTaint => "with a taint that the pod does not tolerate",
+        Trouble::NodeSelectorMismatch => "without the labels of spec.nodeSelector",
+        Trouble::NodeAffinityMismatch => "outside of the node affinity",
+        Trouble::PodAffinityUnsatisfied => "without the pods of the pod affinity",
+        Trouble::PodAntiAffinityConflict => "with pods that the anti-affinity excludes",
+        Trouble::TopologySpreadUnsatisfied => "beyond the topology spread",
+        Trouble::HostPortTaken => "where the host port is taken",
+        Trouble::VolumeNodeConflict => "out of reach of the volume",
+        Trouble::NodesCordoned => "cordoned",
+        _ => "not suitable",
     }
 }
 

@@ -228,3 +228,15 @@ status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False'}]}
     assert_eq!(findings.iter().map(|found| found.trouble).collect::<Vec<_>>(), [Trouble::NodeNotReady]);
     assert_eq!(findings[0].via[0].to_string(), "pod/web");
 }
+
+#[test]
+fn a_pod_without_a_node_waits_since_it_was_made() {
+    let yaml = "
+kind: Pod
+metadata: {name: cpu, creationTimestamp: '2026-01-01T11:56:00Z'}
+spec: {containers: [{name: c, resources: {requests: {cpu: '100'}}}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, lastTransitionTime: '2026-01-01T11:59:40Z'}]}
+";
+    let found = super::explain(yaml, "pod/cpu").remove(0);
+    assert_eq!(found.since.as_deref(), Some("2026-01-01T11:56:00Z"));
+}
