@@ -72,6 +72,11 @@ pub fn ended() -> Vec<Case> {
             &format!("initContainers: [{{name: i, image: busybox, command: [sh, -c, 'echo no database; exit 1']}}], {}", idle()),
         )
         .says("no database", "kubectl logs"),
+        Case::pod(
+            "init-container-runs",
+            &format!("initContainers: [{{name: i, image: busybox, command: [sh, -c, 'until false; do echo waiting for db; sleep 1; done']}}], {}", idle()),
+        )
+        .says("waiting for db", "kubectl logs"),
         Case::pod("service-account-forbidden", LIST_PODS)
             .says("may not list pods", "kubectl create role default"),
         Case::pod("evicted", &format!("volumes: [{{name: v, emptyDir: {{sizeLimit: 1Mi}}}}], {}", busybox(

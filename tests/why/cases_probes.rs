@@ -46,12 +46,18 @@ pub fn cases() -> Vec<Case> {
             .mended_by(r#"patch pod p --subresource=status --type=strategic -p '{"status":{"conditions":[{"type":"example.com/lb","status":"True"}]}}'"#),
         Case::pod("post-start-hook-fails", &probed("lifecycle: {postStart: {exec: {command: ['false']}}}"))
             .says("FailedPostStartHook", "lifecycle.postStart"),
+        Case::pod(
+            "post-start-hook-fails",
+            &probed("lifecycle: {postStart: {exec: {command: [sh, -c, 'echo no database; exit 4']}}}"),
+        )
+        .named("post-start-hook-output")
+        .says("exited with 4: no database", "lifecycle.postStart"),
         deleted(Case::new("pre-stop-hook-fails", "pod/p", "Pod/p", &long(&hook("[no-such-program]"))))
             .says("FailedPreStopHook", "lifecycle.preStop"),
         deleted(Case::new("termination-grace-period", "pod/p", "Pod/p", &long("")))
-            .says("have 3600 s to end", "terminationGracePeriodSeconds"),
-        deleted(Case::new("termination-grace-period", "pod/p", "Pod/p", &long(&hook("[sleep, '100000']"))))
+            .says("have 3600 s to end", "--grace-period=1"),
+        deleted(Case::new("pre-stop-hook-fails", "pod/p", "Pod/p", &long(&hook("[sleep, '100000']"))))
             .named("pre-stop-hook-hangs")
-            .says("containers with a preStop hook: c", "terminationGracePeriodSeconds"),
+            .says("sleep 100000", "kubectl delete pod/p"),
     ]
 }

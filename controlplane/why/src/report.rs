@@ -253,7 +253,7 @@ fn lines(out: &mut String, title: &str, texts: &[String]) {
 }
 
 /// Seconds as kubectl shows ages.
-fn duration(seconds: i64) -> String {
+pub(crate) fn duration(seconds: i64) -> String {
     match seconds {
         ..120 => format!("{}s", seconds.max(0)),
         120..7200 => format!("{}m", seconds / 60),

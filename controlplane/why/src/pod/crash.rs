@@ -115,13 +115,15 @@ fn began<'a>(
     times.filter_map(|text| Some((parse_time(text)?, text))).min().map_or("", |(_, text)| text)
 }
 
-fn log_command(pod: View<'_, Pod>, slot: Slot<'_>, previous: bool) -> String {
+/// The command that shows the log of a container.
+pub(super) fn log_command(pod: View<'_, Pod>, slot: Slot<'_>, previous: bool) -> String {
     let (name, namespace) = (pod.metadata().name().text(), pod.metadata().namespace().text());
     let previous = if previous { " --previous" } else { "" };
     format!("kubectl logs {name} -n {namespace} -c {}{previous}", slot.name())
 }
 
-fn last_lines(slot: Slot<'_>, log: &str, previous: bool) -> Option<Evidence> {
+/// The last lines of a log as evidence.
+pub(super) fn last_lines(slot: Slot<'_>, log: &str, previous: bool) -> Option<Evidence> {
     let mut lines: Vec<&str> = log.lines().rev().filter(|line| !line.trim().is_empty()).take(8).collect();
     lines.reverse();
     let run = if previous { "log of the previous run" } else { "log" };

@@ -7,12 +7,21 @@ use crate::finding::{Finding, ObjectRef};
 use crate::trouble::Trouble;
 use crate::world::World;
 use coracle_fields::View;
-use coracle_fields::core::v1::Pod;
+use coracle_fields::core::v1::{Event, Pod};
 
 /// Seconds for which a failed hook is worth a line.
 const RECENT: i64 = 600;
 /// Seconds after which a hook that has not ended is taken for one that hangs.
 const HANGS: i64 = 60;
+
+/// The container of an event about a failed hook, and `: ` with what the event says about it.
+pub(super) fn failure(event: View<'_, Event>) -> (Option<&str>, String) {
+    let place = event.involved_object().field_path().text();
+    let container = place.split_once('{').and_then(|(_, name)| name.strip_suffix('}'));
+    let said = event.message().text().split_once("Hook failed: ").map_or("", |(_, text)| text.trim());
+    let line = said.lines().next().unwrap_or_default();
+    (container, if line.is_empty() { String::new() } else { format!(": {line}") })
+}
 
 /// Hooks that fail or hang when containers start.
 pub fn explain_start(world: &World, pod: View<'_, Pod>, _trail: &[ObjectRef]) -> Vec<Finding> {
@@ -26,10 +35,19 @@ pub fn explain_start(world: &World, pod: View<'_, Pod>, _trail: &[ObjectRef]) ->
     if let Some(event) = events::last(&all, &["FailedPostStartHook"], |_| true)
         && world.age(events::last_seen(event)).is_none_or(|age| age < RECENT)
     {
-        let cause = "a postStart hook fails, and its container is killed";
+        let cause = match failure(event) {
+            (Some(name), text) => {
+                format!("the postStart hook of container {name} fails, and the container is killed{text}")
+            }
+            (None, text) => format!("a postStart hook fails, and its container is killed{text}"),
+        };
+        // Not every agent says in the event what the hook said.
+        let waits = hooked.iter().find(|slot| slot.waiting() == "PostStartHookError");
+        let said = waits.map_or("", |slot| slot.status.state().waiting().message().text());
         let finding = Finding::new(object, Trouble::PostStartHook, cause)
             .since(events::first_seen(event))
             .with([events::evidence(event)])
+            .evidence("container waits: PostStartHookError", said)
             .remedy("correct lifecycle.postStart of the container: its command must exist in the image and succeed");
         return vec![finding];
     }

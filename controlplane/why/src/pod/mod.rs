@@ -36,6 +36,8 @@ mod setup;
 mod crash;
 // Permissions that a container lacks.
 mod permissions;
+// Init containers that do not end.
+mod init;
 // Probes.
 mod probes;
 // Lifecycle hooks and readiness gates.
@@ -55,7 +57,7 @@ use coracle_fields::core::v1::{Node, Pod};
 type Step = fn(&World, View<'_, Pod>, &[ObjectRef]) -> Vec<Finding>;
 
 /// What is looked at while a pod is wanted, in the order of its life. The first step that finds something is the root.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     pending::explain,
     on_node,
     images::explain,
@@ -64,6 +66,7 @@ const STEPS: [Step; 10] = [
     hooks::explain_start,
     probes::explain_restarts,
     crash::explain,
+    init::explain,
     probes::explain_readiness,
     hooks::explain_gates,
 ];

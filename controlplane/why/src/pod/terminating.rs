@@ -1,18 +1,23 @@
 //! Pods that are being deleted.
 
 use super::containers::containers;
+use super::hooks;
 use crate::deletion;
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::nodes;
-use crate::trouble::Trouble;
+use crate::trouble::{Severity, Trouble};
 use crate::world::{Found, World};
 use coracle_fields::View;
-use coracle_fields::core::v1::{Node, Pod};
+use coracle_fields::core::v1::{LifecycleHandler, Node, Pod};
+use coracle_proto::time::parse_time;
+use jiff::Timestamp;
 
 /// Seconds after the grace period in which a node may report the end.
 const PATIENCE: i64 = 15;
+/// Seconds after which a `preStop` hook is taken for what delays the end of the pod.
+const HANGS: i64 = 10;
 
 /// Why a pod that is being deleted is still there.
 pub fn explain(world: &World, pod: View<'_, Pod>, trail: &[ObjectRef]) -> Vec<Finding> {
@@ -26,7 +31,8 @@ pub fn explain(world: &World, pod: View<'_, Pod>, trail: &[ObjectRef]) -> Vec<Fi
         return vec![finding];
     }
     if !world.older(due, PATIENCE) {
-        return vec![hook_failed(world, pod).unwrap_or_else(|| in_grace(pod))];
+        let hook = hook_failed(world, pod).or_else(|| hook_runs(world, pod));
+        return vec![hook.unwrap_or_else(|| in_grace(pod))];
     }
     let node = pod.spec().node_name().text();
     match world.get::<Node>("", node) {
@@ -40,22 +46,87 @@ pub fn explain(world: &World, pod: View<'_, Pod>, trail: &[ObjectRef]) -> Vec<Fi
     }
 }
 
+/// When the deletion was asked for: the API has the time when the grace period ends.
+fn asked(pod: View<'_, Pod>) -> Option<Timestamp> {
+    let due = parse_time(pod.metadata().deletion_timestamp().text())?;
+    let grace = pod.metadata().deletion_grace_period_seconds().or(0);
+    Timestamp::from_second(due.as_second().checked_sub(grace)?).ok()
+}
+
+/// What ends a pod earlier: a shorter grace period, which only a deletion can set.
+fn sooner(object: &ObjectRef) -> String {
+    format!("kubectl delete {} --grace-period=1", object.arguments())
+}
+
+/// What a hook does.
+fn action(hook: View<'_, LifecycleHandler>) -> String {
+    if hook.exec().is_set() {
+        return hook.exec().command().texts().collect::<Vec<_>>().join(" ");
+    }
+    match hook.sleep().is_set() {
+        true => format!("sleep of {} s", hook.sleep().seconds().or(0)),
+        false => format!("GET {}", hook.http_get().path().text()),
+    }
+}
+
+/// A `preStop` hook that is what the pod waits for: the container gets its signal to end after the hook.
+fn hook_runs(world: &World, pod: View<'_, Pod>) -> Option<Finding> {
+    let begun = asked(pod)?;
+    let age = world.now().as_second() - begun.as_second();
+    let hooked = containers(pod)
+        .into_iter()
+        .find(|slot| slot.status.state().running().is_set() && slot.spec.lifecycle().pre_stop().is_set())?;
+    if age < HANGS {
+        return None;
+    }
+    let object = ObjectRef::to(pod);
+    let grace = pod.metadata().deletion_grace_period_seconds().or(30);
+    let cause = format!(
+        "{} has a preStop hook and has not ended since the pod was deleted: the hook hangs, or the container does not end after it; \
+         both are killed when the grace period of {grace} s is over",
+        hooked.title()
+    );
+    let remedy = format!(
+        "{}; correct lifecycle.preStop of the container for the next pod: it must end within the grace period",
+        sooner(&object)
+    );
+    let mut finding = Finding::new(object, Trouble::PreStopHook, cause)
+        .since(&begun.to_string())
+        .evidence(
+            format!("lifecycle.preStop of {}", hooked.title()),
+            action(hooked.spec.lifecycle().pre_stop()),
+        )
+        .evidence("deleted at the latest", pod.metadata().deletion_timestamp().text())
+        .remedy(remedy);
+    // It is still within the time that it was given.
+    finding.severity = Severity::Notice;
+    Some(finding)
+}
+
 fn in_grace(pod: View<'_, Pod>) -> Finding {
+    let object = ObjectRef::to(pod);
+    let remedy = format!("wait, or end it sooner: {}", sooner(&object));
     let grace = pod.metadata().deletion_grace_period_seconds().or(30);
     let cause = format!("the pod is being deleted, and its containers have {grace} s to end");
     let hooks = containers(pod).into_iter().filter(|slot| slot.spec.lifecycle().pre_stop().is_set());
     let hooks: Vec<&str> = hooks.map(|slot| slot.name()).collect();
-    Finding::new(ObjectRef::to(pod), Trouble::GracePeriod, cause)
+    Finding::new(object, Trouble::GracePeriod, cause)
+        .since(&asked(pod).map_or_else(String::new, |time| time.to_string()))
         .evidence("deleted at the latest", pod.metadata().deletion_timestamp().text())
         .evidence("containers with a preStop hook", hooks.join(", "))
-        .remedy("wait, or reduce spec.terminationGracePeriodSeconds")
+        .remedy(remedy)
 }
 
 /// A `preStop` hook that failed or took the whole grace period.
 fn hook_failed(world: &World, pod: View<'_, Pod>) -> Option<Finding> {
     let object = ObjectRef::to(pod);
     let event = events::last(&world.events(&object), &["FailedPreStopHook"], |_| true)?;
-    let cause = "a preStop hook failed while the pod was being deleted";
+    let cause = match hooks::failure(event) {
+        (Some(container), text) => {
+            format!("the preStop hook of container {container} failed while the pod was being deleted{text}")
+        }
+        (None, text) => format!("a preStop hook failed while the pod was being deleted{text}"),
+    };
     let finding = Finding::new(object, Trouble::PreStopHook, cause)
         .since(events::first_seen(event))
         .with([events::evidence(event)])

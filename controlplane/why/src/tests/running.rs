@@ -47,6 +47,19 @@ status:
   initContainerStatuses: [{name: setup, restartCount: 4, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1, reason: Error}}}]
   containerStatuses: [{name: c, state: {waiting: {reason: PodInitializing}}}]
 "),
+    (Trouble::InitContainerRuns, "pod/web", "init container setup has been running for 10m and has not ended", "
+kind: Log
+container: setup
+text: waiting for db
+---
+kind: Pod
+metadata: {name: web, creationTimestamp: '2026-01-01T11:49:00Z'}
+spec: {nodeName: n1, initContainers: [{name: setup, image: busybox}], containers: [{name: c, image: nginx}]}
+status:
+  phase: Pending
+  initContainerStatuses: [{name: setup, state: {running: {startedAt: '2026-01-01T11:50:00Z'}}}]
+  containerStatuses: [{name: c, state: {waiting: {reason: PodInitializing}}}]
+"),
     (Trouble::ServiceAccountForbidden, "pod/web", "the ServiceAccount robot may not list pods in namespace default", "
 kind: ServiceAccount
 metadata: {name: robot}
@@ -164,6 +177,19 @@ reason: FailedPostStartHook
 message: PostStartHook failed
 lastTimestamp: '2026-01-01T11:59:00Z'
 "),
+    (Trouble::PostStartHook, "pod/web", "the postStart hook of container c fails, and the container is killed: command 'x' exited with 4: no db", "
+kind: Pod
+metadata: {name: web}
+spec: {nodeName: n1, containers: [{name: c, image: nginx, lifecycle: {postStart: {exec: {command: [x]}}}}]}
+status: {phase: Running, containerStatuses: [{name: c, restartCount: 2, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 137, reason: Error}}}]}
+---
+kind: Event
+metadata: {name: e}
+involvedObject: {kind: Pod, name: web, fieldPath: 'spec.containers{c}'}
+reason: FailedPostStartHook
+message: \"PostStartHook failed: command 'x' exited with 4: no db\"
+lastTimestamp: '2026-01-01T11:59:00Z'
+"),
     (Trouble::PreStopHook, "pod/web", "a preStop hook failed", "
 kind: Pod
 metadata: {name: web, deletionTimestamp: '2026-01-01T12:00:20Z'}
@@ -273,4 +299,36 @@ spec: {nodeName: n1, containers: [{name: c, image: nginx}]}
 status: {phase: Running, containerStatuses: [{name: c, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1, reason: Error}}}]}
 ";
     assert_eq!(super::explain(yaml, "pod/web")[0].trouble, Trouble::ExitCode);
+}
+
+#[test]
+fn a_pre_stop_hook_that_hangs_is_named_with_a_command_that_the_api_accepts() {
+    let yaml = "
+kind: Pod
+metadata: {name: prehang, deletionTimestamp: '2026-01-01T12:04:00Z', deletionGracePeriodSeconds: 300}
+spec: {nodeName: n1, containers: [{name: c, image: nginx, lifecycle: {preStop: {exec: {command: [sleep, '1000']}}}}]}
+status: {phase: Running, containerStatuses: [{name: c, ready: true, state: {running: {}}}]}
+";
+    let found = super::explain(yaml, "pod/prehang").remove(0);
+    assert_eq!(found.trouble, Trouble::PreStopHook);
+    assert!(found.cause.starts_with("container c has a preStop hook"), "{}", found.cause);
+    assert_eq!(found.since.as_deref(), Some("2026-01-01T11:59:00Z"));
+    assert!(found.remedy.starts_with("kubectl delete pod/prehang -n default --grace-period=1"));
+    assert!(found.evidence.iter().any(|fact| fact.text == "sleep 1000"));
+    assert!(super::look_around(yaml).is_empty(), "it is within its grace period");
+    let soon = yaml.replace("12:04:00Z", "12:04:55Z");
+    let found = super::explain(&soon, "pod/prehang").remove(0);
+    assert_eq!(found.trouble, Trouble::GracePeriod, "it has just begun");
+    assert!(found.remedy.ends_with("kubectl delete pod/prehang -n default --grace-period=1"));
+}
+
+#[test]
+fn the_log_of_an_init_container_that_runs_is_evidence() {
+    let (_, object, _, yaml) =
+        CASES.iter().find(|case| case.0 == Trouble::InitContainerRuns).expect("there is a case");
+    let found = super::explain(yaml, object).remove(0);
+    assert_eq!(found.since.as_deref(), Some("2026-01-01T11:50:00Z"));
+    assert!(found.evidence.iter().any(|fact| fact.text == "waiting for db"));
+    let young = yaml.replace("11:50:00Z", "11:59:30Z");
+    assert!(super::explain(&young, object).iter().all(|found| found.trouble != Trouble::InitContainerRuns));
 }

@@ -99,6 +99,8 @@ troubles! {
     EndsSuccessfully "ends-successfully" Error;
     /// An init container fails, so that the others do not start.
     InitContainerFails "init-container-fails" Error;
+    /// An init container does not end, so that the others do not start.
+    InitContainerRuns "init-container-runs" Warning;
     /// The container is refused by the API: its ServiceAccount lacks a permission.
     ServiceAccountForbidden "service-account-forbidden" Error;
     /// The liveness probe fails, and the container is restarted.
