@@ -67,7 +67,7 @@ pub fn cases() -> Vec<Case> {
         Case::deployment("webhook-call-fails", "replicas: 1", &idle())
             .with(&object(admission, "ValidatingWebhookConfiguration", "$NS", &hook))
             .then("delete pods --all --now")
-            .says("failed calling webhook", "delete its configuration"),
+            .says("failed calling webhook", "kubectl delete validatingwebhookconfiguration"),
         Case::deployment(
             "priority-class-missing",
             "replicas: 1",

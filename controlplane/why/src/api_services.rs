@@ -3,7 +3,7 @@
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::trouble::Trouble;
-use crate::world::World;
+use crate::world::{Found, World};
 use coracle_fields::View;
 use coracle_fields::apiregistration::v1::APIService;
 use coracle_fields::core::v1::Service;
@@ -19,12 +19,19 @@ pub fn explain(world: &World, service: View<'_, APIService>, trail: &[ObjectRef]
     let (namespace, name) = (backend.namespace().text(), backend.name().text());
     let reference = backend.is_set().then(|| ObjectRef::new::<Service>(namespace, name));
     let causes = reference.map(|reference| follow(world, trail, reference)).unwrap_or_default();
-    let why = causes.first().map_or_else(String::new, |first| format!("; {}: {}", first.object, first.cause));
+    let missing = backend.is_set() && matches!(world.get::<Service>(namespace, name), Found::No);
+    let why = match causes.first() {
+        Some(first) => format!("; {}: {}", first.object, first.cause),
+        None if missing => format!("; the Service {name} does not exist in namespace {namespace}"),
+        None => String::new(),
+    };
     let cause = format!("the API is not available: {}{why}", condition.message().text());
     let object = ObjectRef::to(service);
-    let remedy = format!(
-        "start the pods of Service {namespace}/{name}, or delete the registration: kubectl delete {object}"
-    );
+    let delete = format!("delete the registration: kubectl delete {object}");
+    let remedy = match missing {
+        true => format!("create the Service {name} in namespace {namespace}, or {delete}"),
+        false => format!("start the pods of Service {namespace}/{name}, or {delete}"),
+    };
     let finding = Finding::new(object, Trouble::ApiServiceUnavailable, cause)
         .since(condition.last_transition_time().text())
         .evidence(format!("condition Available: {}", condition.reason().text()), condition.message().text())

@@ -66,15 +66,12 @@ fn explain(
     }
     let (namespace, target) = (service.namespace().text(), service.name().text());
     let reference = ObjectRef::new::<Service>(namespace, target);
-    let remedy = format!(
-        "start the pods of {}, or delete the configuration: kubectl delete {object}",
-        reference.arguments()
-    );
     let down = |why: &str| {
+        let remedy = remedy(world, object, &reference);
         let cause =
             format!("the webhook {name} cannot be called, so {effect}: Service {namespace}/{target} {why}");
         let finding = Finding::new(object.clone(), Trouble::WebhookDown, cause);
-        finding.evidence("field failurePolicy", if fails { "Fail" } else { "Ignore" }).remedy(remedy.clone())
+        finding.evidence("field failurePolicy", if fails { "Fail" } else { "Ignore" }).remedy(remedy)
     };
     match world.get::<Service>(namespace, target) {
         Found::No => vec![down("does not exist")],
@@ -95,4 +92,42 @@ fn explain(
         }
         Found::Unknown => Vec::new(),
     }
+}
+
+/// What makes a webhook answer again, or removes it.
+fn remedy(world: &World, object: &ObjectRef, service: &ObjectRef) -> String {
+    let delete = format!("delete the configuration: kubectl delete {object}");
+    let (namespace, name) = (&service.namespace, &service.name);
+    match world.get::<Service>(namespace, name) {
+        Found::No => format!("create the Service {name} in namespace {namespace}, or {delete}"),
+        _ => format!("start the pods of {}, or {delete}", service.arguments()),
+    }
+}
+
+/// State of the Service of a webhook, and a remedy, by the name of the webhook.
+pub fn named(world: &World, name: &str) -> Option<(String, String)> {
+    let validating = world.list::<ValidatingWebhookConfiguration>(None).items;
+    let mutating = world.list::<MutatingWebhookConfiguration>(None).items;
+    let validating = validating.iter().flat_map(move |found| {
+        let own = found.webhooks().items().filter(move |webhook| webhook.name() == name);
+        own.map(move |webhook| (ObjectRef::to(*found), webhook.client_config()))
+    });
+    let mutating = mutating.iter().flat_map(move |found| {
+        let own = found.webhooks().items().filter(move |webhook| webhook.name() == name);
+        own.map(move |webhook| (ObjectRef::to(*found), webhook.client_config()))
+    });
+    let (object, client) = validating.chain(mutating).next()?;
+    let service = client.service();
+    if !service.is_set() {
+        let url = client.url().text();
+        let remedy =
+            format!("start what answers at {url}, or delete the configuration: kubectl delete {object}");
+        return Some((String::new(), remedy));
+    }
+    let (namespace, target) = (service.namespace().text(), service.name().text());
+    let state = match world.get::<Service>(namespace, target) {
+        Found::No => format!(": its Service {target} does not exist in namespace {namespace}"),
+        _ => String::new(),
+    };
+    Some((state, remedy(world, &object, &ObjectRef::new::<Service>(namespace, target))))
 }

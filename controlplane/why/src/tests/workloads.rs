@@ -255,3 +255,37 @@ status: {replicas: 2}
     let report = crate::report::Report::new(&world, Vec::new(), findings);
     assert_eq!((report.findings.len(), report.findings[0].others.len()), (1, 1));
 }
+
+#[test]
+fn a_webhook_whose_service_is_missing_is_deleted_or_gets_one() {
+    let yaml = "
+kind: ValidatingWebhookConfiguration
+metadata: {name: check}
+webhooks: [{name: check.example.com, clientConfig: {service: {namespace: default, name: checker}}}]
+---
+kind: Deployment
+metadata: {name: hooked, uid: d1}
+spec: {replicas: 1}
+status: {conditions: [{type: ReplicaFailure, status: 'True', message: 'Internal error occurred: failed calling webhook \"check.example.com\": no such host'}]}
+";
+    let remedy = "create the Service checker in namespace default, or delete the configuration: \
+                  kubectl delete validatingwebhookconfiguration/check";
+    for object in ["deployment/hooked", "validatingwebhookconfiguration/check"] {
+        let found = super::explain(yaml, object).remove(0);
+        assert_eq!(found.remedy, remedy, "{object}");
+        assert!(found.cause.contains("does not exist"), "{}", found.cause);
+    }
+    let aggregated = "
+kind: APIService
+metadata: {name: v1.example.com}
+spec: {service: {namespace: default, name: gone}}
+status: {conditions: [{type: Available, status: 'False', reason: ServiceNotFound, message: no answer}]}
+";
+    let found = super::explain(aggregated, "apiservice/v1.example.com").remove(0);
+    assert!(found.cause.ends_with("the Service gone does not exist in namespace default"), "{}", found.cause);
+    assert!(
+        found.remedy.starts_with("create the Service gone in namespace default, or "),
+        "{}",
+        found.remedy
+    );
+}

@@ -5,6 +5,7 @@ use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
+use crate::webhooks;
 use crate::world::World;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Event, ServiceAccount};
@@ -77,10 +78,16 @@ fn by_message(
         ),
         Trouble::WebhookFails => {
             let name = between(short, "failed calling webhook \"", "\"").unwrap_or("of the cluster");
-            (
-                format!("the admission webhook {name} cannot be called, so no pod can be created"),
-                format!("start the webhook's Service, or delete its configuration: {short}"),
-            )
+            let (state, remedy) = webhooks::named(world, name).unwrap_or_else(|| {
+                let list = "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations";
+                let remedy = format!(
+                    "start the Service of webhook {name}, or delete the configuration that has it; this lists them: {list}"
+                );
+                (String::new(), remedy)
+            });
+            let cause =
+                format!("the admission webhook {name} cannot be called, so no pod can be created{state}");
+            (cause, remedy)
         }
         Trouble::WebhookRefuses => {
             let cause = format!("admission refuses the pods: {short}");
