@@ -3,6 +3,8 @@
 use clap::Args;
 use coracle_proto::time::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -150,6 +152,25 @@ impl ConnectArgs {
     }
 }
 
+/// Why a request got no answer, in the words that people look for; nothing when it is not the network.
+pub fn reason(error: &kube::Error) -> Option<&'static str> {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(found) = cause {
+        if found.is::<tokio::time::error::Elapsed>() {
+            return Some("timed out");
+        }
+        match found.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused) => return Some("connection refused"),
+            Some(io::ErrorKind::TimedOut) => return Some("timed out"),
+            Some(io::ErrorKind::ConnectionReset) => return Some("connection reset"),
+            Some(io::ErrorKind::HostUnreachable) => return Some("no route to host"),
+            Some(io::ErrorKind::NetworkUnreachable) => return Some("network is unreachable"),
+            _ => cause = found.source(),
+        }
+    }
+    None
+}
+
 fn address(url: &str) -> Result<http::Uri, ConnectError> {
     let full = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
     full.parse().map_err(|source| ConnectError::Address { url: url.to_owned(), source })
@@ -168,6 +189,14 @@ mod tests {
         assert_eq!(timeout("7").unwrap(), Duration::from_secs(7));
         assert_eq!(timeout("0").unwrap(), Duration::from_secs(3600));
         assert!(timeout("soon").is_err() && timeout("-1s").is_err());
+    }
+
+    #[test]
+    fn a_request_without_an_answer_says_why() {
+        let of = |kind: io::ErrorKind| kube::Error::Service(io::Error::from(kind).into());
+        assert_eq!(reason(&of(io::ErrorKind::ConnectionRefused)), Some("connection refused"));
+        assert_eq!(reason(&of(io::ErrorKind::TimedOut)), Some("timed out"));
+        assert_eq!(reason(&of(io::ErrorKind::InvalidData)), None);
     }
 
     #[test]

@@ -43,6 +43,14 @@ impl ObjectRef {
         self.api_version == K::API_VERSION && self.kind == K::KIND
     }
 
+    /// The object in a sentence, such as `pod/web in namespace shop`.
+    pub fn described(&self) -> String {
+        match self.namespace.as_str() {
+            "" => self.to_string(),
+            namespace => format!("{self} in namespace {namespace}"),
+        }
+    }
+
     /// Arguments of kubectl that name the object, such as `pod/web -n shop`.
     pub fn arguments(&self) -> String {
         match self.namespace.as_str() {

@@ -1,6 +1,7 @@
 //! A cluster behind a `kube::Client`: plain requests to the API with the rights of the user.
 
 use crate::cluster::{Access, Answer, Cluster, Need};
+use crate::connect::reason;
 use crate::kinds::Resource;
 use coracle_fields::authorization::v1::SubjectAccessReview;
 use coracle_fields::meta::{APIGroupList, APIResourceList, ListMeta};
@@ -209,7 +210,10 @@ fn failure(error: &kube::Error) -> Answer {
             404 => Answer::Absent,
             _ => Answer::Failed(status.message.clone()),
         },
-        other => Answer::Failed(coracle_cli::causes::chain(other)),
+        other => {
+            let why = reason(other).map_or_else(|| coracle_cli::causes::chain(other), str::to_owned);
+            Answer::Failed(why)
+        }
     }
 }
 

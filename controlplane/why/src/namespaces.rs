@@ -95,6 +95,7 @@ fn held(world: &World, namespace: View<'_, Namespace>, message: &str, finding: F
     let Some((first, _)) = all.first() else { return finding };
     let more = match all.len() - 1 {
         0 => String::new(),
+        1 => " (and 1 more object likewise)".to_owned(),
         more => format!(" (and {more} more objects likewise)"),
     };
     let remedy = format!("{first} holds the namespace{more}: {}", deletion::release(first));

@@ -27,7 +27,8 @@ const BLIND: u8 = 3;
 pub async fn run(args: &WhyArgs) -> u8 {
     let connection = match args.connect.connect().await {
         Ok(connection) => connection,
-        Err(error) => return failed(BLIND, &causes::chain(&error)),
+        // Nothing was sent yet: the flags or the kubeconfig have to change.
+        Err(error) => return failed(USAGE, &causes::chain(&error)),
     };
     let cluster = KubeCluster::new(connection.client.clone(), connection.timeout);
     if let Answer::Failed(why) = cluster.answer(&Need::Clock).await {
@@ -53,7 +54,10 @@ pub async fn run(args: &WhyArgs) -> u8 {
 /// As that of `coracle trace`: whether the user has to ask for something else, or could not look.
 fn exit_code(problem: &Problem) -> u8 {
     match problem {
-        Problem::Usage(_) | Problem::UnknownKind { .. } | Problem::Missing { .. } => USAGE,
+        Problem::Usage(_)
+        | Problem::UnknownKind { .. }
+        | Problem::Missing { .. }
+        | Problem::NamespaceMissing { .. } => USAGE,
         Problem::Unreadable { .. } => BLIND,
     }
 }
@@ -181,7 +185,7 @@ mod tests {
         let object = || Box::new(ObjectRef::new::<Pod>("a", "b"));
         assert_eq!(exit_code(&Problem::Usage("x".to_owned())), 2);
         assert_eq!(exit_code(&Problem::UnknownKind { kind: "pdo".to_owned(), similar: None }), 2);
-        assert_eq!(exit_code(&Problem::Missing { object: object(), similar: None, existed: false }), 2);
+        assert_eq!(exit_code(&Problem::Missing { object: object(), similar: None, past: None }), 2);
         assert_eq!(exit_code(&Problem::Unreadable { object: object(), why: "no".to_owned() }), 3);
     }
 }

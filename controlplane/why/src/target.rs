@@ -2,11 +2,13 @@
 
 use crate::closest::closest;
 use crate::cluster::{Answer, Need};
+use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::kinds::{Resource, built_in};
 use crate::network::connection::{Connection, Target};
 use crate::world::World;
+use coracle_fields::core::v1::{Namespace, Pod};
 use std::net::IpAddr;
 
 /// Why an object cannot be explained.
@@ -24,17 +26,25 @@ pub enum Problem {
         similar: Option<String>,
     },
     /// There is no such object.
-    #[error("{} does not exist{}{}", object.arguments(), hint(similar), deleted(*existed))]
+    #[error("{} does not exist{}{}", object.described(), hint(similar), past.as_deref().unwrap_or_default())]
     Missing {
         /// What was asked for.
         object: Box<ObjectRef>,
         /// A name that exists.
         similar: Option<String>,
-        /// Whether there are still events of it.
-        existed: bool,
+        /// What its events say about its end, when there are some.
+        past: Option<String>,
+    },
+    /// There is no such namespace.
+    #[error("{} does not exist: there is no namespace {}{}", object, object.namespace, hint(similar))]
+    NamespaceMissing {
+        /// What was asked for.
+        object: Box<ObjectRef>,
+        /// A namespace that exists.
+        similar: Option<String>,
     },
     /// The object could not be read.
-    #[error("cannot read {}: {why}", object.arguments())]
+    #[error("cannot read {}: {why}", object.described())]
     Unreadable {
         /// What was asked for.
         object: Box<ObjectRef>,
@@ -47,8 +57,25 @@ fn hint(similar: &Option<String>) -> String {
     similar.as_ref().map_or_else(String::new, |name| format!("; the closest that exists is {name}"))
 }
 
-fn deleted(existed: bool) -> &'static str {
-    if existed { "; there are events of an object with that name: it was deleted" } else { "" }
+/// What the events of an object that does not exist say: it was there, and what ended it.
+fn past(world: &World, object: &ObjectRef) -> Option<String> {
+    let all = world.events(object);
+    let Some(preempted) = events::last(&all, &["Preempted"], |_| true) else {
+        let existed = !all.is_empty();
+        return existed.then(|| "; there are events of an object with that name: it was deleted".to_owned());
+    };
+    let message = preempted.message().text();
+    let pods = world.list::<Pod>(None).items;
+    // Schedulers name the other pod by its uid.
+    let other = pods.iter().find(|pod| {
+        let uid = pod.metadata().uid().text();
+        !uid.is_empty() && message.contains(uid)
+    });
+    let at = events::last_seen(preempted);
+    Some(match other {
+        Some(pod) => format!("; it was preempted by {} at {at}", ObjectRef::to(*pod).described()),
+        None => format!("; it was preempted at {at}: {message}"),
+    })
 }
 
 /// Kinds and names from `KIND/NAME…` or `KIND NAME…`.
@@ -123,16 +150,25 @@ pub fn find(world: &World, namespace: &str, kind: &str, name: &str) -> Result<Ob
     };
     match world.object(&resource, namespace, name) {
         Some(Answer::Object(_)) | None => Ok(object),
-        Some(Answer::Absent) => {
-            let similar = closest(name, world.names(&resource, namespace)).map(str::to_owned);
-            let existed = !world.events(&object).is_empty();
-            Err(Problem::Missing { object: Box::new(object), similar, existed })
-        }
+        Some(Answer::Absent) => Err(missing(world, &resource, object)),
         Some(Answer::Refused(why) | Answer::Failed(why)) => {
             Err(Problem::Unreadable { object: Box::new(object), why: why.clone() })
         }
         Some(_) => Err(Problem::Unreadable { object: Box::new(object), why: "unexpected answer".to_owned() }),
     }
+}
+
+/// Why an object does not exist: there is no such namespace, or the name is another one, or it was deleted.
+fn missing(world: &World, resource: &Resource, object: ObjectRef) -> Problem {
+    let namespace = object.namespace.as_str();
+    if resource.namespaced && world.get::<Namespace>("", namespace).is_missing() {
+        let names = world.names(&Resource::of::<Namespace>(), "");
+        let similar = closest(namespace, names).map(str::to_owned);
+        return Problem::NamespaceMissing { object: Box::new(object), similar };
+    }
+    let similar = closest(&object.name, world.names(resource, namespace)).map(str::to_owned);
+    let past = past(world, &object);
+    Problem::Missing { object: Box::new(object), similar, past }
 }
 
 /// The causes of an object's trouble.
@@ -163,9 +199,10 @@ fn split_port(text: &str) -> Result<(&str, Option<i64>), Problem> {
 /// A pod that is written as `NAME` or `NAME.NAMESPACE`. Names may have dots, too, namespaces have none.
 pub fn find_pod(world: &World, namespace: &str, name: &str) -> Result<ObjectRef, Problem> {
     match (find(world, namespace, "pod", name), name.rsplit_once('.')) {
-        (Err(Problem::Missing { .. } | Problem::Unreadable { .. }), Some((name, namespace))) => {
-            find(world, namespace, "pod", name)
-        }
+        (
+            Err(Problem::Missing { .. } | Problem::NamespaceMissing { .. } | Problem::Unreadable { .. }),
+            Some((name, namespace)),
+        ) => find(world, namespace, "pod", name),
         (found, _) => found,
     }
 }

@@ -89,6 +89,7 @@ fn pod(pod: View<'_, Pod>) -> Option<String> {
 fn replicas(ready: i64, wanted: i64) -> Option<String> {
     (ready >= wanted).then(|| match wanted {
         0 => "wants no pods, and has none that are not ready".to_owned(),
+        1 => format!("has all its pods: {ready} of 1 is ready"),
         _ => format!("has all its pods: {ready} of {wanted} are ready"),
     })
 }
@@ -100,7 +101,9 @@ fn job(job: View<'_, Job>) -> Option<String> {
     if holds("Complete") {
         return Some("is complete".to_owned());
     }
-    (active > 0).then(|| format!("is running: {active} active pods, {} failed", job.status().failed().or(0)))
+    let noun = if active == 1 { "pod" } else { "pods" };
+    (active > 0)
+        .then(|| format!("is running: {active} active {noun}, {} failed", job.status().failed().or(0)))
 }
 
 fn service(world: &World, service: View<'_, Service>) -> Option<String> {
@@ -113,7 +116,8 @@ fn service(world: &World, service: View<'_, Service>) -> Option<String> {
     }
     let pods = selected(world, service)?;
     let ready = pods.iter().filter(|pod| is_ready(**pod)).count();
-    (ready > 0).then(|| format!("has {ready} ready pods of {}", pods.len()))
+    let noun = if ready == 1 { "pod" } else { "pods" };
+    (ready > 0).then(|| format!("has {ready} ready {noun} of {}", pods.len()))
 }
 
 /// Objects of other kinds: their conditions, where they have some.

@@ -211,7 +211,8 @@ fn address(url: &str) -> Result<http::Uri, ConnectError> {
 pub(crate) fn failure(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        other => coracle_cli::causes::chain(other),
+        other => coracle_why::connect::reason(other)
+            .map_or_else(|| coracle_cli::causes::chain(other), str::to_owned),
     }
 }
 

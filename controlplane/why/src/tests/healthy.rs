@@ -173,10 +173,10 @@ fn what_is_well_is_said() {
     for (object, expected) in [
         ("pod/web-1-a", "pod/web-1-a is running and ready\n"),
         ("pod/done", "pod/done has ended successfully\n"),
-        ("deployment/web", "deployment/web has all its pods: 1 of 1 are ready\n"),
-        ("ds/log", "daemonset/log has all its pods: 1 of 1 are ready\n"),
+        ("deployment/web", "deployment/web has all its pods: 1 of 1 is ready\n"),
+        ("ds/log", "daemonset/log has all its pods: 1 of 1 is ready\n"),
         ("job/done", "job/done is complete\n"),
-        ("svc/web", "service/web has 1 ready pods of 1\n"),
+        ("svc/web", "service/web has 1 ready pod of 1\n"),
         ("node/n1", "node/n1 is ready\n"),
         ("ns/default", "namespace/default is active\n"),
         ("pvc/data", "persistentvolumeclaim/data is bound to volume v1\n"),
@@ -202,7 +202,7 @@ fn problem(kind: &str, name: &str) -> String {
 fn what_does_not_exist_is_said_with_the_closest_name() {
     assert_eq!(
         problem("deployment", "wbe"),
-        "deployment/wbe -n default does not exist; the closest that exists is web"
+        "deployment/wbe in namespace default does not exist; the closest that exists is web"
     );
     assert_eq!(problem("node", "x-y-z"), "node/x-y-z does not exist");
     assert_eq!(
@@ -210,4 +210,34 @@ fn what_does_not_exist_is_said_with_the_closest_name() {
         "the server has no kind deploymnt; the closest that exists is deployment"
     );
     assert_eq!(problem("submarine", "web"), "the server has no kind submarine");
+}
+
+#[test]
+fn a_namespace_that_does_not_exist_is_said() {
+    let ask = |yaml: &str, namespace: &str| {
+        let cluster = super::Fixture::new(yaml);
+        let mut world = World::new(super::now(), false, inspect);
+        let found: Result<_, Problem> =
+            super::block_on(world.explore(&cluster, |world| target::explain(world, namespace, "pod", "x")));
+        found.unwrap_err().to_string()
+    };
+    assert_eq!(
+        ask("", "defualt"),
+        "pod/x does not exist: there is no namespace defualt; the closest that exists is default"
+    );
+    let preempted = "
+kind: Event
+metadata: {name: e}
+involvedObject: {kind: Pod, name: x}
+reason: Preempted
+message: Preempted by pod u-1 on node n1
+lastTimestamp: '2026-01-01T11:59:00Z'
+---
+kind: Pod
+metadata: {name: urgent, namespace: kube-system, uid: u-1}
+";
+    assert_eq!(
+        ask(preempted, "default"),
+        "pod/x in namespace default does not exist; it was preempted by pod/urgent in namespace kube-system at 2026-01-01T11:59:00Z"
+    );
 }

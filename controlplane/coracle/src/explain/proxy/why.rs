@@ -165,7 +165,9 @@ fn answer(result: Result<Result<Report, Problem>, Elapsed>) -> Answer {
 fn status(problem: &Problem) -> StatusCode {
     match problem {
         Problem::Usage(_) => StatusCode::BAD_REQUEST,
-        Problem::UnknownKind { .. } | Problem::Missing { .. } => StatusCode::NOT_FOUND,
+        Problem::UnknownKind { .. } | Problem::Missing { .. } | Problem::NamespaceMissing { .. } => {
+            StatusCode::NOT_FOUND
+        }
         Problem::Unreadable { .. } => StatusCode::BAD_GATEWAY,
     }
 }

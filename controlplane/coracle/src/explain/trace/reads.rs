@@ -31,7 +31,8 @@ pub(super) fn line(reads: &[Trace]) -> Option<String> {
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let others: usize = kinds.iter().skip(NAMED).map(|(_, count)| count).sum();
     let named = kinds.iter().take(NAMED).map(|(kind, count)| format!("{count} {kind}"));
-    let others = (others > 0).then(|| format!("{others} others"));
+    let noun = if others == 1 { "other" } else { "others" };
+    let others = (others > 0).then(|| format!("{others} {noun}"));
     let texts: Vec<String> = named.chain(others).collect();
     let taken = time_with_unit(reads.iter().map(|tree| tree.summary.total).sum());
     (!texts.is_empty()).then(|| printable(&format!("reads: {}; {taken}", texts.join(", "))))

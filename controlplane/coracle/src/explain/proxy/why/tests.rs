@@ -51,6 +51,10 @@ async fn object(path: &str) -> (StatusCode, Value) {
         })
     };
     match path {
+        "/api/v1/namespaces/default" => (
+            StatusCode::OK,
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}),
+        ),
         "/api/v1/namespaces/default/pods/web" => (StatusCode::OK, pod("web")),
         "/api/v1/pods" => (StatusCode::OK, json!({"items": [pod("web")]})),
         "/api/v1/nodes" => (StatusCode::OK, json!({"items": []})),
@@ -107,7 +111,8 @@ async fn what_cannot_be_answered() {
     let (client, requests) = cluster().await;
     let proxy = proxy(client).await;
     for (query, code, text) in [
-        ("?resource=pods&name=other", 404, "pod/other -n default does not exist"),
+        ("?resource=pods&name=other", 404, "pod/other in namespace default does not exist"),
+        ("?resource=pods&namespace=gone&name=web", 404, "pod/web does not exist: there is no namespace gone"),
         ("?resource=unheard&name=web", 404, "the server has no kind unheard"),
         ("?resource=pods", 400, "parameter name is missing"),
     ] {
