@@ -38,7 +38,9 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("job-backoff-limit-exceeded", "job/j", "Job/j", &job("backoffLimit: 0", &shell("echo wrong; exit 1")))
             .says("backoffLimit 0", "create the Job again")
-            .also(&["exit-code"]),
+            .also(&["exit-code"])
+            // The list has the cause, which is that of the pod.
+            .alone(),
         Case::new("job-deadline-exceeded", "job/j", "Job/j", &job("activeDeadlineSeconds: 3", &idle()))
             .says("activeDeadlineSeconds of 3 s", "raise spec.activeDeadlineSeconds")
             .also(&["killed-by-signal", "termination-grace-period", "exit-code", "deadline-exceeded"]),
@@ -67,7 +69,7 @@ pub fn cases() -> Vec<Case> {
         .says("has no label w-disk=none", "label a node"),
         Case::new("service-without-ready-endpoints", "service/s", "Service/s", &service("targetPort: 80"))
             .with(&deployment("replicas: 1", &slow()))
-            .says("none of the 1 pods", "readiness probes")
+            .says("pod of the Service", "readiness probes")
             .alone(),
         Case::new("service-target-port-undeclared", "service/s", "Service/s", &service("targetPort: 8081"))
             .with(&deployment("replicas: 1", &served))

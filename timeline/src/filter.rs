@@ -204,7 +204,7 @@ fn bits(key: u64, words: usize) -> impl Iterator<Item = usize> {
     let count = words as u64 * 64;
     (0..PROBES).map(move |probe| {
         let hash = low.wrapping_add(probe.wrapping_mul(high));
-        (u64::from(hash) * count >> 32) as usize
+        ((u64::from(hash) * count) >> 32) as usize
     })
 }
 

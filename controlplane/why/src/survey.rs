@@ -3,7 +3,7 @@
 use crate::explain::{Explain, explain};
 use crate::finding::Finding;
 use crate::kinds::Resource;
-use crate::trouble::Severity;
+use crate::trouble::{Severity, Trouble};
 use crate::world::World;
 use crate::{
     api_services, autoscalers, budgets, claims, clock, conditions, deletion, ingress, namespaces, nodes, pod,
@@ -42,7 +42,26 @@ pub fn survey(world: &World, namespace: Option<&str>) -> Vec<Finding> {
     let mut findings = if namespace.is_none() { of_cluster(world) } else { Vec::new() };
     findings.extend(of_namespaces(world, namespace));
     findings.retain(|finding| finding.severity > Severity::Notice);
-    findings
+    without_consequences(findings)
+}
+
+/// Leaves out what only repeats another line: a failed Job beside the cause of its pod, what holds a namespace that is being deleted
+/// beside the namespace, a quota that is used up beside the workload that it refuses.
+fn without_consequences(findings: Vec<Finding>) -> Vec<Finding> {
+    let repeats = |finding: &Finding| {
+        let (object, namespace) = (&finding.object, finding.object.namespace.as_str());
+        findings.iter().any(|other| match finding.trouble {
+            Trouble::JobBackoffLimit => other.object.kind == "Pod" && other.via.contains(object),
+            Trouble::FinalizerBlocks => other.object.is::<Namespace>() && other.object.name == namespace,
+            Trouble::QuotaExhausted => {
+                let refuses = format!("the quota {} refuses", object.name);
+                other.object.namespace == namespace && other.cause.starts_with(&refuses)
+            }
+            _ => false,
+        })
+    };
+    let keep: Vec<bool> = findings.iter().map(|finding| !repeats(finding)).collect();
+    findings.into_iter().zip(keep).filter_map(|(finding, keep)| keep.then_some(finding)).collect()
 }
 
 fn of_cluster(world: &World) -> Vec<Finding> {

@@ -6,6 +6,7 @@ use super::registry::{DOCKER, registry};
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::trouble::Trouble;
+use crate::workloads;
 use crate::world::World;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Event, Node, Pod};
@@ -49,7 +50,7 @@ fn explain_container(world: &World, pod: View<'_, Pod>, slot: Slot<'_>) -> Findi
         .since(failed.map_or_else(|| pod.metadata().creation_timestamp().text(), events::first_seen))
         .evidence(format!("{} waits: {}", slot.title(), slot.waiting()), message)
         .with(failed.map(events::evidence))
-        .remedy(remedy(trouble, pod, slot))
+        .remedy(remedy(world, trouble, pod, slot))
 }
 
 /// The last event of a failed pull of an image.
@@ -158,13 +159,16 @@ fn sentence(world: &World, pod: View<'_, Pod>, slot: Slot<'_>, trouble: Trouble)
     }
 }
 
-fn remedy(trouble: Trouble, pod: View<'_, Pod>, slot: Slot<'_>) -> String {
+fn remedy(world: &World, trouble: Trouble, pod: View<'_, Pod>, slot: Slot<'_>) -> String {
     let (object, name) = (ObjectRef::to(pod), slot.name());
     let node = pod.spec().node_name().text();
-    let set = format!(
-        "kubectl set image {} {name}=IMAGE (or on the workload that made the pod)",
-        object.arguments()
-    );
+    let set = match workloads::template_of(world, pod) {
+        Some(owner) => format!("kubectl set image {} {name}=IMAGE", owner.arguments()),
+        None => format!(
+            "kubectl set image {} {name}=IMAGE (or on the workload that made the pod)",
+            object.arguments()
+        ),
+    };
     match trouble {
         Trouble::ImagePullDenied | Trouble::ImagePullSecretMissing | Trouble::ImagePullSecretInvalid => {
             // The name is known where the pod names one Secret.

@@ -230,3 +230,43 @@ fn a_deletion_that_has_begun_is_told_to_those_who_ask() {
     let later = configmap.replace("11:59:35", "11:58:00");
     assert_eq!(super::look_around(&later)[0].object.to_string(), "configmap/stuck");
 }
+
+#[test]
+fn one_trouble_is_one_line() {
+    let objects = |yaml: &str| -> Vec<String> {
+        super::look_around(yaml).iter().map(|found| format!("{} {}", found.object, found.trouble)).collect()
+    };
+    let namespace = "
+kind: Namespace
+metadata: {name: old, deletionTimestamp: '2026-01-01T11:00:00Z'}
+status: {phase: Terminating, conditions: [{type: NamespaceFinalizersRemaining, status: 'True', message: some content has example.com/x}]}
+---
+kind: ConfigMap
+metadata: {name: keep, namespace: old, deletionTimestamp: '2026-01-01T11:00:00Z', finalizers: [example.com/x]}
+";
+    assert_eq!(objects(namespace), ["namespace/old namespace-finalizers-remain"]);
+    let quota = "
+kind: ResourceQuota
+metadata: {name: small}
+status: {hard: {pods: '2'}, used: {pods: '2'}}
+---
+kind: Deployment
+metadata: {name: web, uid: d1}
+spec: {replicas: 1}
+status: {conditions: [{type: ReplicaFailure, status: 'True', message: 'exceeded quota: small, requested: pods=1'}]}
+";
+    assert_eq!(objects(quota), ["deployment/web quota-refuses"]);
+    let job = "
+kind: Job
+metadata: {name: work, uid: j1}
+spec: {backoffLimit: 0}
+status: {failed: 1, conditions: [{type: Failed, status: 'True', reason: BackoffLimitExceeded}]}
+---
+kind: Pod
+metadata: {name: work-a, ownerReferences: [{uid: j1}]}
+spec: {nodeName: n1, restartPolicy: Never, containers: [{name: c, image: x}]}
+status: {phase: Failed, containerStatuses: [{name: c, state: {terminated: {exitCode: 4, reason: Error}}}]}
+";
+    let found = objects(job);
+    assert!(found.iter().all(|line| line == "pod/work-a exit-code"), "{found:?}");
+}

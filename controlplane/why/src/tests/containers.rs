@@ -190,3 +190,19 @@ message: 'failed to setup network for sandbox: plugin type=\"bridge\" failed'
 lastTimestamp: '2026-01-01T11:59:00Z'
 "),
 ];
+
+#[test]
+fn the_image_is_set_on_the_workload_that_made_the_pod() {
+    let yaml = "
+kind: ReplicaSet
+metadata: {name: web-1, ownerReferences: [{kind: Deployment, name: web, uid: d1, controller: true}]}
+---
+kind: Pod
+metadata: {name: web-1-a, ownerReferences: [{kind: ReplicaSet, name: web-1, uid: r1, controller: true}]}
+spec: {nodeName: n1, containers: [{name: c, image: 'registry.example.com/nope:1'}]}
+status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ErrImagePull, message: 'registry.example.com/nope:1: not found: NAME_UNKNOWN: repository name not known to registry'}}}]}
+";
+    let found = super::explain(yaml, "pod/web-1-a").remove(0);
+    assert_eq!(found.trouble, Trouble::ImageNotFound);
+    assert_eq!(found.remedy, "kubectl set image deployment/web -n default c=IMAGE");
+}

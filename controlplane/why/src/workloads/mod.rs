@@ -20,6 +20,7 @@ use crate::follow::follow;
 use crate::pod::{has_ended, is_ready};
 use crate::trouble::Trouble;
 use crate::world::World;
+use coracle_fields::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use coracle_fields::core::v1::Pod;
 use coracle_fields::meta::ObjectMeta;
 use coracle_fields::{Kind, View};
@@ -50,6 +51,26 @@ fn of_pods(world: &World, owner: View<'_, ObjectMeta>, trail: &[ObjectRef]) -> V
     let (gone, here): (Vec<_>, Vec<_>) = unwell.partition(|pod| has_ended(*pod));
     let chosen = if here.is_empty() { gone } else { here };
     chosen.into_iter().take(SHOWN).flat_map(|pod| follow(world, trail, ObjectRef::to(pod))).collect()
+}
+
+/// The workload whose pod template a pod was made from, when a change of the template makes new pods.
+pub fn template_of(world: &World, pod: View<'_, Pod>) -> Option<ObjectRef> {
+    let namespace = pod.metadata().namespace().text();
+    let owner = |meta: View<'_, ObjectMeta>, kind: &str| {
+        let mut all = meta.owner_references().items();
+        let found = all.find(|owner| owner.controller().flag() && owner.kind() == kind);
+        found.map(|owner| owner.name().text().to_owned())
+    };
+    let meta = pod.metadata();
+    if let Some(name) = owner(meta, "StatefulSet") {
+        return Some(ObjectRef::new::<StatefulSet>(namespace, &name));
+    }
+    if let Some(name) = owner(meta, "DaemonSet") {
+        return Some(ObjectRef::new::<DaemonSet>(namespace, &name));
+    }
+    let set = world.get::<ReplicaSet>(namespace, &owner(meta, "ReplicaSet")?).view()?;
+    let deployment = owner(set.metadata(), "Deployment")?;
+    Some(ObjectRef::new::<Deployment>(namespace, &deployment))
 }
 
 /// A workload that is not meant to run.
