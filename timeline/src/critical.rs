@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use coracle_trace::Stage;
 
 use crate::ending::Ending;
-use crate::state::is_stuck;
-use crate::tree::{ObjectKey, Piece, SpanIx, Tree, first_write, waits_for};
+use crate::scope::Scope;
+use crate::state::{first_write, is_stuck};
+use crate::tree::{ObjectKey, Piece, SpanIx, Tree, waits_for};
+use crate::waiting::Waiting;
 
 /// Clocks are read one after the other: what ended this much later still came before.
 const TOLERANCE: u64 = 1_000;
@@ -18,7 +20,11 @@ pub fn end_of(tree: &Tree, about: Option<&ObjectKey>) -> SpanIx {
     if let Some(step) = Ending::of(tree, about).and_then(|ending| ending.last_step(tree)) {
         return step;
     }
-    let spans = || 0..tree.spans.len();
+    if let Some(span) = Waiting::of(tree, about).and_then(|waiting| waiting.last_span(tree)) {
+        return span;
+    }
+    let scope = Scope::of(tree, about);
+    let spans = || (0..tree.spans.len()).filter(|span| scope.has(&tree.spans[*span]));
     let stage = |span: &SpanIx| tree.spans[*span].stage;
     let latest = |wanted: &dyn Fn(Stage) -> bool| {
         let ended = spans().filter(|span| wanted(stage(span)) && tree.spans[*span].end.is_some());
@@ -126,6 +132,7 @@ impl Walk<'_> {
             };
             let mut children: Vec<SpanIx> =
                 tree.spans[span].children.iter().copied().filter(is_waited_for).collect();
+            children.extend(sandbox_of(tree, span));
             children.sort_by_key(|child| (tree.end(*child), tree.spans[*child].start, *child));
             children
         });
@@ -204,6 +211,18 @@ impl Walk<'_> {
         let (start, end) = (start.max(self.floor), end.max(self.floor));
         self.pieces.push(Piece { span, name, start, end, measured });
     }
+}
+
+/// The sandbox that a container waited for: it is prepared meanwhile.
+fn sandbox_of(tree: &Tree, container: SpanIx) -> Option<SpanIx> {
+    let span = &tree.spans[container];
+    let pod = span.parent.filter(|_| span.stage == Stage::Container)?;
+    let is_waited_for = |sandbox: &SpanIx| {
+        let end = tree.spans[*sandbox].end;
+        tree.spans[*sandbox].stage == Stage::Sandbox
+            && end.is_some_and(|end| end > span.start && end <= tree.end(container))
+    };
+    tree.spans[pod].children.iter().copied().rfind(is_waited_for)
 }
 
 /// Spans whose own time explains nothing: they only hold others together.

@@ -23,6 +23,11 @@ impl Ending {
         if let (Stage::Evicted, Some(pod)) = (root.stage, root.object.filter(|pod| is_about(*pod))) {
             return Some(Self { objects: HashSet::from([pod]), is_eviction: true });
         }
+        let is_begun = |object: usize| {
+            let starts = |span: &SpanNode| matches!(span.stage, Stage::PodStart | Stage::Ready);
+            tree.spans.iter().any(|span| span.object == Some(object) && starts(span))
+        };
+        let is_pod = |object: usize| key(object).is_some_and(|key| key.resource == "pods");
         let written = |verb: &'static str| {
             tree.spans.iter().filter(move |span| is_write(span, verb)).filter_map(|span| span.object)
         };
@@ -33,9 +38,18 @@ impl Ending {
         } else {
             about?;
             let made: HashSet<usize> = written("create").collect();
-            written("delete").filter(|object| is_about(*object) && !made.contains(object)).collect()
+            // A pod that was made here is one that ended here only if it never began.
+            let is_end = |object: &usize| !made.contains(object) || is_pod(*object) && !is_begun(*object);
+            written("delete").filter(|object| is_about(*object) && is_end(object)).collect()
         };
         (is_first || !objects.is_empty()).then_some(Self { objects, is_eviction: false })
+    }
+
+    /// The objects that end, in the order of the tree.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut objects: Vec<usize> = self.objects.iter().copied().collect();
+        objects.sort_unstable();
+        objects.into_iter()
     }
 
     /// Whether a span is about one of the objects. Of objects that are not known every span is.
@@ -61,7 +75,7 @@ impl Ending {
     }
 }
 
-fn is_write(span: &SpanNode, verb: &str) -> bool {
+pub(crate) fn is_write(span: &SpanNode, verb: &str) -> bool {
     span.stage == Stage::Write && span.name == verb && !is_failed(span)
 }
 
@@ -182,5 +196,26 @@ mod tests {
             [("pod worker", 1), ("stop", 19), ("pod worker", 2), ("sandbox stop", 8), ("pod worker", 1)];
         assert_eq!(pieces[..5], expected);
         assert!(path.iter().all(|piece| piece.measured), "{pieces:?}");
+    }
+
+    #[test]
+    fn a_pod_that_was_deleted_before_it_ran_is_gone() {
+        let collector = SpanNode {
+            name: "pod-garbage-collector".into(),
+            ..node(Stage::Reconcile, Some(1), 40_000, 40_009)
+        };
+        let mut tree = tree(vec![
+            node(Stage::Request, None, 0, 3),
+            write("create", 0, (1, 2), 0),
+            collector,
+            write("delete", 2, (40_001, 40_005), 0),
+        ]);
+        tree.objects = vec![pod("lost")];
+        let key = key("pods", "lost");
+        assert_eq!((state_of(&tree, Some(&key)), total(&tree, Some(&key))), (State::Gone, 40_005));
+        // One that ran has its own trace of its end.
+        tree.spans.push(on_node(Stage::PodStart, 1, (4, 60), 0));
+        crate::tree::link(&mut tree.spans);
+        assert_eq!(state_of(&tree, Some(&key)), State::Ready);
     }
 }

@@ -96,7 +96,7 @@ impl Evidence {
             uid: Uid::of(&text(&metadata["uid"])),
             owner: Uid::of(&text(&controller(object)["uid"])),
             node: text(&object["spec"]["nodeName"]),
-            hidden: false,
+            ..TracedObject::default()
         });
         if let Some(created) = Time::of(&metadata["creationTimestamp"]) {
             let span = self.add(None, Stage::Write, "create", created, Some(created.at));

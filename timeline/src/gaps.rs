@@ -3,12 +3,15 @@
 use coracle_trace::{Flags, Part, Stage};
 
 use crate::critical::is_envelope;
-use crate::state::last_step;
-use crate::tree::{Piece, SpanIx, SpanNode, Tree, is_failed};
+use crate::standing::Standing;
+use crate::state::{is_failed, last_step};
+use crate::tree::{Piece, SpanIx, SpanNode, Tree};
 
 const NOT_RECORDED: &str = "not recorded";
 /// Workers need less time between two steps.
 const SHORTEST_WAIT: u64 = 500_000_000;
+/// A watch delivers within less time to a node that is there.
+const AWAY: u64 = 5_000_000_000;
 
 /// Names the pieces of a critical path that no span covers by what is before and after them, and removes empty pieces.
 pub fn name_gaps(path: &mut Vec<Piece>, tree: &Tree) {
@@ -44,12 +47,17 @@ fn gap_name(path: &[Piece], tree: &Tree, index: usize) -> Option<String> {
     }
     let before = path[..index].iter().rev().find_map(|piece| piece.span).map(|span| &tree.spans[span]);
     let after = path[index + 1..].iter().find_map(|piece| piece.span).map(|span| &tree.spans[span]);
-    let name = before.zip(after).and_then(|(before, after)| hop(before, after));
+    let taken = piece.end.saturating_sub(piece.start);
+    let name = before.zip(after).and_then(|(before, after)| hop(before, after, taken));
     Some(name.unwrap_or_else(|| NOT_RECORDED.to_owned()))
 }
 
 /// What happened between two spans that are not part of each other.
-fn hop(before: &SpanNode, after: &SpanNode) -> Option<String> {
+fn hop(before: &SpanNode, after: &SpanNode, taken: u64) -> Option<String> {
+    let delivery = || match taken >= AWAY {
+        true => format!("{} was away", after.node),
+        false => format!("watch delivery to {}", after.node),
+    };
     let is_stored = matches!(
         before.stage,
         Stage::Publish | Stage::Store | Stage::StoreSync | Stage::ReadBack | Stage::Write
@@ -65,13 +73,16 @@ fn hop(before: &SpanNode, after: &SpanNode) -> Option<String> {
         (Stage::Attempt | Stage::Verdict | Stage::Score, Stage::Write | Stage::Bind) => {
             Some("binding queue".into())
         }
+        (Stage::Exit, Stage::Container | Stage::Restart | Stage::Image) if taken >= SHORTEST_WAIT => {
+            Some(format!("crash back-off {}", before.name))
+        }
         (Stage::Exit | Stage::Evicted, _) => Some("pod worker".into()),
         (_, Stage::Exit) if !after.node.is_empty() => Some("the container ran".into()),
         (Stage::Respond | Stage::Request, Stage::ObjectDelete) => Some("answer".into()),
         (stage, Stage::Seen | Stage::ServiceSeen | Stage::RulesProgrammed | Stage::DnsVisible)
             if (is_stored || stage == Stage::Delivered) && !after.node.is_empty() =>
         {
-            Some(format!("watch delivery to {}", after.node))
+            Some(delivery())
         }
         (_, Stage::Reconcile) if is_stored && after.flags.contains(Flags::RETRIED) => {
             Some("waiting to try again after an error".into())
@@ -84,9 +95,7 @@ fn hop(before: &SpanNode, after: &SpanNode) -> Option<String> {
         }
         (_, Stage::Delivered) if is_stored => Some("watch cache".into()),
         // Nodes that do not tell when they saw it.
-        (_, Stage::PodStart | Stage::Terminate) if is_stored && !after.node.is_empty() => {
-            Some(format!("watch delivery to {}", after.node))
-        }
+        (_, Stage::PodStart | Stage::Terminate) if is_stored && !after.node.is_empty() => Some(delivery()),
         (_, Stage::Request | Stage::Write) if is_stored && after.flags.contains(Flags::INFERRED) => {
             Some("reaction of a client that sends no trace context".into())
         }
@@ -107,6 +116,9 @@ fn own_time(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> String {
     if let Some(why) = waits_to_try_again(tree, &path[index], &tree.spans[span]) {
         return why;
     }
+    if let Some(why) = waits_now(tree, &path[index], &tree.spans[span]) {
+        return why;
+    }
     match (before, after) {
         (_, Some(Stage::Exit)) => "the container ran".into(),
         (Some(Stage::Exit), _) => "pod worker".into(),
@@ -117,6 +129,15 @@ fn own_time(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> String {
         (None, Some(after)) if is_of_worker(after) => "pod worker".into(),
         _ => NOT_RECORDED.to_owned(),
     }
+}
+
+/// What the API says that a starting pod waits for: the node tells of its steps when they are over.
+fn waits_now(tree: &Tree, piece: &Piece, span: &SpanNode) -> Option<String> {
+    let is_now = span.end.is_none() && piece.end == tree.now;
+    let is_long = piece.end.saturating_sub(piece.start) >= SHORTEST_WAIT;
+    let object = span.object.and_then(|object| tree.objects.get(object)).filter(|_| is_now && is_long)?;
+    let waits = matches!(object.standing, Standing::Waits(_)) && !object.hidden;
+    waits.then(|| object.standing.sentence())
 }
 
 /// What a starting pod waits for whose last step failed. The node tells of the wait when it is over.
@@ -176,7 +197,9 @@ mod tests {
     use super::*;
     use crate::coverage::coverage;
     use crate::critical::{critical_path, end_of};
+    use crate::standing::Cause;
     use crate::testing::{BEGIN, MS, node, tree};
+    use crate::tree::TracedObject;
 
     fn named(stage: Stage, parent: usize, start: u64, end: u64, name: &str) -> SpanNode {
         SpanNode { name: name.into(), ..node(stage, Some(parent), start, end) }
@@ -313,6 +336,61 @@ mod tests {
             ("image nginx:none", 300),
             ("status report", 1),
             ("image pull back-off nginx:none", 15_000),
+        ]);
+        assert_eq!(path(&tree), expected);
+    }
+
+    #[test]
+    fn a_probe_that_fails_is_waited_for() {
+        let mut tree = tree(vec![
+            node(Stage::Write, None, 0, 1),
+            SpanNode { end: None, object: Some(0), ..node(Stage::PodStart, Some(0), 1, 1) },
+            named(Stage::Container, 1, 1, 301, "web"),
+            node(Stage::StatusReport, Some(1), 301, 302),
+        ]);
+        tree.now = BEGIN + 15_302 * MS;
+        let mut pod = TracedObject::default();
+        let what = "the readiness probe of container web".to_owned();
+        pod.standing = Standing::Waits(Cause { what, stuck: false });
+        tree.objects = vec![pod];
+        let expected = ("waits for the readiness probe of container web".to_owned(), 15_000);
+        assert_eq!(path(&tree).pop(), Some(expected));
+    }
+
+    #[test]
+    fn a_node_that_was_away_saw_it_late() {
+        for (seen, name) in [(40, "watch delivery to n3"), (334_000, "n3 was away")] {
+            let at = |span: SpanNode| SpanNode { node: "n3".into(), ..span };
+            let tree = tree(vec![
+                SpanNode { name: "delete".into(), ..node(Stage::Write, None, 0, 1) },
+                at(node(Stage::Seen, Some(0), seen, seen + 1)),
+                at(node(Stage::Terminate, Some(0), seen + 1, seen + 9)),
+            ]);
+            assert_eq!(path(&tree)[1], (name.to_owned(), seen - 1));
+        }
+    }
+
+    #[test]
+    fn a_container_waits_for_its_sandbox() {
+        let tree = tree(vec![
+            node(Stage::Write, None, 0, 1),
+            node(Stage::PodStart, Some(0), 1, 100),
+            node(Stage::Sandbox, Some(1), 2, 80),
+            named(Stage::CniPlugin, 2, 10, 70, "bridge"),
+            named(Stage::Container, 1, 3, 99, "web"),
+            named(Stage::OciCreate, 4, 85, 95, ""),
+            node(Stage::Ready, Some(1), 100, 100),
+        ]);
+        let expected = expect(&[
+            (" object", 1),
+            ("pod worker", 1),
+            ("sandbox", 8),
+            ("bridge", 60),
+            ("sandbox", 10),
+            ("container web", 5),
+            ("create", 10),
+            ("container web", 4),
+            ("pod worker", 1),
         ]);
         assert_eq!(path(&tree), expected);
     }

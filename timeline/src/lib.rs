@@ -36,6 +36,7 @@ mod ancestors;
 mod descendants;
 mod roots;
 // From records to trees.
+mod standing;
 mod tree;
 mod parents;
 mod marks;
@@ -43,7 +44,9 @@ mod assemble;
 mod clock;
 // From trees to answers.
 mod state;
+mod scope;
 mod ending;
+mod waiting;
 mod critical;
 mod gaps;
 mod coverage;
@@ -71,6 +74,7 @@ pub use recover::{Recovered, recover};
 pub use roots::{RootSummary, roots};
 pub use search::{Found, Group, Question, find};
 pub use spool::{Position, Spooled};
+pub use standing::{Cause, Standing};
 pub use state::{State, state_of};
 pub use timestamp::{format_timestamp, parse_timestamp};
 pub use tree::{ObjectKey, Piece, SpanIx, SpanNode, TracedObject, Tree};

@@ -155,6 +155,10 @@ impl Search {
         })?;
         seeds.retain(|seed| seed.open || seed.stored.end() >= since);
         let mut seeds = once(seeds);
+        // What was refused wrote nothing: it is shown where nothing else is.
+        if question.last <= 1 && seeds.iter().any(|seed| !is_refused(seed)) {
+            seeds.retain(|seed| !is_refused(seed));
+        }
         // Another object may have had the name before: the newest one counts, unless more trees are asked for.
         let newest = seeds.last().map(|seed| seed.stored.record.subject);
         seeds.retain(|seed| question.last > 1 || Some(seed.stored.record.subject) == newest);
@@ -271,6 +275,10 @@ fn is_asked_for(question: &Question, found: &RecordRef<'_>) -> bool {
         let truncated = record.flags.contains(Flags::TRUNCATED);
         object == *key || truncated && key.text().starts_with(&object.text())
     })
+}
+
+fn is_refused(seed: &Known) -> bool {
+    seed.stored.record.flags.contains(Flags::FAILED)
 }
 
 /// Each span once, in order of start. One that has ended since it was listed as open is known twice.

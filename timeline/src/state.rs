@@ -6,10 +6,14 @@ use coracle_trace::Stage;
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
-use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree, first_write, is_failed};
+use crate::scope::Scope;
+use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree};
+use crate::waiting::Waiting;
 
 /// HTTP status of what exists already.
 const CONFLICT: u16 = 409;
+/// The first HTTP status of requests that are refused.
+const BAD_REQUEST: u16 = 400;
 
 /// The state of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,38 +57,57 @@ pub(crate) fn is_stuck(stage: Stage) -> bool {
 pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
     let root = &tree.spans[tree.root];
     let first = first_write(tree);
-    if is_failed(root) || first.is_some_and(|write| is_failed(write) && write.parent == Some(tree.root)) {
+    if is_refused_request(root)
+        || first.is_some_and(|write| is_failed(write) && write.parent == Some(tree.root))
+    {
         return State::Failed;
     }
+    let scope = Scope::of(tree, about);
+    let waiting = Waiting::of(tree, about);
+    let is_waiting = |stuck: bool| waiting.as_ref().is_some_and(|waiting| waiting.stuck == stuck);
     let open = || tree.spans.iter().filter(|span| span.end.is_none());
     if let Some(ending) = Ending::of(tree, about) {
         let goes_on = |span: &SpanNode| ending.has(span) || span.parent.is_none();
         return match open().any(goes_on) {
+            _ if is_waiting(true) => State::Stuck,
             true => State::Running,
+            false if is_waiting(false) => State::Running,
             false if ending.is_eviction => State::Failed,
             false => State::Gone,
         };
     }
-    if open().any(|span| is_stuck(span.stage) || is_start_in_vain(tree, span)) || is_refused(tree) {
+    let open = || open().filter(|span| scope.has(span));
+    let is_stuck = |span: &SpanNode| is_stuck(span.stage) || is_start_in_vain(tree, span);
+    if open().any(is_stuck) || is_refused(tree, &scope) || is_waiting(true) {
         return State::Stuck;
     }
-    if open().next().is_some() {
+    if open().next().is_some() || is_waiting(false) {
         return State::Running;
     }
     let failed = |span: &SpanNode| matches!(span.stage, Stage::PodStart | Stage::Admit) && is_failed(span);
-    if tree.spans.iter().any(failed) {
+    if tree.spans.iter().filter(|span| scope.has(span)).any(failed) {
         return State::Failed;
     }
-    match last_attempt(tree) {
+    match last_attempt(tree, &scope) {
         Some(attempt) if is_failed(&tree.spans[attempt]) => State::Stuck,
         _ => State::Ready,
     }
 }
 
+/// Whether a request was answered with an error.
+fn is_refused_request(root: &SpanNode) -> bool {
+    is_failed(root) || root.stage == Stage::Request && root.code >= BAD_REQUEST
+}
+
+pub(crate) fn is_failed(span: &SpanNode) -> bool {
+    span.flags.contains(Flags::FAILED)
+}
+
 /// Whether the last objects that a control loop tried to make were refused, such as by a quota.
-fn is_refused(tree: &Tree) -> bool {
+fn is_refused(tree: &Tree, scope: &Scope) -> bool {
     let mut last: HashMap<(&str, &str), (SpanIx, bool)> = HashMap::new();
-    for span in tree.spans.iter().filter(|span| span.stage == Stage::Write && span.name == "create") {
+    let creates = tree.spans.iter().filter(|span| span.stage == Stage::Write && span.name == "create");
+    for span in creates.filter(|span| scope.has(span)) {
         let Some(turn) = span.parent.filter(|turn| tree.spans[*turn].stage == Stage::Reconcile) else {
             continue;
         };
@@ -127,8 +150,9 @@ fn is_step(stage: Stage) -> bool {
     )
 }
 
-fn last_attempt(tree: &Tree) -> Option<SpanIx> {
-    (0..tree.spans.len()).rev().find(|span| tree.spans[*span].stage == Stage::Attempt)
+fn last_attempt(tree: &Tree, scope: &Scope) -> Option<SpanIx> {
+    let is_attempt = |span: &SpanNode| span.stage == Stage::Attempt && scope.has(span);
+    (0..tree.spans.len()).rev().find(|span| is_attempt(&tree.spans[*span]))
 }
 
 #[cfg(test)]
@@ -155,6 +179,8 @@ mod tests {
             (vec![request(), write("create"), failed(Stage::Attempt)], State::Stuck),
             (vec![request(), write("create"), failed(Stage::PodStart)], State::Failed),
             (vec![request(), failed(Stage::Write)], State::Failed),
+            (vec![SpanNode { code: 403, ..request() }], State::Failed),
+            (vec![SpanNode { code: 201, ..request() }], State::Ready),
             (vec![request(), write("delete")], State::Gone),
             (vec![request(), write("delete"), open(Stage::Terminate)], State::Running),
         ];

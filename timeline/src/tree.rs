@@ -2,6 +2,8 @@
 
 use coracle_trace::{Flags, Part, SpanId, Stage, TraceId, Uid};
 
+use crate::standing::Standing;
+
 /// An index into [`Tree::spans`].
 pub type SpanIx = usize;
 
@@ -111,6 +113,8 @@ pub struct TracedObject {
     pub node: String,
     /// Whether the user may not see its name.
     pub hidden: bool,
+    /// How it stands now.
+    pub standing: Standing,
 }
 
 /// A stretch of the critical path.

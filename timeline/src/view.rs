@@ -10,6 +10,7 @@ use crate::state::{State, state_of};
 use crate::timestamp::format_timestamp;
 use crate::tree::{ObjectKey, Piece, SpanNode, TracedObject, Tree};
 use crate::usual::Usual;
+use crate::waiting::Waiting;
 
 /// A trace. Times of spans and pieces are nanoseconds since `begin`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,6 +88,9 @@ pub struct ObjectView {
     pub node: String,
     /// The user may not get it.
     pub hidden: bool,
+    /// What it waits for now, for people; empty if for nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub waits: String,
 }
 
 /// A span.
@@ -156,8 +160,18 @@ pub fn view_of(tree: &Tree, about: Option<&ObjectKey>, usual: Option<&Usual>) ->
     let until = end_of(tree, about);
     let mut path = critical_path(tree, until);
     name_gaps(&mut path, tree);
+    let reached = tree.end(until);
+    let waiting = Waiting::of(tree, about).filter(|_| reached < tree.now);
+    // No span covers what has not happened.
+    path.extend(waiting.map(|waiting| Piece {
+        span: None,
+        name: waiting.text,
+        start: reached.max(begin),
+        end: tree.now,
+        measured: true,
+    }));
     let covered = (coverage(&path) * 1e6).round() / 1e6;
-    let total = tree.end(until).saturating_sub(begin);
+    let total = path.last().map_or(reached, |piece| piece.end.max(reached)).saturating_sub(begin);
     let state = state_of(tree, about);
     TraceView {
         kind: "Trace".into(),
@@ -192,6 +206,7 @@ fn object_view(object: &TracedObject) -> ObjectView {
         uid: visible(&uid),
         node: visible(&object.node),
         hidden: object.hidden,
+        waits: visible(&object.standing.sentence()),
     }
 }
 

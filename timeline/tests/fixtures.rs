@@ -79,6 +79,7 @@ fn tree(trace: &TraceView) -> Tree {
         owner: Uid::NONE,
         node: object.node.clone(),
         hidden: object.hidden,
+        ..TracedObject::default()
     });
     Tree {
         root: spans.iter().position(|span| span.parent.is_none()).unwrap(),

@@ -196,3 +196,27 @@ fn more_than_one_tree_are_the_newest_whatever_they_changed() {
     assert_eq!(roots(3), [30, 70, 62]);
     assert_eq!(roots(1), [62], "the last that somebody asked for");
 }
+
+#[test]
+fn a_refused_request_does_not_hide_who_made_the_object() {
+    let request = |span, start, code| {
+        let mut stored = record(Stage::Request, span, SpanId::NONE, start, 3).says("POST /x\nadmin\nkubectl");
+        stored.record.code = code;
+        stored
+    };
+    let mut refused = below(write_record(0, 0, "create deployments.apps a/web"), SpanId(90));
+    (refused.record.span, refused.record.code) = (SpanId(91), 409);
+    refused.record.flags = coracle_trace::Flags::FAILED;
+    refused.start = BEGIN + 501 * MS;
+    let made =
+        [request(80, 99, 201), below(write_record(7, 100, "create deployments.apps a/web"), SpanId(80))];
+    let records = [made.to_vec(), vec![request(90, 500, 409), refused]].concat();
+    let roots = |records: &[StoredRecord], last| -> Vec<u64> {
+        let (_dir, keep) = kept(records);
+        let question = Question { object: Some(key("deployments.apps", "web")), last, ..Question::default() };
+        find(&keep, &[], &question).unwrap().groups.iter().map(|group| group.root.0).collect()
+    };
+    assert_eq!(roots(&records, 1), [80]);
+    assert_eq!(roots(&records, 2), [90, 80], "it is among the last ones");
+    assert_eq!(roots(&records[2..], 1), [90], "nothing else is known");
+}

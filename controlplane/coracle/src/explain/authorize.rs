@@ -246,7 +246,7 @@ mod tests {
             uid: Uid(9),
             owner: Uid::NONE,
             node: node.into(),
-            hidden: false,
+            ..TracedObject::default()
         }
     }
 

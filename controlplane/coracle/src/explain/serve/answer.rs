@@ -2,6 +2,7 @@
 
 use super::missing::Missing;
 use super::query::{RootsQuery, TraceQuery, now};
+use super::standing::standing;
 use crate::explain::authorize::{Reader, group_and_plural};
 use crate::explain::peers::PeerSpans;
 use coracle_apiserver::objects::Objects;
@@ -10,7 +11,8 @@ use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use coracle_timeline::{
     CollectorHandle, Found, KeepError, KeptView, Known, ObjectKey, Question, RootSummary, RootView, SpanNode,
-    State, TraceView, Tree, Usual, assemble, format_timestamp, roots, state_of, view_of,
+    Standing, State, TraceView, TracedObject, Tree, Usual, assemble, format_timestamp, roots, state_of,
+    view_of,
 };
 use coracle_trace::{Stage, Uid};
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,8 @@ use tokio::sync::Semaphore;
 const READ_PER_ROOT: usize = 4;
 /// Roots that are read for a list.
 const MOST_ROOTS: usize = 2000;
+/// Objects of a tree that are looked at.
+const MOST_OBJECTS: usize = 500;
 
 /// Searches the timeline.
 pub(super) struct Asker {
@@ -172,6 +176,7 @@ impl Asker {
                 None => reader.sees_everything(),
             };
             if readable {
+                self.look(&mut tree);
                 // What is hidden from the user counts, too.
                 let state = state_of(&tree, subject.as_ref().map(|(key, _)| key));
                 reader.censor(&mut tree).await;
@@ -214,6 +219,16 @@ impl Asker {
             name: key.name,
         });
         view
+    }
+
+    /// Fills in how the objects of a tree stand now.
+    fn look(&self, tree: &mut Tree) {
+        for traced in tree.objects.iter_mut().filter(|object| !object.uid.is_none()).take(MOST_OBJECTS) {
+            let now = self.object(&traced.key).filter(|object| Uid::of(&object.meta.uid) == traced.uid);
+            traced.standing = now.map_or(Standing::Gone, |object| {
+                standing(&traced.key.resource, &object, &|key| self.object(key))
+            });
+        }
     }
 
     /// An object as it is now.
@@ -269,6 +284,15 @@ fn ended(tree: &Tree, key: &ObjectKey, state: State, object: &Object) -> Option<
     }
 }
 
+/// The pod that a request for an eviction deleted; it writes the budget first.
+fn evicted(tree: &Tree) -> Option<&TracedObject> {
+    let root = tree.spans.get(tree.root).filter(|root| root.stage == Stage::Request)?;
+    let path = root.name.split(['?', ' ']).nth(1)?;
+    path.strip_suffix("/eviction")?;
+    let deletes = tree.spans.iter().filter(|span| span.stage == Stage::Write && span.name == "delete");
+    deletes.filter_map(|span| tree.objects.get(span.object?)).find(|object| object.key.resource == "pods")
+}
+
 /// The object that a tree was asked for: by its name, its uid, or as the first of a trace.
 fn subject(tree: &Tree, question: &Question) -> Option<(ObjectKey, Uid)> {
     let named = |key: &ObjectKey| tree.objects.iter().rfind(|object| object.key == *key);
@@ -276,7 +300,7 @@ fn subject(tree: &Tree, question: &Question) -> Option<(ObjectKey, Uid)> {
     let found = match (&question.object, question.uid) {
         (Some(key), _) => named(key),
         (None, Some(uid)) => of_uid(uid),
-        (None, None) => tree.objects.first(),
+        (None, None) => evicted(tree).or_else(|| tree.objects.first()),
     };
     let asked = || question.object.clone().map(|key| (key, Uid::NONE));
     found.map(|object| (object.key.clone(), object.uid)).or_else(asked)

@@ -132,7 +132,7 @@ fn difference(before: &TraceView, after: &TraceView) -> Option<Bytes> {
     let known: HashMap<&str, &SpanView> = before.spans.iter().map(|span| (span.id.as_str(), span)).collect();
     let is_new = |span: &&SpanView| known.get(span.id.as_str()).is_none_or(|known| **known != **span);
     let spans: Vec<&SpanView> = after.spans.iter().filter(is_new).collect();
-    if spans.is_empty() && before.state == after.state {
+    if spans.is_empty() && before.state == after.state && before.objects == after.objects {
         return None;
     }
     let line = Line::Spans {

@@ -2,6 +2,8 @@
 
 // Parameters of questions.
 mod query;
+// How objects stand now.
+mod standing;
 // Trees that answer a question, as far as the user may see them.
 mod answer;
 // Why there is no answer.

@@ -69,6 +69,8 @@ pub(super) struct Object {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) hidden: bool,
+    /// What it waits for now.
+    pub(super) waits: String,
 }
 
 /// A span; times are nanoseconds since the begin of the trace.

@@ -1,25 +1,26 @@
 //! The lines above the waterfall: what happened, who did it, how it ended.
 
-use super::answer::{Fate, Object, Span, Subject};
-use super::names::{self, age, time_with_unit};
+use super::answer::{Object, Span, Subject, Trace};
+use super::names::{self, age};
 use super::nodes::Builder;
+use super::outcome::outcome;
+use super::requests::{is_refused, resource_of};
 use super::width::{length, printable};
 use std::collections::BTreeMap;
 
 /// Pods by index: when they were created and when they were ready first.
 pub(super) struct Pods {
-    created: BTreeMap<usize, u64>,
-    ready: BTreeMap<usize, u64>,
+    pub(super) created: BTreeMap<usize, u64>,
+    pub(super) ready: BTreeMap<usize, u64>,
 }
 
 impl Pods {
     pub(super) fn of(builder: &Builder<'_>) -> Self {
         let mut pods = Self { created: BTreeMap::new(), ready: BTreeMap::new() };
+        let objects = &builder.trace.objects;
+        let counts = |index: usize| objects.get(index).is_some_and(|object| is_counted(builder, object));
         for span in &builder.trace.spans {
-            let Some(index) = span.object else { continue };
-            if builder.trace.objects.get(index).is_none_or(|object| object.resource != "pods") {
-                continue;
-            }
+            let Some(index) = span.object.filter(|index| counts(*index)) else { continue };
             match span.stage.as_str() {
                 // What was refused is no pod.
                 "write" if span.name == "create" && !span.has("failed") => {
@@ -44,13 +45,42 @@ impl Pods {
     }
 }
 
+/// Whether a pod counts: a pod answers for itself, and what makes no pods for none.
+fn is_counted(builder: &Builder<'_>, pod: &Object) -> bool {
+    let resource = builder.trace.object.as_ref().map_or("", |subject| subject.resource.as_str());
+    pod.resource == "pods"
+        && match resource {
+            "pods" => is_subject(builder.trace, pod),
+            "persistentvolumeclaims"
+            | "persistentvolumes"
+            | "services"
+            | "configmaps"
+            | "secrets"
+            | "poddisruptionbudgets.policy"
+            | "endpointslices.discovery.k8s.io" => false,
+            _ => true,
+        }
+}
+
+/// Whether an object is the one that was asked for.
+pub(super) fn is_subject(trace: &Trace, object: &Object) -> bool {
+    let subject = trace.object.as_ref();
+    subject.is_some_and(|subject| object.resource == subject.resource && object.name == subject.name)
+}
+
 /// What it is, who did it, how it ended; in as few lines as possible.
 pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String> {
     let trace = builder.trace;
     let mut parts = vec![trace.title()];
     if let Some(root) = builder.root() {
         let write = trace.spans.iter().find(|span| span.stage == "write");
-        let verb = write.map_or_else(|| "seen".to_owned(), |write| change(builder, write));
+        let verb = match (special(root), write) {
+            (_, Some(write)) if is_refused(root) => write.name.clone(),
+            (Some(what), _) => event_of(builder, pod_of(builder, root), what),
+            (None, Some(write)) => change(builder, write),
+            (None, None) if is_refused(root) => method(root),
+            (None, None) => "seen".to_owned(),
+        };
         let (verb, who) = match root.stage.as_str() {
             "request" => (verb, names::program(root)),
             "reconcile" => (verb, root.name.as_str()),
@@ -104,15 +134,48 @@ fn change(builder: &Builder<'_>, first: &Span) -> String {
 /// What happened on a node: to the object itself, or to another one.
 fn event(builder: &Builder<'_>, root: &Span, what: &str) -> String {
     let trace = builder.trace;
-    let object = root.object.and_then(|index| trace.objects.get(index));
-    let is_subject = |object: &&Object| {
-        let subject = trace.object.as_ref();
-        subject.is_some_and(|subject| object.resource == subject.resource && object.name == subject.name)
-    };
-    match object.filter(|object| !is_subject(object)) {
+    event_of(builder, root.object.and_then(|index| trace.objects.get(index)), what)
+}
+
+fn event_of(builder: &Builder<'_>, object: Option<&Object>, what: &str) -> String {
+    match object.filter(|object| !is_subject(builder.trace, object)) {
         Some(other) => format!("{} {what}", names::object(other)),
         None => what.to_owned(),
     }
+}
+
+/// What a request or a control loop does whose writes are called otherwise: evictions delete, scales update.
+fn special(root: &Span) -> Option<&'static str> {
+    match root.stage.as_str() {
+        "request" => {
+            let (method, path) = root.name.split_once(' ')?;
+            match resource_of(path).rsplit_once('/')?.1 {
+                "eviction" if method == "POST" => Some("evicted"),
+                "scale" if method != "GET" => Some("scaled"),
+                _ => None,
+            }
+        }
+        "reconcile" if root.name == "taint-eviction-controller" => Some("evicted"),
+        _ => None,
+    }
+}
+
+/// What an eviction or a scale is about: the pod that is deleted, else what is written first.
+fn pod_of<'a>(builder: &Builder<'a>, root: &Span) -> Option<&'a Object> {
+    let writes = || builder.trace.spans.iter().filter(|span| span.stage == "write");
+    let object = |span: &Span| span.object.and_then(|index| builder.trace.objects.get(index));
+    let deleted = || {
+        let deletes = writes().filter(|span| span.name == "delete");
+        deletes.filter_map(object).find(|object| object.resource == "pods")
+    };
+    let is_eviction = special(root) == Some("evicted");
+    deleted().filter(|_| is_eviction).or_else(|| writes().find_map(object))
+}
+
+/// What a request that was refused wanted.
+fn method(root: &Span) -> String {
+    let (method, path) = root.name.split_once(' ').unwrap_or((root.name.as_str(), ""));
+    format!("{method} {}", resource_of(path)).trim_end().to_owned()
 }
 
 fn past(verb: &str) -> &str {
@@ -127,55 +190,24 @@ fn past(verb: &str) -> &str {
     }
 }
 
-fn outcome(builder: &Builder<'_>) -> String {
-    let pods = Pods::of(builder);
-    let (count, total) = (pods.created.len(), time_with_unit(builder.trace.summary.total));
-    let is_ready = |pod: &&usize| pods.ready.contains_key(pod);
-    let ready = pods.created.keys().filter(is_ready).count();
-    let replicas = builder.trace.object.as_ref().and_then(|object| object.replicas).unwrap_or_default();
-    let wanted = if pods.created.is_empty() { 0 } else { count.max(replicas) };
-    // What was refused is over.
-    let lasting = || if builder.trace.is_open() { format!(" for {total}") } else { String::new() };
-    let trouble = builder.trace.trouble.as_ref();
-    let in_trouble = trouble.is_some();
-    let since = match trouble.map(|trouble| trouble.now) {
-        Some(Fate::NotReady) => "not any more",
-        Some(Fate::Restarted) => "restarted since",
-        Some(Fate::Failed) => "failed since",
-        None => "",
-    };
-    match builder.trace.state.as_str() {
-        "ready" if in_trouble && count > 1 => format!("{count} pods ready after {total}, {since}"),
-        "ready" if in_trouble => format!("ready after {total}, {since}"),
-        "ready" if count > 1 => format!("{count} pods ready after {total}"),
-        "stuck" if wanted > 1 => format!("{ready} of {wanted} pods ready, stuck{}", lasting()),
-        "running" if in_trouble && wanted > 1 => {
-            format!("{ready} of {wanted} pods ready, stuck for {total}")
-        }
-        "running" if in_trouble => format!("stuck for {total}"),
-        "running" if wanted > 1 => format!("{ready} of {wanted} pods ready after {total}"),
-        "stuck" => format!("stuck{}", lasting()),
-        state => format!("{state} after {total}"),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::super::answer::{Summary, Trace, Trouble};
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::answer::Summary;
     use super::*;
 
-    fn object(resource: &str, name: &str) -> Object {
+    pub(in super::super) fn object(resource: &str, name: &str) -> Object {
         Object { resource: resource.to_owned(), name: name.to_owned(), ..Object::default() }
     }
 
-    fn span(stage: &str, name: &str, object: usize) -> Span {
+    pub(in super::super) fn span(stage: &str, name: &str, object: usize) -> Span {
         let id = format!("{stage} {name} {object}");
         let (stage, name) = (stage.to_owned(), name.to_owned());
         Span { id, stage, name, object: Some(object), end: Some(1), ..Span::default() }
     }
 
     /// A Deployment with two pods, of which so many became ready.
-    fn web(state: &str, ready: usize) -> Trace {
+    pub(in super::super) fn web(state: &str, ready: usize) -> Trace {
         let subject =
             Subject { resource: "deployments.apps".to_owned(), name: "web".to_owned(), replicas: Some(5) };
         let mut spans =
@@ -189,45 +221,6 @@ mod tests {
             summary: Summary { total: 409_000_000, covered: 1.0 },
             ..Trace::default()
         }
-    }
-
-    fn outcome_of(trace: &Trace) -> String {
-        outcome(&Builder::new(trace, false))
-    }
-
-    #[test]
-    fn refused_pods_are_none() {
-        let mut trace = web("stuck", 2);
-        trace.objects.push(object("pods", "c"));
-        let refused = Span { flags: vec!["failed".to_owned()], ..span("write", "create", 3) };
-        trace.spans.push(refused);
-        assert_eq!(outcome_of(&trace), "2 of 5 pods ready, stuck");
-    }
-
-    #[test]
-    fn what_does_not_last_is_said() {
-        let mut trace = web("ready", 2);
-        assert_eq!(outcome_of(&trace), "2 pods ready after 409.0 ms");
-        let text = "pod/a: container web: CrashLoopBackOff".to_owned();
-        let trouble = |now| Some(Trouble { text: text.clone(), now });
-        trace.trouble = trouble(Fate::Restarted);
-        assert_eq!(outcome_of(&trace), "2 pods ready after 409.0 ms, restarted since");
-        trace.trouble = trouble(Fate::NotReady);
-        assert_eq!(outcome_of(&trace), "2 pods ready after 409.0 ms, not any more");
-        trace.state = "running".to_owned();
-        assert_eq!(outcome_of(&trace), "2 of 5 pods ready, stuck for 409.0 ms");
-        trace.trouble = None;
-        assert_eq!(outcome_of(&trace), "2 of 5 pods ready after 409.0 ms");
-    }
-
-    #[test]
-    fn what_runs_to_its_end_is_complete_or_has_failed() {
-        let mut trace = web("complete", 2);
-        trace.object =
-            Some(Subject { resource: "jobs.batch".to_owned(), name: "web".to_owned(), replicas: None });
-        assert_eq!(outcome_of(&trace), "complete after 409.0 ms");
-        trace.state = "failed".to_owned();
-        assert_eq!(outcome_of(&trace), "failed after 409.0 ms");
     }
 
     #[test]
@@ -260,5 +253,49 @@ mod tests {
         trace.object = Some(Subject { resource: "pods".to_owned(), name: "b".to_owned(), replicas: None });
         trace.spans = vec![span("write", "patch", 0), span("write", "create", 2)];
         assert_eq!(said(&trace), "created", "a pod is created because its Deployment changed");
+    }
+
+    /// A trace of one request.
+    fn request(name: &str, code: u16, writes: Vec<Span>) -> Trace {
+        let mut trace = web("ready", 0);
+        let root = Span { code, text: "admin\nkubectl/v1".to_owned(), ..span("request", name, 0) };
+        trace.spans = vec![Span { object: None, ..root }];
+        let below = |write: Span| Span { parent: Some(trace.spans[0].id.clone()), ..write };
+        let writes: Vec<Span> = writes.into_iter().map(below).collect();
+        trace.spans.extend(writes);
+        trace
+    }
+
+    fn first_line(trace: &Trace) -> String {
+        head(&Builder::new(trace, false), 200, trace.began() + 2_100_000_000).remove(0)
+    }
+
+    #[test]
+    fn refused_requests_are_not_ready() {
+        let path = "/apis/apps/v1/namespaces/a/deployments/nope";
+        let mut trace = request(&format!("DELETE {path}"), 404, Vec::new());
+        trace.object = None;
+        let line = first_line(&trace);
+        assert!(line.contains("DELETE deployments by kubectl 2.1 s ago   refused: 404 Not Found"), "{line}");
+        assert!(Builder::new(&trace, false).rows()[0].failed);
+    }
+
+    #[test]
+    fn evictions_and_scales_are_called_so() {
+        let evict = "POST /api/v1/namespaces/a/pods/a/eviction";
+        let writes = || vec![span("write", "update", 0), span("write", "delete", 1)];
+        let mut trace = request(evict, 201, writes());
+        let line = first_line(&trace);
+        assert!(line.starts_with("deployment/web   pod/a evicted by kubectl 2.1 s ago"), "{line}");
+        trace.object = Some(Subject { resource: "pods".to_owned(), name: "a".to_owned(), replicas: None });
+        let line = first_line(&trace);
+        assert!(line.starts_with("pod/a   evicted by kubectl 2.1 s ago"), "{line}");
+        trace.spans[0].stage = "reconcile".to_owned();
+        trace.spans[0].name = "taint-eviction-controller".to_owned();
+        let line = first_line(&trace);
+        assert!(line.starts_with("pod/a   evicted by taint-eviction-controller 2.1 s ago"), "{line}");
+        let scale = "PATCH /apis/apps/v1/namespaces/a/deployments/web/scale";
+        let line = first_line(&request(scale, 200, vec![span("write", "patch", 0)]));
+        assert!(line.starts_with("deployment/web   scaled by kubectl 2.1 s ago"), "{line}");
     }
 }

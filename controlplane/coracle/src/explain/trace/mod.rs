@@ -27,6 +27,8 @@ mod shorten;
 mod details;
 // Lines above the waterfall.
 mod headline;
+// How it ended.
+mod outcome;
 // Lines below the waterfall.
 mod summary;
 // What the terminal can show.

@@ -1,5 +1,6 @@
 //! Requests in the waterfall: one row with the write that they made.
 
+use super::answer::Span;
 use super::names::{self, is_inner};
 use super::nodes::Builder;
 use super::row::Node;
@@ -14,6 +15,7 @@ impl Builder<'_> {
             return writes.into_iter().flat_map(|write| self.write(write, false).children).collect();
         }
         let mut node = self.node(span);
+        node.failed |= is_refused(span);
         self.inner(index, &mut node, root);
         let (method, path) = span.name.split_once(' ').unwrap_or((span.name.as_str(), ""));
         let resource = resource_of(path);
@@ -22,7 +24,7 @@ impl Builder<'_> {
             let written = self.write(write, root);
             node.label = format!("{program} {}", self.span(write).name).trim_start().to_owned();
             node.detail = format!("{method} {resource}");
-            if span.code >= 400 {
+            if is_refused(span) {
                 node.detail.push_str(&format!(": {}", span.code));
             }
             node.critical |= written.critical;
@@ -35,6 +37,9 @@ impl Builder<'_> {
         } else {
             let what = if resource.is_empty() { path } else { resource.as_str() };
             node.label = format!("{program} {method} {what}").trim_start().to_owned();
+            if is_refused(span) {
+                node.detail = span.code.to_string();
+            }
             for write in writes {
                 let rows = self.build(write, false);
                 node.children.extend(rows);
@@ -48,6 +53,11 @@ impl Builder<'_> {
         }
         vec![node]
     }
+}
+
+/// Whether a request was answered with an error.
+pub(super) fn is_refused(span: &Span) -> bool {
+    span.stage == "request" && span.code >= 400
 }
 
 /// The resource of a path, with its subresource: `deployments`, `pods/eviction`.

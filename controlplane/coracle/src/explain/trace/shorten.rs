@@ -1,9 +1,9 @@
-//! The short form: short rows become parts of the row above, of rows that are alike only the first, the slowest and that of the critical
+//! Rows that repeat are one row. The short form: short rows become parts of the row above, of rows that are alike only the first, the slowest and that of the critical
 //! path stay.
 
 use super::names;
-use super::nodes::{Builder, SHORTEST};
-use super::row::{Node, Part};
+use super::nodes::{Builder, Node, Part, SHORTEST};
+use std::collections::HashMap;
 
 /// As many rows that are alike are all drawn.
 const ALIKE: usize = 3;
@@ -23,6 +23,7 @@ impl Builder<'_> {
         node.critical |= node.children.iter().any(|child| child.critical);
         let critical = node.children.iter().map(|child| child.critical_until).max().unwrap_or_default();
         node.critical_until = node.critical_until.max(critical);
+        repeated(&mut node.children);
         if self.all {
             return;
         }
@@ -45,6 +46,39 @@ impl Builder<'_> {
             join(&mut node.children, &kind);
         }
     }
+}
+
+/// Makes one row of rows without others below them that are called the same, such as tries that fail again and again.
+fn repeated(rows: &mut Vec<Node>) {
+    let is_plain = |row: &Node| {
+        row.children.is_empty() && row.end.is_some() && row.alike.is_none() && row.turn.is_none()
+    };
+    let mut counts: HashMap<(String, bool), usize> = HashMap::new();
+    for row in rows.iter().filter(|row| is_plain(row)) {
+        *counts.entry((row.label.clone(), row.failed)).or_default() += 1;
+    }
+    counts.retain(|_, count| *count > ALIKE);
+    let mut first: HashMap<(String, bool), usize> = HashMap::new();
+    let mut kept: Vec<Node> = Vec::with_capacity(rows.len());
+    for row in std::mem::take(rows) {
+        let key = (row.label.clone(), row.failed);
+        let Some(count) = counts.get(&key).filter(|_| is_plain(&row)) else {
+            kept.push(row);
+            continue;
+        };
+        let Some(&at) = first.get(&key) else {
+            first.insert(key, kept.len());
+            kept.push(Node { label: format!("{} ({count} times)", row.label), several: true, ..row });
+            continue;
+        };
+        let known = &mut kept[at];
+        known.end = known.end.max(row.end);
+        known.latest = known.latest.max(row.latest);
+        known.critical |= row.critical;
+        known.critical_until = known.critical_until.max(row.critical_until);
+        known.detail = row.detail;
+    }
+    *rows = kept;
 }
 
 /// What siblings have in common that are alike.
@@ -131,6 +165,28 @@ mod tests {
         assert_eq!(labels, ["p0", "create 13 more pods", "p1", "p7"]);
         let mut few = vec![pod("a", 0, 9), pod("b", 1, 3), pod("c", 2, 30)];
         join(&mut few, &kind);
+        assert_eq!(few.len(), 3);
+    }
+
+    #[test]
+    fn rows_that_repeat_are_one() {
+        let row = |label: &str, start: u64, failed: bool| Node {
+            label: label.to_owned(),
+            start,
+            end: Some(start + 1),
+            latest: start + 1,
+            failed,
+            ..Node::default()
+        };
+        let mut rows: Vec<Node> = (0..100).map(|at| row("config", 10 * at, true)).collect();
+        rows.insert(1, row("image", 3, false));
+        rows.push(row("config", 2000, false));
+        repeated(&mut rows);
+        let labels: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+        assert_eq!(labels, ["config (100 times)", "image", "config"]);
+        assert_eq!((rows[0].start, rows[0].end, rows[0].failed), (0, Some(991), true));
+        let mut few: Vec<Node> = (0..3).map(|at| row("config", at, true)).collect();
+        repeated(&mut few);
         assert_eq!(few.len(), 3);
     }
 

@@ -1,6 +1,6 @@
 //! The lines below the waterfall: what took most of the time, what it waits for.
 
-use super::answer::{Piece, Span};
+use super::answer::{Object, Piece, Span, Trace};
 use super::headline::Pods;
 use super::names::{self, is_inner, is_scheduling, is_webhook, time_with_unit};
 use super::nodes::Builder;
@@ -20,16 +20,28 @@ pub(super) fn foot(builder: &Builder<'_>, width: usize) -> Vec<String> {
     lines.extend(critical_path(builder));
     lines.extend(pods(builder));
     if matches!(trace.state.as_str(), "stuck" | "failed") {
-        lines.extend(
-            trace.spans.iter().filter(|span| is_reason(span, &trace.spans)).map(|span| reason(builder, span)),
-        );
+        lines.extend(reasons(builder));
     }
     lines.extend(trace.trouble.iter().map(|trouble| trouble.text.clone()));
+    lines.extend(hint(trace));
     lines.extend(trace.notes.iter().map(|note| format!("note: {note}")));
     if trace.kept.lost > 0 {
         lines.push(format!("note: {} spans were lost", trace.kept.lost));
     }
     lines.iter().flat_map(|line| wrap(&printable(line), width)).collect()
+}
+
+/// What says more about what is stuck; troubles say that themselves.
+fn hint(trace: &Trace) -> Option<String> {
+    let subject = trace.object.as_ref().filter(|_| trace.state == "stuck" && trace.trouble.is_none())?;
+    let is_it = |object: &&Object| object.resource == subject.resource && object.name == subject.name;
+    let own = trace.objects.iter().find(is_it);
+    // The pod that waits knows more than what made it.
+    let waits = trace.objects.iter().find(|object| !object.waits.is_empty() && !object.hidden);
+    let object = waits.filter(|_| own.is_none_or(|own| own.waits.is_empty())).or(own)?;
+    let namespace =
+        if object.namespace.is_empty() { String::new() } else { format!(" -n {}", object.namespace) };
+    Some(format!("`coracle why {}{namespace}` says more", names::object(object)))
 }
 
 fn critical_path(builder: &Builder<'_>) -> Option<String> {
@@ -166,6 +178,27 @@ fn difference(builder: &Builder<'_>, slowest: usize, others: &[usize]) -> Option
     is_much.then(|| format!("{name} {}, others {}", time_with_unit(taken), time_with_unit(usual)))
 }
 
+/// Why a trace does not go on. Of what a control loop tried again and again only the last is named.
+fn reasons(builder: &Builder<'_>) -> Vec<String> {
+    let all = &builder.trace.spans;
+    let mut found: Vec<(&Span, usize)> = Vec::new();
+    for span in all.iter().filter(|span| is_reason(span, all)) {
+        let is_again = |known: &Span| {
+            let is_same = known.stage == span.stage && known.name == span.name;
+            is_same && (span.stage == "reconcile" || known.object == span.object && known.text == span.text)
+        };
+        match found.iter_mut().find(|(known, _)| is_again(known)) {
+            Some((known, count)) => (*known, *count) = (span, *count + 1),
+            None => found.push((span, 1)),
+        }
+    }
+    let text = |(span, count): (&Span, usize)| match count {
+        1 => reason(builder, span),
+        count => format!("{} ({count} times)", reason(builder, span)),
+    };
+    found.into_iter().map(text).collect()
+}
+
 /// Whether a span says why its trace does not go on.
 fn is_reason(span: &Span, all: &[Span]) -> bool {
     let waits = |span: &Span| {
@@ -193,5 +226,59 @@ fn reason(builder: &Builder<'_>, span: &Span) -> String {
     match builder.length(span) {
         0 => format!("{object}: {label}: {}", span.text),
         taken => format!("{object}: {label} {}: {}", time_with_unit(taken), span.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer::Subject;
+    use super::*;
+
+    /// A ReplicaSet whose pods a quota refuses again and again.
+    fn refused() -> Trace {
+        let turn = |at: u64| Span {
+            id: at.to_string(),
+            stage: "reconcile".to_owned(),
+            name: "replicaset-controller".to_owned(),
+            text: format!("pods \"web-{at}\" is forbidden: exceeded quota"),
+            object: Some(0),
+            end: Some(0),
+            flags: vec!["failed".to_owned()],
+            ..Span::default()
+        };
+        let set = Object {
+            resource: "replicasets.apps".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            ..Object::default()
+        };
+        Trace {
+            object: Some(Subject { resource: set.resource.clone(), name: set.name.clone(), replicas: None }),
+            state: "stuck".to_owned(),
+            objects: vec![set],
+            spans: (0..23).map(turn).collect(),
+            ..Trace::default()
+        }
+    }
+
+    #[test]
+    fn what_is_refused_again_and_again_is_one_line_and_a_hint() {
+        let mut trace = refused();
+        let want = [
+            "replicaset/web: replicaset-controller: pods \"web-22\" is forbidden: exceeded quota (23 times)",
+            "`coracle why replicaset/web -n shop` says more",
+        ];
+        assert_eq!(foot(&Builder::new(&trace, false), 200), want);
+        let pod = Object {
+            resource: "pods".to_owned(),
+            name: "web-1".to_owned(),
+            waits: "waits for n3".to_owned(),
+            ..Object::default()
+        };
+        trace.objects.push(pod);
+        let lines = foot(&Builder::new(&trace, false), 200);
+        assert_eq!(lines[1], "`coracle why pod/web-1` says more", "the pod knows more");
+        trace.state = "ready".to_owned();
+        assert!(foot(&Builder::new(&trace, false), 200).is_empty());
     }
 }

@@ -210,7 +210,7 @@ mod tests {
             resource: "pods".to_owned(),
             namespace: "a".to_owned(),
             name: "b".to_owned(),
-            hidden: false,
+            ..Object::default()
         };
         let text = sentence(&object, "no node");
         assert_eq!(text, "pod/b: no node; `coracle why pod/b -n a` says more");
