@@ -224,7 +224,8 @@ fn a_deployment_is_one_tree_from_the_request_to_the_status_of_its_pods() {
     assert_eq!(names(tree), ["web", "web-1", "web-1-0", "web-1-1"]);
     assert_eq!(tree.objects[0].key.resource, "deployments.apps");
     assert!(!tree.trace.is_none());
-    assert_eq!(state_of(tree, None), State::Ready);
+    // The node of the second pod has told nothing.
+    assert_eq!(state_of(tree, None), State::Running);
     use Stage::{Attempt, Image, ImageLayer, PodStart, Reconcile, Request, StatusReport, Write};
     let pod = [Attempt, Write, Reconcile, Write, Reconcile, Write, Request];
     assert_eq!(stages_above(tree, Attempt), pod);
