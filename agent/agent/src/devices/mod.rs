@@ -13,6 +13,8 @@ pub mod names;
 pub mod inventory;
 // The devices that pods have, on disk.
 pub mod allocations;
+// Why a container does not get its devices.
+pub mod allocate_error;
 // Both, and what is being allocated.
 pub mod state;
 // Devices for a pod: the calls to plugins.
@@ -22,7 +24,7 @@ pub mod run_options;
 // Plugins that register themselves.
 pub mod registration;
 
-pub use allocate::AllocateError;
+pub use allocate_error::AllocateError;
 pub use run_options::RunOptions;
 pub use state::Devices;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
 
-use super::allocate::AllocateError;
+use super::allocate_error::AllocateError;
 use super::allocations::{Allocation, Allocations, CheckpointError, Key};
 use super::inventory::{Amounts, Connected, ContainerHealth, Device, Inventory};
 use super::names::Paths;

@@ -11,6 +11,8 @@ pub mod names;
 pub mod spec;
 // Versions of spec files, and what each allows.
 mod version;
+// Reading of spec files.
+mod parse;
 // Spec files of the node.
 mod registry;
 // Changes of a container's OCI configuration.

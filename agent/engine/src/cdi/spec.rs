@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use super::error::SpecError;
 use super::names::{is_device, is_kind};
-use super::version;
 
 /// A spec file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -154,18 +153,6 @@ const HOOKS: [&str; 6] =
     ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
 impl Spec {
-    /// Reads a spec file: JSON if its name says so, otherwise YAML.
-    pub fn parse(text: &str, is_json: bool) -> Result<Self, SpecError> {
-        let spec: Self = if is_json {
-            serde_json::from_str(text).map_err(|error| SpecError::Syntax(error.to_string()))?
-        } else {
-            coracle_cli::yaml::from_str(text).map_err(|error| SpecError::Syntax(error.to_string()))?
-        };
-        version::check(&spec)?;
-        spec.check()?;
-        Ok(spec)
-    }
-
     /// Everything that the file says of its devices, with where it stands.
     pub fn edits(&self) -> impl Iterator<Item = (String, &Edits)> {
         let of_devices = self.devices.iter().enumerate();
@@ -174,7 +161,8 @@ impl Spec {
         std::iter::once(("containerEdits".to_owned(), &self.container_edits)).chain(of_devices)
     }
 
-    fn check(&self) -> Result<(), SpecError> {
+    /// Fails if a value is not allowed.
+    pub(super) fn check(&self) -> Result<(), SpecError> {
         let wrong = |field: String, reason: String| Err(SpecError::Value { field, reason });
         if !is_kind(&self.kind) {
             return wrong("kind".into(), format!("{:?} is not vendor/class", self.kind));

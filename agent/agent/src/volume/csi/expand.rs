@@ -9,13 +9,12 @@ use coracle_csi::v1::{CapacityRange, NodeExpandVolumeRequest};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, Patch, PatchParams};
-use parking_lot::Mutex;
-use std::collections::HashMap;
 
 use super::claim_status::{self, Outcome};
 use super::error::CsiError;
 use super::mount::{CsiVolumes, Parts, Pass, call, no_driver};
 use super::request;
+use super::sizes::Size;
 use super::volume::CsiVolume;
 use crate::events::Kind;
 use crate::pod::{amount, spec};
@@ -31,33 +30,6 @@ pub struct Claim {
     pub object: PersistentVolumeClaim,
     /// `spec.capacity` of the PersistentVolume.
     pub size: Quantity,
-}
-
-/// What this node knows of the sizes of its volumes.
-#[derive(Default)]
-pub(super) struct Sizes(Mutex<HashMap<String, Size>>);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Size {
-    /// Of the file system, in bytes.
-    bytes: i64,
-    /// The driver cannot expand it to this size while it is in use.
-    refused: i64,
-}
-
-impl Sizes {
-    pub(super) fn forget(&self, volume: &str) {
-        self.0.lock().remove(volume);
-    }
-
-    /// The size that is known; at first that of the volume.
-    fn of(&self, volume: &str, bytes: i64) -> Size {
-        *self.0.lock().entry(volume.to_owned()).or_insert(Size { bytes, refused: 0 })
-    }
-
-    fn change(&self, volume: &str, change: impl FnOnce(&mut Size)) {
-        change(self.0.lock().entry(volume.to_owned()).or_default());
-    }
 }
 
 /// An expansion that is left to this node.

@@ -31,6 +31,8 @@ mod device;
 mod locks;
 // Why a volume is not mounted.
 pub mod error;
+// Sizes of volumes.
+mod sizes;
 // Mounting.
 pub mod mount;
 // Unmounting.
