@@ -13,7 +13,7 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -64,7 +64,7 @@ impl Endpoints {
         let of = all.len();
         // Two endpoints need not be all members.
         let enough = if of > 2 { of / 2 + 1 } else { 1 };
-        let reached = self.ask(&all, enough).await;
+        let reached = self.ask(&all).await;
         let known = match reached >= enough {
             true => Known::Answers,
             false => Known::Lost { at: Instant::now(), reached, of },
@@ -86,16 +86,23 @@ impl Endpoints {
     }
 
     /// Asks all endpoints at the same time, and uses the first that answers; one that was given up lately only if no other
-    /// does. Returns how many were reached, or all if one answers. Ends early if it is not enough of them.
-    async fn ask(&self, all: &[Arc<Endpoint>], enough: usize) -> usize {
-        let reached = &AtomicUsize::new(0);
-        let asked = all.iter().map(|endpoint| async move { (endpoint, self.probe(endpoint, reached).await) });
+    /// does. Returns how many were reached, or all if one answers. Ends early if a minority was reached.
+    async fn ask(&self, all: &[Arc<Endpoint>]) -> usize {
+        let members: Vec<_> = all.iter().map(|endpoint| (endpoint, AtomicBool::new(false))).collect();
+        let reached = || members.iter().filter(|(_, reached)| reached.load(Relaxed)).count();
+        let asked = members.iter().map(|(endpoint, reached)| async move {
+            let probe = self.probe(endpoint, reached).await;
+            (*endpoint, probe)
+        });
         let mut probes: FuturesUnordered<_> = asked.collect();
         let (mut given_up, mut until) = (None, tokio::time::Instant::now() + REACH);
         loop {
             let next = match tokio::time::timeout_at(until, probes.next()).await {
                 Ok(next) => next,
-                Err(_) if given_up.is_none() && reached.load(Relaxed) >= enough => probes.next().await,
+                // Two endpoints need not be all members.
+                Err(_) if given_up.is_none() && (all.len() < 3 || reached() * 2 >= all.len()) => {
+                    probes.next().await
+                }
                 Err(_) => None,
             };
             let Some((endpoint, probe)) = next else { break };
@@ -108,42 +115,35 @@ impl Endpoints {
                     given_up = Some(endpoint);
                     until = tokio::time::Instant::now() + OTHERS;
                 }
-                Probe::Reached => {}
-                // The next attempt is made on a connection of its own.
-                Probe::Silent => self.avoid(endpoint, SILENT, "it does not answer".to_owned()),
+                Probe::Reached | Probe::Silent => {}
             }
         }
-        match given_up {
-            Some(endpoint) => {
-                self.prefer(endpoint);
-                all.len()
-            }
-            None => reached.load(Relaxed),
+        if let Some(endpoint) = given_up {
+            self.prefer(endpoint);
+            return all.len();
         }
+        // The next attempt is made on a connection of its own.
+        for (endpoint, _) in members.iter().filter(|(_, reached)| !reached.load(Relaxed)) {
+            self.avoid(endpoint, SILENT, "it does not answer".to_owned());
+        }
+        reached()
     }
 
-    /// Asks one endpoint until it answers, and counts it once it is reached.
-    async fn probe(&self, endpoint: &Endpoint, count: &AtomicUsize) -> Probe {
+    /// Asks one endpoint until it answers, and notes that it was reached.
+    async fn probe(&self, endpoint: &Endpoint, reached: &AtomicBool) -> Probe {
         let key = format!("{}/", self.options.prefix);
-        let mut reached = false;
-        let mut reach = |is_answer: bool| {
-            if is_answer && !std::mem::replace(&mut reached, true) {
-                count.fetch_add(1, Relaxed);
-            }
-            reached
-        };
         let asked = async {
             loop {
                 if let Ok(client) = endpoint.client(&self.options).await {
-                    if !reach(false) {
+                    if !reached.load(Relaxed) {
                         let status = client.clone().status().await;
-                        reach(status.map_or_else(|error| is_answer(&error), |_| true));
+                        reached.store(status.map_or_else(|error| is_answer(&error), |_| true), Relaxed);
                     }
                     let options = GetOptions::new().with_count_only();
                     match kv(&client).get(key.as_str(), Some(options)).await {
                         Ok(_) => return,
                         Err(error) => {
-                            reach(is_answer(&error));
+                            reached.fetch_or(is_answer(&error), Relaxed);
                         }
                     }
                 }
@@ -152,7 +152,7 @@ impl Endpoints {
         };
         match tokio::time::timeout(SEARCH, asked).await {
             Ok(()) => Probe::Answers,
-            Err(_) if reached => Probe::Reached,
+            Err(_) if reached.load(Relaxed) => Probe::Reached,
             Err(_) => Probe::Silent,
         }
     }
