@@ -1,72 +1,12 @@
 //! The lines above the waterfall: what happened, who did it, how it ended.
 
-use super::answer::{Object, Span, Subject, Trace};
+use super::answer::{Object, Span, Subject};
 use super::names::{self, age};
 use super::nodes::Builder;
 use super::outcome::outcome;
+use super::pods::is_subject;
 use super::requests::{is_refused, resource_of};
 use super::width::{length, printable};
-use std::collections::BTreeMap;
-
-/// Pods by index: when they were created and when they were ready first.
-pub(super) struct Pods {
-    pub(super) created: BTreeMap<usize, u64>,
-    pub(super) ready: BTreeMap<usize, u64>,
-}
-
-impl Pods {
-    pub(super) fn of(builder: &Builder<'_>) -> Self {
-        let mut pods = Self { created: BTreeMap::new(), ready: BTreeMap::new() };
-        let objects = &builder.trace.objects;
-        let counts = |index: usize| objects.get(index).is_some_and(|object| is_counted(builder, object));
-        for span in &builder.trace.spans {
-            let Some(index) = span.object.filter(|index| counts(*index)) else { continue };
-            match span.stage.as_str() {
-                // What was refused is no pod.
-                "write" if span.name == "create" && !span.has("failed") => {
-                    pods.created.entry(index).or_insert(span.start)
-                }
-                "ready" => pods.ready.entry(index).or_insert(span.start),
-                _ => continue,
-            };
-        }
-        pods
-    }
-
-    /// How long each pod took that is ready, the fastest first.
-    pub(super) fn times(&self) -> Vec<(u64, usize)> {
-        let times = self.created.iter().filter_map(|(index, created)| {
-            let ready = self.ready.get(index)?;
-            Some((ready.saturating_sub(*created), *index))
-        });
-        let mut times: Vec<(u64, usize)> = times.collect();
-        times.sort_unstable();
-        times
-    }
-}
-
-/// Whether a pod counts: a pod answers for itself, and what makes no pods for none.
-fn is_counted(builder: &Builder<'_>, pod: &Object) -> bool {
-    let resource = builder.trace.object.as_ref().map_or("", |subject| subject.resource.as_str());
-    pod.resource == "pods"
-        && match resource {
-            "pods" => is_subject(builder.trace, pod),
-            "persistentvolumeclaims"
-            | "persistentvolumes"
-            | "services"
-            | "configmaps"
-            | "secrets"
-            | "poddisruptionbudgets.policy"
-            | "endpointslices.discovery.k8s.io" => false,
-            _ => true,
-        }
-}
-
-/// Whether an object is the one that was asked for.
-pub(super) fn is_subject(trace: &Trace, object: &Object) -> bool {
-    let subject = trace.object.as_ref();
-    subject.is_some_and(|subject| object.resource == subject.resource && object.name == subject.name)
-}
 
 /// What it is, who did it, how it ended; in as few lines as possible.
 pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String> {
@@ -193,7 +133,7 @@ fn past(verb: &str) -> &str {
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::answer::Summary;
+    use super::super::answer::{Summary, Trace};
     use super::*;
 
     pub(in super::super) fn object(resource: &str, name: &str) -> Object {

@@ -25,6 +25,8 @@ mod turns;
 // The short form.
 mod shorten;
 mod details;
+// Pods of a trace.
+mod pods;
 // Lines above the waterfall.
 mod headline;
 // How it ended.

@@ -1,9 +1,9 @@
 //! How a trace ended: ready, refused, gone, or what it waits for.
 
 use super::answer::Fate;
-use super::headline::{Pods, is_subject};
 use super::names::{self, time_with_unit};
 use super::nodes::Builder;
+use super::pods::{Pods, is_subject};
 use super::requests::is_refused;
 
 /// How a request was refused: `refused: 403 Forbidden`, and why if that is known.

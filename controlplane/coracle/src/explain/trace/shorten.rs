@@ -2,7 +2,8 @@
 //! path stay.
 
 use super::names;
-use super::nodes::{Builder, Node, Part, SHORTEST};
+use super::nodes::{Builder, SHORTEST};
+use super::row::{Node, Part};
 use std::collections::HashMap;
 
 /// As many rows that are alike are all drawn.

@@ -1,9 +1,9 @@
 //! The lines below the waterfall: what took most of the time, what it waits for.
 
 use super::answer::{Object, Piece, Span, Trace};
-use super::headline::Pods;
 use super::names::{self, is_inner, is_scheduling, is_webhook, time_with_unit};
 use super::nodes::Builder;
+use super::pods::Pods;
 use super::width::{printable, wrap};
 use std::collections::{BTreeMap, HashMap};
 
