@@ -6,8 +6,8 @@ use coracle_trace::Stage;
 
 use crate::ending::Ending;
 use crate::scope::Scope;
-use crate::state::{first_write, is_stuck};
-use crate::tree::{ObjectKey, Piece, SpanIx, Tree, waits_for};
+use crate::state::is_stuck;
+use crate::tree::{ObjectKey, Piece, SpanIx, Tree, first_write, waits_for};
 use crate::waiting::Waiting;
 
 /// Clocks are read one after the other: what ended this much later still came before.

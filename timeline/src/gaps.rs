@@ -4,8 +4,8 @@ use coracle_trace::{Flags, Part, Stage};
 
 use crate::critical::is_envelope;
 use crate::standing::Standing;
-use crate::state::{is_failed, last_step};
-use crate::tree::{Piece, SpanIx, SpanNode, Tree};
+use crate::state::last_step;
+use crate::tree::{Piece, SpanIx, SpanNode, Tree, is_failed};
 
 const NOT_RECORDED: &str = "not recorded";
 /// Workers need less time between two steps.

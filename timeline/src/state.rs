@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
 use crate::scope::Scope;
-use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree};
+use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree, first_write, is_failed};
 use crate::waiting::Waiting;
 
 /// HTTP status of what exists already.
@@ -97,10 +97,6 @@ pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
 /// Whether a request was answered with an error.
 fn is_refused_request(root: &SpanNode) -> bool {
     is_failed(root) || root.stage == Stage::Request && root.code >= BAD_REQUEST
-}
-
-pub(crate) fn is_failed(span: &SpanNode) -> bool {
-    span.flags.contains(Flags::FAILED)
 }
 
 /// Whether the last objects that a control loop tried to make were refused, such as by a quota.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coracle_timeline::{
     Batch, CollectorHandle, Keep, Limits, ObjectKey, Position, Question, State, Tree, assemble, end_of, find,
-    roots, start_recording, state_of, view,
+    roots, start_recording, state_of, view_of,
 };
 use coracle_trace::{
     Cause, Flags, Moment, Rank, Record, Recorder, RequestMark, Scope, Sizes, SpanId, Stage, TraceContext,
@@ -244,8 +244,10 @@ fn a_deployment_is_one_tree_from_the_request_to_the_status_of_its_pods() {
     ] {
         assert!(tree.spans.iter().any(|span| span.stage == stage), "{stage:?}");
     }
-    assert_eq!(tree.spans[end_of(tree, None)].stage, Stage::Ready);
-    let answer = view(tree, Some(&server.handle.usual()));
+    let pod = tree.objects.iter().find(|object| object.key.name == "web-1-0").unwrap().key.clone();
+    assert_eq!(state_of(tree, Some(&pod)), State::Ready);
+    assert_eq!(tree.spans[end_of(tree, Some(&pod))].stage, Stage::Ready);
+    let answer = view_of(tree, Some(&pod), Some(&server.handle.usual()));
     let total: u64 = answer.critical.iter().map(|piece| piece.end - piece.start).sum();
     assert_eq!(total, answer.summary.total);
     let hops: Vec<&str> = answer.critical.iter().map(|piece| piece.name.as_str()).collect();

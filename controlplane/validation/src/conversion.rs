@@ -156,7 +156,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::broken_bundle;
     use crate::defaults::extensions::definition as defaults;
-    use crate::extensions::{definition, definition_update};
+    use crate::definitions::{definition, definition_update};
     use crate::testing::errors;
     use base64::{Engine, engine::general_purpose::STANDARD};
     use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::search::Known;
+use crate::known::Known;
 use crate::testing::{BEGIN, MS, record, write_record};
 use crate::view::view;
 

@@ -94,7 +94,14 @@ pub fn assemble(
     let changed = Arc::new(Notify::new());
     let tokens = Arc::new(Tokens::new(client.clone()));
     let attachments = Arc::new(Attachments::new(changed.clone()));
-    let (csi, register) = storage_drivers(&config, &client, attachments.clone(), (&tokens, machine));
+    let (csi, register) =
+        storage_drivers(&config, (&client, &events), attachments.clone(), (&tokens, machine));
+    let volume_usage = VolumeUsage::default();
+    let measure = (volume_usage.clone(), csi.clone(), events.clone());
+    let measure: Make = Box::new(move || {
+        let (usage, csi, events) = measure.clone();
+        Box::pin(usage.run(csi, events))
+    });
     let devices_changed = wake(&pods, || Message::Verdicts);
     let devices = Devices::open(&config.kubelet_dir, changed.clone(), devices_changed);
     let objects = Arc::new(Objects::new(client.clone(), objects_changed, supervisor));
@@ -112,7 +119,13 @@ pub fn assemble(
         events: events.clone(),
         resources: NodeResources::open(config.clone(), facts.clone(), pods.clone()),
         devices: devices.clone(),
-        volumes: Volumes::new(config.clone(), client.clone(), objects.clone(), (tokens, csi), facts.clone()),
+        volumes: Volumes::new(
+            config.clone(),
+            client.clone(),
+            objects.clone(),
+            (tokens, csi),
+            (facts.clone(), volume_usage.clone()),
+        ),
         objects,
         images: images.clone(),
         network: PodNetwork::new(config.name.clone(), policies.clone(), cluster.services.clone()),
@@ -133,6 +146,7 @@ pub fn assemble(
     let run_probes: Make = Box::new(move || Box::pin(run_probes.clone().run()));
     let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
     tasks.push(register);
+    tasks.push(("volume usage".to_owned(), measure));
     let plugins = PluginRegistration::new(devices.clone());
     let plugins: Make = Box::new(move || Box::pin(plugins.clone().run()));
     tasks.push(("device plugins".to_owned(), plugins));

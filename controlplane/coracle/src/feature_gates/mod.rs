@@ -98,14 +98,17 @@ mod tests {
         let none = Features::default();
         assert_eq!(set(&[]), Ok((none, vec![])));
         assert_eq!(
-            set(&["SidecarContainers=true", "ResourceHealthStatus=false", "MemoryQoS=false"]),
+            set(&["SidecarContainers=true", "ResourceHealthStatusMessage=false", "MemoryQoS=false"]),
             Ok((none, vec![]))
         );
         assert_eq!(set(&["WinDSR=false"]), Ok((none, vec!["WinDSR"])));
         let on = Features { max_unavailable_stateful_set: true };
         assert_eq!(set(&[" MaxUnavailableStatefulSet=true"]), Ok((on, vec![])));
         assert_eq!(set(&["SidecarContainers=false"]), Err(GateError::AlwaysOn("SidecarContainers")));
-        assert_eq!(set(&["ResourceHealthStatus=true"]), Err(GateError::NotThere("ResourceHealthStatus")));
+        assert_eq!(
+            set(&["ResourceHealthStatusMessage=true"]),
+            Err(GateError::NotThere("ResourceHealthStatusMessage"))
+        );
         assert_eq!(set(&["MemoryQoS=1"]), Err(GateError::NotThere("MemoryQoS")));
         assert_eq!(set(&["Nonsense=true"]), Err(GateError::Unknown("Nonsense".into())));
         assert_eq!(set(&["MemoryQoS"]), Err(GateError::NoValue("MemoryQoS".into())));

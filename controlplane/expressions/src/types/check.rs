@@ -3,7 +3,7 @@
 use super::Type;
 use super::functions::{self, Overload};
 use super::unify::{Bindings, renamed};
-use crate::names::located;
+use crate::error::located;
 use crate::program::on_large_stack;
 use crate::{Program, StackError};
 use cel::common::ast::{
@@ -55,7 +55,8 @@ pub fn check(program: &Program, variables: &[(&str, Type)]) -> Result<Type, Chec
     }
     let start = |id: u64| program.source_info().offset_for(id).map_or(0, |(start, _)| start);
     errors.sort_by_key(|(id, _)| start(*id));
-    let lines: Vec<String> = errors.iter().map(|(id, why)| located(program, *id, why)).collect();
+    let lines: Vec<String> =
+        errors.iter().map(|(id, why)| located(program.source_info(), *id, why)).collect();
     Err(CheckError::Types(lines.join("\n")))
 }
 

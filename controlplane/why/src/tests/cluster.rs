@@ -209,7 +209,7 @@ metadata: {name: w, namespace: doomed, deletionTimestamp: '2026-01-01T11:59:35Z'
 fn the_objects_that_hold_a_namespace_are_named() {
     let found = &super::explain(DOOMED, "ns/doomed")[0];
     assert_eq!(found.trouble, Trouble::NamespaceFinalizers);
-    let begin = "configmap/stuck holds the namespace (and 1 more objects likewise): let the owner";
+    let begin = "configmap/stuck holds the namespace (and 1 more object likewise): let the owner";
     assert!(found.remedy.starts_with(begin), "{}", found.remedy);
     assert!(
         found.remedy.contains("kubectl patch configmap/stuck -n doomed --type=merge"),

@@ -308,5 +308,8 @@ status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}";
         }
     }
     assert_eq!(ask("a", "pod/b.shop").unwrap(), "pod/a -n default pod/b.shop -n default", "names have dots");
-    assert_eq!(ask("pod/x.shop", "pod/b-1"), Err("pod/x -n shop does not exist".to_owned()));
+    assert_eq!(
+        ask("pod/x.shop", "pod/b-1"),
+        Err("pod/x does not exist: there is no namespace shop".to_owned())
+    );
 }

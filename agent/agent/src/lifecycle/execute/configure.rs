@@ -68,7 +68,9 @@ impl Job {
         security::verify_non_root(pod, container, &present.user)?;
         let env = self.environment(container, prepared).await?;
         let mounts = self.mounts(container, start, &env, prepared, sandbox_config).await?;
-        let devices = self.executor.devices.run_options(pod, container).await?;
+        let none = HashMap::new();
+        let devices = mounts::devices(container, prepared.map_or(&none, |prepared| &prepared.sources))?;
+        let plugin_devices = self.executor.devices.run_options(pod, container).await?;
         let target = self.target(role, &start.name);
         let node_memory = resources.memory();
         let mut config = container_config(
@@ -88,7 +90,7 @@ impl Job {
                 userns: self.users()?,
             },
         );
-        devices.apply(&mut config);
+        plugin_devices.apply(&mut config);
         if let Some(limits) = config.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
             resources.keep_supported(limits);
         }

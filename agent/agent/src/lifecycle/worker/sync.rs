@@ -381,7 +381,7 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn event_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 18] = [
+    const KNOWN: [&str; 17] = [
         "Evicted",
         "NodeShutdown",
         "OutOfcpu",
