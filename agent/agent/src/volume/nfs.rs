@@ -111,6 +111,10 @@ pub async fn ensure(source: &NfsSource, target: &Path) -> Result<(), NfsError> {
     };
     let mounted = tokio::time::timeout(LIMIT, mounted).await;
     match mounted.unwrap_or_else(|_| Err(NfsError::Timeout { export: export.clone() })) {
+        // The name of a server is that of a pod: the helper may take it for something else, and do nothing.
+        Ok(()) if !is_mount(target) => {
+            Err(NfsError::Failed { export, message: "nothing is mounted".to_owned() })
+        }
         Err(NfsError::Failed { .. }) if !has_client() => Err(NfsError::Kernel { export }),
         other => other,
     }
