@@ -61,7 +61,8 @@ pub enum Sum {
 #[must_use = "a request that is dropped before `finish` counts as cancelled"]
 pub struct RequestSpan {
     began: Instant,
-    live: Option<Live>,
+    // In a box: requests are moved into futures, and those into others.
+    live: Option<Box<Live>>,
 }
 
 #[derive(Debug)]
@@ -158,7 +159,7 @@ impl Recorder {
             scope.holder_kind = if remote.is_some() { HolderKind::Request } else { HolderKind::Root };
             scope.is_marked = writes || is_sampled;
             scope.is_detailed = is_sampled && inner.may_detail(start);
-            Live { inner, record, text: Text::EMPTY, line: 0, scope, writes, is_known: false }
+            Box::new(Live { inner, record, text: Text::EMPTY, line: 0, scope, writes, is_known: false })
         });
         RequestSpan { began, live }
     }

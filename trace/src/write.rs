@@ -54,7 +54,8 @@ pub enum Verb {
 #[derive(Debug)]
 #[must_use = "a write that is dropped before `stored` or `refused` counts as cancelled"]
 pub struct WriteSpan {
-    live: Option<Live>,
+    // In a box: writes are moved into futures, and those into others.
+    live: Option<Box<Live>>,
 }
 
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl Recorder {
         let slash = if namespace.is_empty() { "" } else { "/" };
         let text = Text::join(&[verb.name(), " ", resource, " ", namespace, slash]);
         let name_at = text.bytes().len();
-        let mut live = Live { inner, record, owner: Uid::NONE, text, name_at, scope, origin };
+        let mut live = Box::new(Live { inner, record, owner: Uid::NONE, text, name_at, scope, origin });
         live.name(name);
         live.scope.span = live.record.span;
         live.scope.write = inner.claim(&live.record, &live.text);
