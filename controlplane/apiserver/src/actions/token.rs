@@ -32,6 +32,7 @@ impl Action for Token {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let account = call.api.objects.get(call.kind, call.namespace, call.name).await?;
         let mut request = Made::<TokenRequest>::new(call.body.clone());
+        check_account(&call, request.view(), &account.meta.uid)?;
         let seconds = match request.view().spec().expiration_seconds().int() {
             None | Some(0) => USUAL,
             Some(n) if n < SHORTEST => {
@@ -76,6 +77,7 @@ impl Action for Token {
         root.metadata().set(make!(part ObjectMeta {
             name: call.name,
             namespace: call.namespace,
+            uid: account.meta.uid.as_str(),
             creation_timestamp: crate::metadata::now(),
         }));
         root.status().set(make!(part TokenRequestStatus {
@@ -83,6 +85,31 @@ impl Action for Token {
             expiration_timestamp: expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         }));
         Ok(Reply::Value(201, request.into_value()))
+    }
+}
+
+/// What a request says about its service account is true.
+fn check_account(call: &Call<'_>, request: View<'_, TokenRequest>, uid: &str) -> Result<(), ApiError> {
+    let meta = request.metadata();
+    for (field, said, is) in
+        [("name", meta.name().text(), call.name), ("namespace", meta.namespace().text(), call.namespace)]
+    {
+        if !said.is_empty() && said != is {
+            let why = format!("must match the service account {field} if specified");
+            let cause = FieldError::invalid(format!("metadata.{field}"), &json!(said), &why);
+            return Err(refuse(call.name, cause));
+        }
+    }
+    match meta.uid().filled() {
+        Some(said) if said != uid => Err(ApiError::conflict(
+            "authentication.k8s.io",
+            "TokenRequest",
+            call.name,
+            format!(
+                "the UID in the token request ({said}) does not match the UID of the service account ({uid})"
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 
