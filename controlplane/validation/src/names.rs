@@ -24,11 +24,6 @@ pub fn label(name: &str, prefix: bool) -> Vec<String> {
     names::dns1123_label(&masked(name, prefix))
 }
 
-/// A DNS-1035 label.
-pub fn rfc1035_label(name: &str, prefix: bool) -> Vec<String> {
-    names::dns1035_label(&masked(name, prefix))
-}
-
 /// Anything that fits into a path.
 pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix { names::path_segment_prefix(name) } else { names::path_segment(name) }

@@ -12,8 +12,7 @@ use coracle_fields::networking::v1::{
 };
 use coracle_fields::{Schema, Text};
 use coracle_proto::names::{
-    dns1035_label, dns1123_label, dns1123_subdomain, path_segment, port_name, port_number,
-    wildcard_dns1123_subdomain,
+    dns1123_label, dns1123_subdomain, path_segment, port_name, port_number, wildcard_dns1123_subdomain,
 };
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -120,7 +119,7 @@ fn ingress_backend(backend: &Field<'_, IngressBackend>) {
             resource.name().named(path_segment);
         }
         (false, true) => {
-            service.name().named(dns1035_label);
+            service.name().named(dns1123_label);
             let (name, number) = (service.port().name(), service.port().number());
             match (!name.is_empty(), !number.is_empty()) {
                 (true, true) => backend.invalid_as("", "cannot set both port name & port number"),

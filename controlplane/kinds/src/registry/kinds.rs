@@ -139,8 +139,6 @@ pub enum NameRule {
     Subdomain,
     /// A DNS-1123 label.
     Label,
-    /// A DNS-1035 label: Services.
-    Rfc1035Label,
     /// Anything that fits into a path: RBAC.
     PathSegment,
     /// A canonical IP address.
@@ -153,7 +151,6 @@ impl NameRule {
         match self {
             NameRule::Subdomain => names::subdomain,
             NameRule::Label => names::label,
-            NameRule::Rfc1035Label => names::rfc1035_label,
             NameRule::PathSegment => names::path_segment,
             NameRule::Ip => names::ip,
         }

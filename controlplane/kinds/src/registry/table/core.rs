@@ -137,7 +137,7 @@ fn more() -> Vec<Kind> {
             .category("all")
             .status()
             .with_subresources(&["proxy"])
-            .names(NameRule::Rfc1035Label)
+            .names(NameRule::Label)
             .fields(fields::service())
             .columns(columns::service())
             .defaults(defaults::network::service)
