@@ -45,6 +45,9 @@ pub enum GateError {
 
 /// A gate that can be switched: its name, and how to set it.
 type Switch = (&'static str, fn(&mut Features, bool));
+/// Gates for all of a stage: of alpha features none can be on, of beta features some are on and others are not there.
+const ALL_ALPHA: &str = "AllAlpha";
+const ALL_BETA: &str = "AllBeta";
 const SWITCHES: &[Switch] =
     &[("MaxUnavailableStatefulSet", |features, on| features.max_unavailable_stateful_set = on)];
 
@@ -73,7 +76,9 @@ pub fn parse(gates: &[String]) -> Result<(Features, Vec<&'static str>), GateErro
                 Support::Refused(_) => {}
                 Support::NotApplicable(_) => without_effect.push(*known),
             }
-        } else if let Some(known) = OFF.iter().find(|known| **known == name) {
+        } else if name == ALL_BETA && !value {
+            return Err(GateError::AlwaysOn(ALL_BETA));
+        } else if let Some(known) = OFF.iter().chain(&[ALL_ALPHA, ALL_BETA]).find(|known| **known == name) {
             if value {
                 return Err(GateError::NotThere(known));
             }
@@ -88,6 +93,7 @@ pub fn parse(gates: &[String]) -> Result<(Features, Vec<&'static str>), GateErro
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::collections::BTreeSet;
 
     fn set(gates: &[&str]) -> Result<(Features, Vec<&'static str>), GateError> {
         parse(&gates.iter().map(|gate| (*gate).to_owned()).collect::<Vec<_>>())
@@ -113,6 +119,49 @@ mod tests {
         assert_eq!(set(&["Nonsense=true"]), Err(GateError::Unknown("Nonsense".into())));
         assert_eq!(set(&["MemoryQoS"]), Err(GateError::NoValue("MemoryQoS".into())));
         assert!(matches!(set(&["MemoryQoS=yes"]), Err(GateError::NotABool { .. })));
+        assert_eq!(set(&["AllAlpha=false"]), Ok((none, vec![])));
+        assert_eq!(set(&["AllAlpha=true"]), Err(GateError::NotThere("AllAlpha")));
+        assert_eq!(set(&["AllBeta=true"]), Err(GateError::NotThere("AllBeta")));
+        assert_eq!(set(&["AllBeta=false"]), Err(GateError::AlwaysOn("AllBeta")));
+    }
+
+    /// Name, whether it is on by default, stage: the gates of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and
+    /// kube-proxy 1.36, with those of their libraries.
+    const UPSTREAM: &str = include_str!("upstream.txt");
+
+    fn upstream() -> impl Iterator<Item = (&'static str, bool, &'static str)> {
+        UPSTREAM.lines().map(|line| {
+            let mut words = line.split_whitespace();
+            let (name, default, stage) = (words.next(), words.next(), words.next());
+            (name.unwrap(), default == Some("on"), stage.unwrap())
+        })
+    }
+
+    #[test]
+    fn every_gate_of_kubernetes_is_in_the_table() {
+        let (on, off): (Vec<_>, Vec<_>) = upstream().partition(|(_, on, _)| *on);
+        let names = |gates: &[(&'static str, bool, &'static str)]| {
+            gates.iter().map(|(name, ..)| *name).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(on.len() + off.len(), 240);
+        assert_eq!(ON.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>(), names(&on));
+        let ours = OFF.iter().copied().chain(SWITCHES.iter().map(|(name, _)| *name));
+        assert_eq!(ours.collect::<BTreeSet<_>>(), names(&off));
+        // One of the two values is accepted for every name: a list of gates with their values here can be given.
+        for (name, ..) in on.iter().chain(&off) {
+            let accepted = ["true", "false"].map(|value| set(&[&format!("{name}={value}")]).is_ok());
+            assert!(accepted.contains(&true), "{name}");
+        }
+    }
+
+    #[test]
+    fn places_in_the_table_exist() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (name, support) in ON {
+            if let Support::Honoured(place) = support {
+                assert!(root.join(place).is_file(), "{name}: {place}");
+            }
+        }
     }
 
     #[test]
@@ -133,6 +182,18 @@ mod tests {
         });
         let told = rows.iter().map(|row| (row[0].to_owned(), row[2], row[3].to_owned()));
         assert_eq!(told.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+        let stages = rows.iter().map(|row| (row[0].trim_matches('`'), row[1]));
+        let wanted = upstream().filter(|(_, on, _)| *on).map(|(name, _, stage)| (name, stage));
+        assert_eq!(stages.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+        let count = |kind: fn(&Support) -> bool| ON.iter().filter(|(_, support)| kind(support)).count();
+        for (word, number) in [
+            ("honoured", count(|support| matches!(support, Support::Honoured(_)))),
+            ("refused", count(|support| matches!(support, Support::Refused(_)))),
+            ("not applicable", count(|support| matches!(support, Support::NotApplicable(_)))),
+        ] {
+            assert!(text.contains(&format!("- **{word}** ({number}):")), "{word}: {number}");
+        }
+        assert!(text.contains(&format!("on by default in Kubernetes 1.36, {} in all", ON.len())));
         let mut names: Vec<&str> = ON.iter().map(|(name, _)| *name).chain(OFF.iter().copied()).collect();
         names.sort_unstable();
         names.dedup();
