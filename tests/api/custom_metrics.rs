@@ -58,7 +58,7 @@ fn hpa_scales_by_object_and_external_metrics_of_aggregated_apis() {
     eventually("nobody serves the metrics", PATIENCE, || {
         let told =
             kubectl.run("get hpa web -o jsonpath={.status.conditions[?(@.type==\"ScalingActive\")].message}");
-        told.contains("no external metrics API (external.metrics.k8s.io) registered")
+        told.contains("the server could not find the requested resource (get queue.external.metrics.k8s.io)")
     });
     for (group, version) in [("custom.metrics.k8s.io", "v1beta2"), ("external.metrics.k8s.io", "v1beta1")] {
         kubectl.run_with("create -f -", &extension.registration_of(group, version));

@@ -59,11 +59,16 @@ pub enum MetricsError {
     /// The metrics API refused.
     #[error(transparent)]
     Api(ApiError),
-    /// No server has `custom.metrics.k8s.io` or `external.metrics.k8s.io`.
+    /// No server has `custom.metrics.k8s.io`.
     #[error(
-        "unable to fetch metrics from {0} metrics API: no {0} metrics API ({0}.metrics.k8s.io) registered"
+        "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered"
     )]
-    NotRegistered(&'static str),
+    NoCustom,
+    /// No server has `external.metrics.k8s.io`, which is not looked for: the request for a metric fails.
+    #[error(
+        "unable to fetch metrics from external metrics API: the server could not find the requested resource (get {0}.external.metrics.k8s.io)"
+    )]
+    NoExternal(String),
     /// Such an API was not read.
     #[error("unable to fetch metrics from {api} metrics API: {error}")]
     Fetch {
@@ -107,7 +112,7 @@ pub trait Metrics: Send + Sync {
         _query: MetricQuery<'_>,
         _pods: &str,
     ) -> Result<BTreeMap<String, PodUsage>, MetricsError> {
-        Err(MetricsError::NotRegistered(CUSTOM))
+        Err(MetricsError::NoCustom)
     }
 
     /// A custom metric of an object: its `apiVersion`, kind and name.
@@ -116,12 +121,12 @@ pub trait Metrics: Send + Sync {
         _query: MetricQuery<'_>,
         _object: (&str, &str, &str),
     ) -> Result<i64, MetricsError> {
-        Err(MetricsError::NotRegistered(CUSTOM))
+        Err(MetricsError::NoCustom)
     }
 
     /// All values of an external metric.
-    async fn external(&self, _query: MetricQuery<'_>) -> Result<Vec<i64>, MetricsError> {
-        Err(MetricsError::NotRegistered(EXTERNAL))
+    async fn external(&self, query: MetricQuery<'_>) -> Result<Vec<i64>, MetricsError> {
+        Err(not_registered(EXTERNAL, query.metric))
     }
 }
 
@@ -136,6 +141,10 @@ pub struct Served {
 const CUSTOM: &str = "custom";
 const EXTERNAL: &str = "external";
 
+fn not_registered(api: &str, metric: &str) -> MetricsError {
+    if api == EXTERNAL { MetricsError::NoExternal(metric.to_owned()) } else { MetricsError::NoCustom }
+}
+
 impl Served {
     async fn read(
         &self,
@@ -143,12 +152,14 @@ impl Served {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<Value, MetricsError> {
-        let extensions = self.extensions.as_ref().ok_or(MetricsError::NotRegistered(api))?;
+        // The metric is the last part of the path.
+        let absent = || not_registered(api, path.last().copied().unwrap_or_default());
+        let extensions = self.extensions.as_ref().ok_or_else(absent)?;
         let group = format!("{api}.metrics.k8s.io");
         let versions: &[&str] = if api == CUSTOM { &["v1beta2", "v1beta1"] } else { &["v1beta1"] };
         let request = AggregatedRead { group: &group, versions, path, query };
         let answer = extensions.read(request, &User::service_account("kube-system", super::NAME)).await;
-        answer.ok_or(MetricsError::NotRegistered(api))?.map_err(|error| MetricsError::Fetch { api, error })
+        answer.ok_or_else(absent)?.map_err(|error| MetricsError::Fetch { api, error })
     }
 
     /// The path segment of a kind: its resource, with the group where it has one.

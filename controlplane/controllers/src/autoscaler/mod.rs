@@ -122,7 +122,8 @@ type Usage<'a> = Result<&'a BTreeMap<String, PodUsage>, &'a MetricsError>;
 struct Turn {
     hpa: Made<HorizontalPodAutoscaler>,
     conditions: Vec<Condition>,
-    metrics: Vec<Made<MetricStatus>>,
+    /// What metrics say; `None` until the target is known.
+    metrics: Option<Vec<Made<MetricStatus>>>,
     /// Metrics that say nothing, and why.
     failed: Vec<Refusal>,
     current: i64,
@@ -136,7 +137,7 @@ impl Turn {
         let status = hpa.view().status();
         Self {
             conditions: status.conditions().read().unwrap_or_default(),
-            metrics: Vec::new(),
+            metrics: None,
             failed: Vec::new(),
             current: status.current_replicas().or(0),
             desired: status.desired_replicas().or(0),
@@ -173,7 +174,7 @@ impl Turn {
             };
             match answer {
                 Ok(answer) => {
-                    self.metrics.push(answer.status);
+                    self.metrics.get_or_insert_default().push(answer.status);
                     if best.as_ref().is_none_or(|(replicas, _)| answer.replicas > *replicas) {
                         best = Some((answer.replicas, answer.name));
                     }
@@ -232,8 +233,12 @@ impl Turn {
             desired_replicas: self.desired,
             conditions: &self.conditions,
         });
-        if !self.metrics.is_empty() {
-            status.edit().current_metrics().set(&self.metrics);
+        let old = self.hpa.view().status().current_metrics();
+        match &self.metrics {
+            // Of a target that is not found, the last metrics stay.
+            None if old.is_set() => status.edit().current_metrics().put(old.to_value()),
+            Some(metrics) if !metrics.is_empty() => status.edit().current_metrics().set(metrics),
+            _ => {}
         }
         if self.scaled {
             status.edit().last_scale_time().set(time::seconds(self.now));
@@ -245,6 +250,7 @@ impl Turn {
 impl Autoscalers {
     async fn scale(&self, name: &Name, object: &Arc<Object>, turn: &mut Turn) -> Result<(), Refusal> {
         let (kind, target) = self.target(name, turn).await?;
+        turn.metrics = Some(Vec::new());
         turn.condition(
             "AbleToScale",
             true,
