@@ -195,6 +195,34 @@ fn resolver_limits_and_the_health_port_of_the_proxy() {
         let events = cluster.kubectl.run("get events --field-selector reason=DNSConfigForming");
         events.contains("the applied nameserver line is: 10.96.0.10 192.0.2.1 192.0.2.2")
     });
+    // With those of the cluster, one too many of the one pod, and too many characters of the other.
+    let many: Vec<String> = (0..30).map(|number| format!("s{number}.example")).collect();
+    let label = "x".repeat(61);
+    let long: Vec<String> =
+        (0..8).map(|number| format!("s{number}.{label}.{label}.{label}.{label}")).collect();
+    for (name, searches) in [("many", many), ("long", long)] {
+        cluster.pod(
+            name,
+            &format!(
+                "restartPolicy: Never, dnsConfig: {{searches: [{}]}},
+                containers: [{{name: c, image: '{IMAGE}', command: [grep, search, /etc/resolv.conf]}}]",
+                searches.join(", ")
+            ),
+        );
+        cluster.wait_phase(name, "Succeeded");
+        let line = cluster.output(name, "c", 0);
+        let own = "search default.svc.cluster.local svc.cluster.local cluster.local";
+        assert!(line.starts_with(own), "{line}");
+        let found = line.split(' ').filter(|word| searches.iter().any(|search| search == word)).count();
+        // Domains of the machine come before those of the pod.
+        let others = line.split(' ').count() - 1 - found;
+        assert_eq!(found, if name == "many" { 32 - others } else { 7 }, "{line}");
+        eventually("the event", WAIT, || {
+            let events = cluster.kubectl.run("get events --field-selector reason=DNSConfigForming");
+            events.contains("Search Line limits were exceeded, some search paths have been omitted")
+                && events.contains(&format!("pod/{name}"))
+        });
+    }
     let get = |path: &str| -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", 10256)).ok()?;
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: node1\r\n\r\n").as_bytes()).ok()?;
@@ -210,7 +238,41 @@ fn resolver_limits_and_the_health_port_of_the_proxy() {
         });
     }
     assert!(get("/healthz").unwrap().contains("\"nodeEligible\":true"));
-    cluster.delete("names");
+    cluster.delete("names many long");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
+    let cluster = Cluster::start_on(
+        Some(256),
+        "--eviction-pressure-transition-period 1s --eviction-hard memory.available<1Mi,nodefs.available<20%",
+    );
+    cluster.pod(
+        "ended",
+        &format!(
+            "restartPolicy: Never, initContainers: [{{name: i, image: '{IMAGE}', command: ['true']}}],
+            containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'echo ended; exit 3']}}]"
+        ),
+    );
+    let before = cluster.wait_phase("ended", "Failed");
+    let uid = cluster.get("ended")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let log = cluster.path("logs").join(format!("default_ended_{uid}/c/0.log"));
+    let id = before["containerStatuses"][0]["containerID"].as_str().unwrap().rsplit('/').next().unwrap();
+    let container = cluster.path("engine/containers").join(id);
+    assert_eq!(text(&log).lines().count(), 1);
+    assert!(container.exists(), "{container:?}");
+    let disk = nix::sys::statvfs::statvfs(&cluster.path("")).unwrap();
+    let fill = (disk.blocks_available() - disk.blocks() / 10) * disk.fragment_size();
+    run(&format!("head -c {fill} /dev/zero > {}", cluster.path("fill").display()));
+    eventually("its log and its container are removed", WAIT, || !log.exists() && !container.exists());
+    fs::remove_file(cluster.path("fill")).unwrap();
+    cluster.wait("ended", "unchanged", |status| status["containerStatuses"] == before["containerStatuses"]);
+    let after = cluster.get("ended")["status"].clone();
+    for key in ["phase", "initContainerStatuses", "containerStatuses", "podIPs", "conditions"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    cluster.delete("ended");
 }
 
 #[test]

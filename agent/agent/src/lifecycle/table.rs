@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use super::execute::outcome::Outcome;
 use crate::pod::observed::State;
@@ -43,6 +44,8 @@ pub enum Message {
     },
     /// The pods that this one preempts have ended, or had enough time to.
     Preempted,
+    /// The disk is short: if the pod has ended, its containers and logs are removed. Dropped afterwards.
+    Reclaim(oneshot::Sender<()>),
     /// The API object was read again: its status may have to be sent.
     Report,
     /// Its API object is deleted.
@@ -238,6 +241,14 @@ impl PodTable {
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
         let slots = self.slots.lock();
         slots.values().filter(|slot| slot.admitted && !slot.finished).map(|slot| slot.pod.clone()).collect()
+    }
+
+    /// Uids of pods that have ended and whose containers are left.
+    pub fn ended_with_containers(&self) -> Vec<String> {
+        let has_any = |view: &PodView| view.sandbox.is_some() || !view.containers.is_empty();
+        let slots = self.slots.lock();
+        let ended = slots.iter().filter(|(_, slot)| slot.ended && !slot.finished && has_any(&slot.view));
+        ended.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// A pod by uid.

@@ -4,12 +4,14 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 use super::eviction_parts::{EvictionParts, binary};
 use super::eviction_signals::{read_signals, thresholds_met};
 use super::local_storage::{self, Amount};
 use crate::events::Kind;
 use crate::image::gc;
+use crate::lifecycle::table::Message;
 use crate::pod::node_facts::Pressure;
 use crate::pod::observed::label;
 use crate::pod::{amount, spec};
@@ -20,6 +22,9 @@ const INODES: &str = "inodes";
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait for an evicted pod to stop before evicting the next.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long to wait for containers of ended pods to be removed.
+const RECLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Eviction order: pods above their requests, then lower priority, then the largest excess. Pods cannot request inodes:
 /// those with a request of storage are then taken last, as kubelets do.
@@ -47,7 +52,8 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// Checks all signals once: removes unused images under disk pressure, then evicts one pod if that is not enough.
+    /// Checks all signals once: under disk pressure removes containers of ended pods and unused images, then evicts one pod
+    /// if that is not enough.
     pub async fn check(&mut self, parts: &EvictionParts) -> Pressure {
         let signals = read_signals(&parts.config.root_dir);
         let short = thresholds_met(&signals, &parts.config.eviction);
@@ -62,7 +68,7 @@ impl Evictor {
         {
             let disk = signal.starts_with("nodefs");
             let pods = parts.pods.admitted();
-            if !(disk && gc::remove_unused(&*parts.runtime, &pods).await) {
+            if !(disk && reclaim(parts, &pods).await) {
                 self.last_eviction = Some(now);
                 let pods: Vec<_> =
                     pods.into_iter().filter(|pod| !self.ending.contains(spec::uid(pod))).collect();
@@ -82,6 +88,27 @@ impl Evictor {
         let pause = if self.ending.is_empty() { EVICTION_INTERVAL } else { EVICTION_TIMEOUT };
         self.last_eviction.is_none_or(|at| at.elapsed() >= pause)
     }
+}
+
+/// Removes containers of ended pods, then images that nothing uses any more; whether anything was removed.
+async fn reclaim(parts: &EvictionParts, pods: &[Arc<Pod>]) -> bool {
+    let ended = parts.pods.ended_with_containers();
+    let mut asked = Vec::new();
+    for uid in &ended {
+        let (done, removed) = oneshot::channel();
+        parts.pods.send(uid, Message::Reclaim(done));
+        asked.push(removed);
+    }
+    let all = async {
+        for removed in asked {
+            // Dropped, not sent.
+            let _ = removed.await;
+        }
+    };
+    // Workers that take longer go on meanwhile.
+    let _ = tokio::time::timeout(RECLAIM_TIMEOUT, all).await;
+    let is_removed = parts.pods.ended_with_containers().len() < ended.len();
+    gc::remove_unused(&*parts.runtime, pods).await || is_removed
 }
 
 /// Evicts the first pod in eviction order; returns its uid.

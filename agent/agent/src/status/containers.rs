@@ -21,6 +21,11 @@ pub fn status(facts: &StatusFacts<'_>, role: Role, container: &Container) -> Con
         .observed
         .latest(&container.name)
         .filter(|instance| instance.state != State::Running || !facts.hooked.contains(&container.name));
+    // Its instance was removed to free the disk, or is lost: what was reported of its end stays.
+    let has_ended = |old: &&ContainerStatus| old.state.as_ref().is_some_and(|s| s.terminated.is_some());
+    if let (true, None, Some(old)) = (facts.ended, latest, previous.filter(has_ended)) {
+        return old.clone();
+    }
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
@@ -147,9 +152,6 @@ fn from_instance(
 /// No instance is known: it was not made yet, or it is lost.
 fn without_instance(facts: &StatusFacts<'_>, previous: Option<&ContainerStatus>) -> ContainerState {
     let old = previous.and_then(|old| old.state.as_ref());
-    if let Some(state) = old.filter(|state| state.terminated.is_some() && facts.ended) {
-        return state.clone();
-    }
     if facts.ended && old.is_some_and(|state| state.running.is_some()) {
         return ContainerState {
             terminated: Some(ContainerStateTerminated {

@@ -287,6 +287,18 @@ fn a_lost_container_of_an_ended_pod_is_unknown() {
 }
 
 #[test]
+fn the_status_of_an_ended_pod_stays_when_its_containers_are_removed() {
+    let spec = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
+    let mut case = Case::new(spec).with("i", State::Exited, 0, "").with("a", State::Exited, 3, "");
+    case.ended = true;
+    let status = case.generate();
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    case.previous = status.clone();
+    case.observed = Observed::default();
+    assert_eq!(case.generate(), status);
+}
+
+#[test]
 fn a_status_that_did_not_change_is_equal() {
     let mut case = Case::new(json!({"containers": [{"name": "a"}]})).with("a", State::Running, 0, "");
     let first = case.generate();

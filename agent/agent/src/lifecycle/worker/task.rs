@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
 
 use super::clock::from_now;
 use super::containers::{Resizes, Retries};
@@ -47,6 +48,8 @@ pub(super) struct Worker {
     pub(super) has_devices: bool,
     /// Ids of containers stopped to be replaced.
     pub(super) replaced: BTreeSet<String>,
+    /// Who waits for the containers of the ended pod to be removed.
+    pub(super) reclaims: Vec<oneshot::Sender<()>>,
     pub(super) began: Instant,
     pub(super) wake_at: Option<Instant>,
 }
@@ -76,6 +79,7 @@ impl Worker {
             resizes: Resizes::default(),
             has_devices: false,
             replaced: BTreeSet::new(),
+            reclaims: Vec::new(),
             began: Instant::now(),
             wake_at: None,
         }
@@ -136,6 +140,7 @@ impl Worker {
         if !self.observed.is_outdated() || self.observe().await {
             self.steps().await;
         }
+        self.reclaims.clear();
         self.trace.pass_ends();
     }
 
@@ -241,6 +246,7 @@ impl Worker {
                     self.stage = Stage::Running(Volumes::Unprepared);
                 }
             }
+            Message::Reclaim(done) => self.reclaims.push(done),
             Message::Report => self.status.outdate(),
             Message::Deleted => {
                 self.trace.ended(spec::uid(self.desired.pod()));

@@ -3,11 +3,13 @@
 use coracle_cli::causes;
 use coracle_trace::{Stage, stage, tracked, within};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::stage::Step;
 use super::task::{RETRY, Worker};
 use crate::events::Kind;
+use crate::lifecycle::instance_files;
 use crate::lifecycle::stop::{self, Turn};
 use crate::lifecycle::table::Message;
 use crate::pod::plan::{self, Kill};
@@ -76,7 +78,7 @@ impl Worker {
     }
 
     /// Nothing runs: releases volumes at once, and everything else when the pod is deleted. Logs and exited containers
-    /// of a completed pod stay until then.
+    /// of a completed pod stay until then, or until the disk is short.
     pub(super) async fn clean_up(&mut self) {
         if self.stage.step() == Some(Step::Stopped) {
             if !self.release().await {
@@ -89,6 +91,9 @@ impl Worker {
             self.trace.ended(spec::uid(self.desired.pod()));
             if self.status.is_outdated() {
                 self.report_status(true);
+            }
+            if !self.reclaims.is_empty() {
+                self.reclaim().await;
             }
             return;
         }
@@ -140,8 +145,37 @@ impl Worker {
         clean
     }
 
-    /// Removes containers, sandboxes, directories and logs.
-    async fn remove(&mut self) -> bool {
+    /// Removes containers, sandboxes and logs of a pod that stays; what was reported of it stays, too.
+    async fn reclaim(&mut self) {
+        let config = &self.executor.config;
+        let files: Vec<_> = self
+            .observed
+            .get()
+            .instances
+            .iter()
+            .map(|i| (PathBuf::from(&i.log_path), config.termination_log(self.uid(), &i.name, i.attempt)))
+            .collect();
+        // What is left is logged, and removed when the disk is short again, or with the pod.
+        if !self.remove_instances().await {
+            return;
+        }
+        tokio::task::block_in_place(|| {
+            for (log, message) in &files {
+                instance_files::remove_log(log);
+                instance_files::remove_file(message);
+            }
+        });
+        tracing::info!(
+            pod = spec::name(self.pod()),
+            namespace = spec::namespace(self.pod()),
+            uid = self.uid(),
+            "containers of an ended pod removed: disk too full"
+        );
+        self.observe().await;
+    }
+
+    /// Removes containers and sandboxes; `false` if some are left.
+    async fn remove_instances(&mut self) -> bool {
         let mut clean = true;
         let (runtime, observed) = (&self.executor.runtime, self.observed.get());
         for sandbox in &observed.sandboxes {
@@ -160,8 +194,16 @@ impl Worker {
         }
         if !clean {
             self.observed.outdate();
+        }
+        clean
+    }
+
+    /// Removes containers, sandboxes, directories and logs.
+    async fn remove(&mut self) -> bool {
+        if !self.remove_instances().await {
             return false;
         }
+        let mut clean = true;
         let removed =
             tracked(Stage::CgroupRemove, "", self.executor.resources.remove_cgroup(self.uid())).await;
         if let Err(error) = removed {
