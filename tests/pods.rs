@@ -322,12 +322,12 @@ impl Cluster {
         add("link", &run("ip -o link | cut -d: -f2 | cut -d@ -f1"));
         add("cgroup", &run(&format!("find /sys/fs/cgroup{} -name 'pod*' 2>/dev/null || true", self.cgroup)));
         let d = self.dir.path().display();
-        // The node's own certificate may come at any time, and stays.
+        // The node's own certificate may come at any time, and stays; records of its work are kept by size and age.
         add(
             "file",
             &run(&format!(
                 "cd {d}; find agent memory logs run/containers run/sandboxes engine/containers engine/sandboxes \
-                 -path agent/pki -prune -o -print 2>/dev/null || true"
+                 \\( -path agent/pki -o -path agent/trace \\) -prune -o -print 2>/dev/null || true"
             )),
         );
         add("address", &run("ls /var/lib/cni/networks/cbr0 2>/dev/null | grep -E '^[0-9]' || true"));

@@ -51,12 +51,23 @@ fn static_pods_are_mirrored_and_follow_their_files() {
     std::fs::write(cluster.path("manifests/bad.yaml"), "kind: [").unwrap();
     let there = || cluster.kubectl.try_with("get pod st-node1", "").ok;
     coracle_tests::eventually("a mirror pod", std::time::Duration::from_secs(30), there);
-    cluster.wait_ready("st-node1");
-    let uid = cluster.get("st-node1")["metadata"]["uid"].clone();
+    let container = cluster.wait_ready("st-node1")["containerStatuses"][0]["containerID"].clone();
+    let meta = cluster.get("st-node1")["metadata"].clone();
+    let (uid, notes, owner) = (&meta["uid"], &meta["annotations"], &meta["ownerReferences"][0]);
+    assert_eq!(notes["kubernetes.io/config.source"], "file");
+    let hash = &notes["kubernetes.io/config.hash"];
+    assert!(hash.is_string() && *hash == notes["kubernetes.io/config.mirror"] && hash != uid, "{meta:#}");
+    assert_eq!(
+        (&owner["kind"], &owner["name"], &owner["controller"]),
+        (&"Node".into(), &"node1".into(), &true.into())
+    );
     cluster.kubectl.run("delete pod st-node1 --wait=false");
     coracle_tests::eventually("another mirror pod", std::time::Duration::from_secs(30), || {
         let output = cluster.kubectl.try_with("get pod st-node1 -o jsonpath={.metadata.uid}", "");
         output.ok && output.out != uid.as_str().unwrap_or_default()
+    });
+    cluster.wait("st-node1", "the same container", |status| {
+        status["containerStatuses"][0]["containerID"] == container
     });
     std::fs::write(&path, manifest(1002)).unwrap();
     coracle_tests::eventually("the changed pod", std::time::Duration::from_secs(30), || {

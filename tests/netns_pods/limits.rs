@@ -109,6 +109,26 @@ fn a_memory_volume_is_as_large_as_limits_of_all_containers_or_the_node_allow() {
 
 #[test]
 #[ignore = "run by in_namespaces"]
+fn only_node_critical_pods_are_killed_last_whatever_their_class() {
+    let cluster = Cluster::start();
+    let score = |name: &str, class: &str| {
+        cluster.pod(
+            name,
+            &format!(
+                "restartPolicy: Never, priorityClassName: {class},
+                containers: [{{name: c, image: '{IMAGE}', command: [cat, /proc/self/oom_score_adj]}}]"
+            ),
+        );
+        cluster.wait_phase(name, "Succeeded");
+        cluster.output(name, "c", 0)
+    };
+    assert_eq!(score("node", "system-node-critical"), "-997");
+    assert_eq!(score("cluster", "system-cluster-critical"), "1000", "a pod without requests");
+    cluster.delete("node cluster");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
 fn claims_of_others_and_claims_that_are_being_deleted_are_not_mounted() {
     let cluster = Cluster::start();
     let claim = |name: &str, finalizers: &str| {

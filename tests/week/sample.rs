@@ -38,7 +38,7 @@ impl Sample {
             ("keeper descriptors", entries(keeper, "fd")),
             ("mounts", number("wc -l < /proc/self/mountinfo")),
             ("links", number("ip -o link | wc -l")),
-            ("cgroups", number("find /sys/fs/cgroup -type d -name 'pod*' | wc -l")),
+            ("cgroups", cluster.picture().iter().filter(|line| line.starts_with("cgroup ")).count() as u64),
             ("log files", number(&format!("find {} -type f | wc -l", dir("logs")))),
             ("images", number(&format!("ls {}/engine/images/layers 2>/dev/null | wc -l", dir("")))),
             ("files in engine", number(&format!("find {} -xdev | wc -l", dir("engine")))),
