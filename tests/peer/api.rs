@@ -118,6 +118,43 @@ fn a_quota_counts_claims_of_a_volume_attributes_class() {
 }
 
 #[test]
+fn names_of_services_and_what_token_requests_say_are_checked() {
+    on_both("names", |place| {
+        for (number, name) in ["1st", "a.b", "-a", "9"].into_iter().enumerate() {
+            let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
+            place.see("create -f - -o name", &service.to_string());
+            let backend = json!({"service": {"name": name, "port": {"number": 80}}});
+            let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": format!("i{number}")},
+                "spec": {"defaultBackend": backend}});
+            let said = place.try_run("create -f - -o jsonpath={.kind}", &ingress.to_string());
+            place.saw(name, format!("{} {}", said.out, said.err));
+        }
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/default/token", place.name);
+        let uid = place.value("serviceaccount/default", "{.metadata.uid}");
+        let right = json!({"name": "default", "namespace": place.name, "uid": uid});
+        for metadata in [
+            right,
+            json!({}),
+            json!({"name": "other"}),
+            json!({"namespace": "other"}),
+            json!({"uid": "other"}),
+        ] {
+            let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": metadata, "spec": {}});
+            let output = place.try_run(&format!("create --raw {path} -f -"), &request.to_string());
+            let made: Value = serde_json::from_str(&output.out).unwrap_or_default();
+            let token = made["status"]["token"].is_string();
+            let about = format!(
+                "{} {} {}",
+                made["metadata"]["name"],
+                made["metadata"]["namespace"],
+                made["metadata"]["uid"] == json!(uid)
+            );
+            place.saw("token", format!("{token} {about} {}", output.err.replace(&uid, "UID")));
+        }
+    });
+}
+
+#[test]
 fn a_page_with_a_resource_version_and_no_match_is_exact() {
     on_both("pages", |place| {
         for name in ["a", "b"] {

@@ -177,6 +177,12 @@ impl Place {
     pub fn node(&self, name: &str, labels: &Value) {
         let object = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
         self.create_cluster("node", &object);
+        self.heartbeat(name);
+        self.until(&format!("node/{name}"), "{.spec.taints}", str::is_empty);
+    }
+
+    /// A Node says that it is ready.
+    pub fn heartbeat(&self, name: &str) {
         let now = self.now();
         let condition = serde_json::json!({"type": "Ready", "status": "True", "reason": "KubeletReady",
             "lastHeartbeatTime": now, "lastTransitionTime": now});
@@ -185,7 +191,6 @@ impl Place {
             &format!("node/{name}"),
             &serde_json::json!({"conditions": [condition], "capacity": room, "allocatable": room}),
         );
-        self.until(&format!("node/{name}"), "{.spec.taints}", str::is_empty);
     }
 
     /// The time, as the API writes it.
