@@ -84,6 +84,12 @@ pub(super) fn attachment_name(driver: &str, handle: &str, node: &str) -> String 
     format!("csi-{hash}")
 }
 
+/// Whether an attachment has a name that this controller gives.
+fn is_own(name: &str) -> bool {
+    let is_hash = |hash: &str| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.strip_prefix("csi-").is_some_and(is_hash)
+}
+
 /// Name of a volume in the status of a Node.
 pub(super) fn unique_name(driver: &str, handle: &str) -> String {
     format!("{PREFIX}{driver}^{handle}")
@@ -142,7 +148,8 @@ pub(super) fn plan(
     }
     let in_use: BTreeMap<String, &String> =
         state.in_use.iter().filter_map(|unique| Some((attachment_of(unique, input.node)?, unique))).collect();
-    for attachment in input.here {
+    // What others have attached, they detach.
+    for attachment in input.here.iter().filter(|attachment| is_own(&attachment.name)) {
         if needed.contains(&attachment.name) || attachment.is_deleting {
             unwanted.remove(&attachment.name);
             continue;
@@ -198,6 +205,17 @@ mod tests {
             is_attached,
             ..Attachment::default()
         })
+    }
+
+    #[test]
+    fn attachments_of_others_stay() {
+        let foreign =
+            Arc::new(Attachment { name: "mine".into(), node: NODE.into(), ..Attachment::default() });
+        let (here, state) = ([foreign, attachment("a", true)], state(&[], &[]));
+        let now = Timestamp::UNIX_EPOCH;
+        let input = Input { node: NODE, state: Some(&state), wanted: &[], here: &here, now };
+        let plan = plan(&input, &mut HashMap::new(), |_| Vec::new());
+        assert_eq!(plan.detach, [attachment("a", true)]);
     }
 
     fn state(in_use: &[&str], attached: &[&str]) -> NodeState {
