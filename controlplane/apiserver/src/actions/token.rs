@@ -91,14 +91,15 @@ impl Action for Token {
 /// What a request says about its service account is true.
 fn check_account(call: &Call<'_>, request: View<'_, TokenRequest>, uid: &str) -> Result<(), ApiError> {
     let meta = request.metadata();
-    for (field, said, is) in
-        [("name", meta.name().text(), call.name), ("namespace", meta.namespace().text(), call.namespace)]
-    {
-        if !said.is_empty() && said != is {
-            let why = format!("must match the service account {field} if specified");
-            let cause = FieldError::invalid(format!("metadata.{field}"), &json!(said), &why);
-            return Err(refuse(call.name, cause));
-        }
+    let (name, namespace) = (meta.name().text(), meta.namespace().text());
+    if !namespace.is_empty() && namespace != call.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if !name.is_empty() && name != call.name {
+        let why = "must match the service account name if specified";
+        return Err(refuse(call.name, FieldError::invalid("metadata.name", &json!(name), why)));
     }
     match meta.uid().filled() {
         Some(said) if said != uid => Err(ApiError::conflict(
