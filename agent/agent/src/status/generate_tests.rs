@@ -291,6 +291,7 @@ fn the_status_of_an_ended_pod_stays_when_its_containers_are_removed() {
     let spec = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
     let mut case = Case::new(spec).with("i", State::Exited, 0, "").with("a", State::Exited, 3, "");
     case.ended = true;
+    case.observed.sandboxes[0].ready = false;
     let status = case.generate();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     case.previous = status.clone();
