@@ -255,7 +255,9 @@ fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
             containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'echo ended; exit 3']}}]"
         ),
     );
-    let before = cluster.wait_phase("ended", "Failed");
+    let before = cluster.wait("ended", "without a sandbox", |status| {
+        status["phase"] == "Failed" && condition(status, "PodReadyToStartContainers") == "False"
+    });
     let uid = cluster.get("ended")["metadata"]["uid"].as_str().unwrap().to_owned();
     let log = cluster.path("logs").join(format!("default_ended_{uid}/c/0.log"));
     let id = before["containerStatuses"][0]["containerID"].as_str().unwrap().rsplit('/').next().unwrap();
