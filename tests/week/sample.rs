@@ -40,7 +40,7 @@ impl Sample {
             ("links", number("ip -o link | wc -l")),
             ("cgroups", cluster.picture().iter().filter(|line| line.starts_with("cgroup ")).count() as u64),
             ("log files", number(&format!("find {} -type f | wc -l", dir("logs")))),
-            ("images", number(&format!("ls {}/engine/images/layers 2>/dev/null | wc -l", dir("")))),
+            ("images", number(&format!("ls {}/engine/images/images 2>/dev/null | wc -l", dir("")))),
             ("files in engine", number(&format!("find {} -xdev | wc -l", dir("engine")))),
             ("disk MiB", number(&format!("df -BM --output=used {} | tail -1 | tr -dc 0-9", dir("")))),
         ])
