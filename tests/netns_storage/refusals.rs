@@ -1,6 +1,7 @@
 //! What cannot be done is said in events that name it.
 
-use crate::setting::{DRIVER, Setting};
+use crate::setting::{DRIVER, PATIENCE, Setting};
+use coracle_tests::eventually;
 use coracle_tests::pods::IMAGE;
 
 #[test]
@@ -30,4 +31,32 @@ fn secrets_file_systems_and_servers_that_are_not_there_are_named() {
     s.wait_event("FailedMount:MountVolume.SetUp failed for volume \"share\" : mounting 127.0.0.1:/export: ");
     s.cluster.delete("locked odd remote");
     s.wait_clean();
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_pod_waits_for_space() {
+    let s = Setting::start("attachRequired: false, storageCapacity: true");
+    s.cluster.apply(&format!(
+        "{{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {{name: fast}}, provisioner: {DRIVER}, \
+         volumeBindingMode: WaitForFirstConsumer}}"
+    ));
+    s.cluster.apply(
+        "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {storageClassName: fast, \
+         accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}}",
+    );
+    s.pod("user", "data", "true");
+    s.wait_event("FailedScheduling:0/1 nodes are available: 1 node(s) did not have enough free storage.");
+    let capacity = |size: &str| {
+        s.cluster.apply(&format!(
+            "{{apiVersion: storage.k8s.io/v1, kind: CSIStorageCapacity, metadata: {{name: here}}, storageClassName: fast, \
+             nodeTopology: {{matchLabels: {{disk.example/zone: here}}}}, capacity: {size}}}"
+        ));
+    };
+    capacity("4Gi");
+    let selected = || s.field("pvc data", ".metadata.annotations.volume\\.kubernetes\\.io/selected-node");
+    assert_eq!(selected(), "");
+    capacity("6Gi");
+    eventually("a node is chosen", PATIENCE, || selected() == "node1");
+    s.cluster.delete("user");
 }

@@ -41,17 +41,21 @@ pub enum Source {
     Volumes,
     Classes,
     StorageNodes,
+    StorageDrivers,
+    Capacities,
     Budgets,
 }
 
 /// Sources in the order in which they are read first: pods need the nodes to be there.
-pub const SOURCES: [(Source, &str, &str); 8] = [
+pub const SOURCES: [(Source, &str, &str); 10] = [
     (Source::Nodes, "", "nodes"),
     (Source::Namespaces, "", "namespaces"),
     (Source::Claims, "", "persistentvolumeclaims"),
     (Source::Volumes, "", "persistentvolumes"),
     (Source::Classes, "storage.k8s.io", "storageclasses"),
     (Source::StorageNodes, "storage.k8s.io", "csinodes"),
+    (Source::StorageDrivers, "storage.k8s.io", "csidrivers"),
+    (Source::Capacities, "storage.k8s.io", "csistoragecapacities"),
     (Source::Budgets, "policy", "poddisruptionbudgets"),
     (Source::Pods, "", "pods"),
 ];
@@ -86,7 +90,12 @@ impl State {
             Source::Budgets => {
                 self.budgets.insert(key(object), budget(object));
             }
-            Source::Claims | Source::Volumes | Source::Classes | Source::StorageNodes => {
+            Source::Claims
+            | Source::Volumes
+            | Source::Classes
+            | Source::StorageNodes
+            | Source::StorageDrivers
+            | Source::Capacities => {
                 self.set_storage(source, &key(object), Some(&object.doc()), now);
             }
         }
@@ -101,7 +110,12 @@ impl State {
             Source::Budgets => {
                 self.budgets.remove(&key(object));
             }
-            Source::Claims | Source::Volumes | Source::Classes | Source::StorageNodes => {
+            Source::Claims
+            | Source::Volumes
+            | Source::Classes
+            | Source::StorageNodes
+            | Source::StorageDrivers
+            | Source::Capacities => {
                 self.set_storage(source, &key(object), None, now);
             }
         }
@@ -127,7 +141,9 @@ impl State {
             | Source::Claims
             | Source::Volumes
             | Source::Classes
-            | Source::StorageNodes => {}
+            | Source::StorageNodes
+            | Source::StorageDrivers
+            | Source::Capacities => {}
         }
     }
 
@@ -150,6 +166,8 @@ impl State {
             Source::Claims => volumes.set_claim(key, object.map(|doc| doc.view())),
             Source::Volumes => volumes.set_volume(key, object.map(|doc| doc.view())),
             Source::StorageNodes => volumes.set_limits(key, object.map(|doc| doc.view())),
+            Source::StorageDrivers => volumes.set_driver(key, object.map(|doc| doc.view())),
+            Source::Capacities => volumes.set_capacity(key, object.map(|doc| doc.view())),
             _ => volumes.set_class(key, object.map(|doc| doc.view())),
         };
         if changed {

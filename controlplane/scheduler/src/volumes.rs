@@ -2,6 +2,10 @@
 
 // How many volumes fit on a node.
 mod limits;
+// How much space there is for new volumes.
+mod capacity;
+// Provisioners that give a node up.
+mod refusal;
 
 use super::node::NodeInfo;
 use super::node_selector::selects;
@@ -39,6 +43,8 @@ pub struct Claim {
     selector: Option<LabelSelector>,
     block: bool,
     attributes_class: String,
+    /// Its provisioner has given the selected node up.
+    deselected: bool,
 }
 
 /// A volume.
@@ -97,6 +103,10 @@ pub struct Volumes {
     used: HashMap<String, u32>,
     /// By node.
     limits: HashMap<String, limits::Limits>,
+    /// CSIStorageCapacities.
+    capacities: HashMap<String, capacity::Capacity>,
+    /// Drivers that publish CSIStorageCapacities.
+    publishers: HashMap<String, ()>,
     /// Counts changes.
     pub version: u64,
 }
@@ -108,10 +118,15 @@ fn texts(list: View<'_, List<Text>>) -> Vec<String> {
 impl Volumes {
     /// A claim came, changed or went. Tells whether anything changed.
     pub fn set_claim(&mut self, key: &str, object: Option<View<'_, PersistentVolumeClaim>>) -> bool {
+        let before = self.claims.get(key);
         let made = object.map(|claim| {
             let (meta, spec) = (claim.metadata(), claim.spec());
             let selector = spec.selector();
+            let selected_node = meta.annotations().key(SELECTED_NODE).text().to_owned();
+            let had_node = before.filter(|old| old.uid == meta.uid().text());
+            let had_node = had_node.is_some_and(|old| old.deselected || !old.selected_node.is_empty());
             Claim {
+                deselected: had_node && selected_node.is_empty(),
                 uid: meta.uid().text().to_owned(),
                 volume: spec.volume_name().text().to_owned(),
                 bound: claim.status().phase() == "Bound",
@@ -119,7 +134,7 @@ impl Volumes {
                 modes: texts(spec.access_modes()),
                 size: whole(&spec.resources().requests().key("storage").to_value()),
                 deleting: meta.deletion_timestamp().get().is_some(),
-                selected_node: meta.annotations().key(SELECTED_NODE).text().to_owned(),
+                selected_node,
                 selector: selector.is_set().then(|| {
                     LabelSelector::from_object(&selector.to_value()).unwrap_or(LabelSelector::Nothing)
                 }),
@@ -265,12 +280,19 @@ impl Volumes {
                 continue;
             }
             let class = self.classes.get(&claim.class);
-            let made =
-                class.is_some_and(|c| c.provisions && c.topologies.as_ref().is_none_or(|t| selects(t, node)));
-            if elsewhere || !made {
+            let class = class
+                .filter(|c| c.provisions && c.topologies.as_ref().is_none_or(|t| selects(t, node)))
+                .filter(|_| !elsewhere);
+            let Some(class) = class else {
                 return Err(Rejection::hopeless(
                     Plugin::VolumeBinding,
                     "node(s) didn't find available persistent volumes to bind",
+                ));
+            };
+            if !self.has_room(claim, class, node) {
+                return Err(Rejection::hopeless(
+                    Plugin::VolumeBinding,
+                    "node(s) did not have enough free storage",
                 ));
             }
             decisions.push(Decision::Provision { claim: name.clone() });

@@ -19,6 +19,7 @@ impl Runner {
         let Some(node) = snapshot.node(id) else { return };
         let name = node.name.clone();
         let decisions = snapshot.volumes.decide(pod, node).unwrap_or_default();
+        snapshot.volumes.forget_refusals(pod);
         snapshot.assume(pod, id);
         snapshot.nominate(pod, "");
         let now = self.now();
@@ -68,7 +69,9 @@ impl Runner {
     pub(super) fn settle_claims(&mut self) {
         let now = self.now();
         let volumes = &self.state.placer.snapshot.volumes;
-        let ready = |a: &Awaiting| volumes.ready(&a.pod) || now > a.since + VOLUME_PATIENCE;
+        let ready = |a: &Awaiting| {
+            volumes.ready(&a.pod) || volumes.refused(&a.pod).is_some() || now > a.since + VOLUME_PATIENCE
+        };
         let keys: Vec<PodKey> =
             self.awaiting.iter().filter(|(_, a)| ready(a)).map(|(k, _)| k.clone()).collect();
         for key in keys {
@@ -78,10 +81,16 @@ impl Runner {
                 attempt.part(Stage::VolumeBinding, times, &node);
                 self.bind(pod, node);
             } else {
-                let why = "binding volumes: context deadline exceeded";
+                let refused = self.state.placer.snapshot.volumes.refused(&pod);
+                let why = match refused {
+                    Some(claim) => {
+                        format!("binding volumes: selectedNode annotation reset for PVC {claim:?}")
+                    }
+                    None => "binding volumes: context deadline exceeded".to_owned(),
+                };
                 attempt.failed_part(Stage::VolumeBinding, times, &node);
-                attempt.end(Some(why));
-                self.undo_binding(&pod, why);
+                attempt.end(Some(&why));
+                self.undo_binding(&pod, &why);
             }
         }
     }

@@ -1,7 +1,7 @@
 use super::*;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use coracle_fields::storage::v1::{CSINode, StorageClass};
+use coracle_fields::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use std::collections::HashMap;
 
 #[test]
@@ -296,6 +296,68 @@ fn a_node_takes_as_many_volumes_as_its_driver_says() {
     );
     placer.snapshot.volumes.set_limits("a", Some(CSINode::of(&limits(3))));
     assert_eq!(put(&mut placer, &claims("s", "three")).unwrap(), "a");
+}
+
+#[test]
+fn a_new_volume_goes_where_its_driver_has_room() {
+    let class = json!({"provisioner": "d", "volumeBindingMode": "WaitForFirstConsumer"});
+    let claim = json!({"metadata": {"uid": "u"}, "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "5Gi"}}}});
+    let pod = pod_with("p", |p| {
+        p["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    });
+    let capacity = |class: &str, zone: Value, space: Value| {
+        let mut capacity = json!({"storageClassName": class, "nodeTopology": zone});
+        json_patch(&mut capacity, space);
+        capacity
+    };
+    let zone = |zone: &str| json!({"matchLabels": {"zone": zone}});
+    let (room, small) = (json!({"capacity": "6Gi"}), json!({"capacity": "6Gi", "maximumVolumeSize": "4Gi"}));
+    let none = Err("0/2 nodes are available: 2 node(s) did not have enough free storage.");
+    for (what, publishes, capacities, want) in [
+        ("nothing published", true, vec![], none),
+        ("not a publisher", false, vec![], Ok("a")),
+        ("on b", true, vec![capacity("fast", zone("b"), room.clone())], Ok("b")),
+        ("another class", true, vec![capacity("slow", zone("b"), room.clone())], none),
+        ("volumes are too small", true, vec![capacity("fast", zone("b"), small)], none),
+        ("not known", true, vec![capacity("fast", zone("b"), json!({}))], none),
+        ("no nodes", true, vec![capacity("fast", Value::Null, room)], none),
+    ] {
+        let labelled = |name: &str| node_with(name, |n| n["metadata"]["labels"] = json!({"zone": name}));
+        let mut placer = with_nodes(vec![labelled("a"), labelled("b")]);
+        let volumes = &mut placer.snapshot.volumes;
+        volumes.set_class("fast", Some(StorageClass::of(&class)));
+        volumes.set_claim("default/data", Some(PersistentVolumeClaim::of(&claim)));
+        volumes.set_driver("d", Some(CSIDriver::of(&json!({"spec": {"storageCapacity": publishes}}))));
+        for (at, capacity) in capacities.iter().enumerate() {
+            volumes.set_capacity(&format!("ns/{at}"), Some(CSIStorageCapacity::of(capacity)));
+        }
+        let got = put(&mut placer, &pod);
+        match want {
+            // Without a word from the driver either node will do.
+            Ok("a") => assert!(got.is_ok(), "{what}: {got:?}"),
+            want => assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "{what}"),
+        }
+    }
+}
+
+#[test]
+fn a_provisioner_that_gives_a_node_up_is_noticed() {
+    let mut placer = with_nodes(vec![node("a")]);
+    let pod = pod_with("p", |p| {
+        p["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    });
+    let claim = |node: Value| {
+        json!({"metadata": {"uid": "u", "annotations": {"volume.kubernetes.io/selected-node": node}},
+        "spec": {"storageClassName": "fast"}})
+    };
+    let volumes = &mut placer.snapshot.volumes;
+    for (node, refused) in [(Value::Null, false), (json!("a"), false), (Value::Null, true)] {
+        volumes.set_claim("default/data", Some(PersistentVolumeClaim::of(&claim(node))));
+        assert_eq!(volumes.refused(&pod), refused.then_some("data"));
+    }
+    volumes.forget_refusals(&pod);
+    assert_eq!(volumes.refused(&pod), None);
 }
 
 #[test]
