@@ -5,6 +5,7 @@
 mod setting;
 mod volumes;
 mod block;
+mod growth;
 mod refusals;
 mod crashes;
 

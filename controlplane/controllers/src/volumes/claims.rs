@@ -1,5 +1,6 @@
 //! Claims: bound to volumes, and protected while pods use them.
 
+use super::expand;
 use super::finalizers::{add_finalizer, remove_finalizer};
 use super::fit::{self, Claim, ClaimRef};
 use super::parts::{Parts, read_claim, read_volume};
@@ -217,6 +218,9 @@ impl Claims {
             body.edit().status().capacity().put(json!(row.capacity));
         }
         self.0.claims.set_status(claim, body.view().status().to_value()).await?;
+        if was_bound && expand::waits_for_resizer(body.view(), volume.doc().view()) {
+            self.0.claims.normal(claim, "ExternalExpanding", expand::MESSAGE);
+        }
         Ok(Requeue::No)
     }
 

@@ -10,6 +10,10 @@ mod finalizers;
 pub mod directories;
 // Volumes made on demand.
 mod provision;
+// Claims that have grown.
+mod expand;
+// Classes of attributes.
+mod attributes_classes;
 // From claims to volumes.
 mod claims;
 // From volumes to claims.
@@ -83,6 +87,7 @@ pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) 
     directories::start(setup, node_volumes);
     ephemeral::start(setup);
     attach::start(setup);
+    attributes_classes::start(setup);
 }
 
 fn all_pending(claims: &Cache, add: &mut dyn FnMut(Name)) {
