@@ -314,7 +314,7 @@ fn function<'s>(name: &str, target: Option<Guess<'s>>, args: &[Guess<'s>]) -> Gu
             sized(tenth(size), size)
         }
         "bytes" | "quote" | "format" | "url" | "isURL" | "ip" | "isIP" | "cidr" | "isCIDR" | "quantity"
-        | "isQuantity" => sized(tenth(length).max(1), length),
+        | "isQuantity" | "semver" | "isSemver" => sized(tenth(length).max(1), length),
         _ => Guess::costs(1),
     }
 }

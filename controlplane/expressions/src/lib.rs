@@ -1,4 +1,4 @@
-//! CEL for the rules of custom resources, the conditions of webhooks and admission policies: the standard library, the
+//! CEL for the rules of custom resources, the conditions of webhooks, admission policies and selectors of devices: the standard library, the
 //! extensions for strings, lists and numbers, and the functions that the API server adds. The length and depth of an expression
 //! are limited before it is parsed. Its cost is estimated when it is stored and counted while it is evaluated.
 //!
@@ -24,8 +24,12 @@ mod rewrite;
 pub mod patterns;
 // Regular expression syntax that only Go accepts.
 mod go_regex;
+// Arguments and results of functions.
+mod arguments;
 // Functions that the API server adds: quantities, addresses, sets, lists, patterns.
 mod library;
+// Semantic versions.
+mod versions;
 // `Object{…}` and `JSONPatch{…}` of mutating admission policies.
 mod objects;
 // Compiles and evaluates expressions.
@@ -36,6 +40,8 @@ pub mod names;
 pub mod types;
 // Converts JSON values to CEL values.
 mod values;
+// Selectors of devices.
+pub mod devices;
 #[cfg(test)]
 mod tests;
 

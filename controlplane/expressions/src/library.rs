@@ -1,7 +1,10 @@
 //! Functions that only the API server has.
 
-use cel::common::types::{DYN_TYPE, LIST_TYPE, STRING_TYPE, Type};
-use cel::common::value::CowVal;
+use super::arguments::{
+    Answer, Args, Function, anything, failed, give, give_int, give_opaque, give_value, text, unfit, value,
+};
+use super::versions;
+use cel::common::types::{DYN_TYPE, LIST_TYPE, STRING_TYPE};
 use cel::objects::Opaque;
 use cel::{DeclarationError, Env, ExecutionError, Value};
 use coracle_proto::quantity::{Format, Quantity};
@@ -9,13 +12,9 @@ use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
-type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
-type Function = for<'b, 'v> fn(Args<'b, 'v>) -> Answer<'b, 'v>;
-
 /// An amount of something.
 #[derive(Debug, PartialEq, Eq)]
-struct Amount(Quantity);
+pub(super) struct Amount(pub(super) Quantity);
 
 impl Opaque for Amount {
     fn runtime_type_name(&self) -> &str {
@@ -141,9 +140,9 @@ fn on_texts(env: &mut Env) -> Result<(), DeclarationError> {
 /// Members of quantities, addresses, ranges and locations.
 fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
     let members: [(&str, usize, Function); 25] = [
-        ("isGreaterThan", 1, |args| give(amount(&args, 0)? > amount(&args, 1)?)),
-        ("isLessThan", 1, |args| give(amount(&args, 0)? < amount(&args, 1)?)),
-        ("compareTo", 1, |args| give_int(amount(&args, 0)?.cmp(&amount(&args, 1)?) as i64)),
+        ("isGreaterThan", 1, |args| give(order(&args)?.is_gt())),
+        ("isLessThan", 1, |args| give(order(&args)?.is_lt())),
+        ("compareTo", 1, |args| give_int(order(&args)? as i64)),
         ("isInteger", 0, |args| give(amount(&args, 0)?.milli_value() % 1000 == 0)),
         ("asInteger", 0, |args| {
             let amount = amount(&args, 0)?;
@@ -208,27 +207,11 @@ fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-fn anything(arguments: usize) -> Vec<Type> {
-    (0..arguments).map(|_| DYN_TYPE).collect()
-}
-
-fn failed(function: &str, why: impl ToString) -> ExecutionError {
-    ExecutionError::function_error(function, why)
-}
-
-fn unfit(wanted: &str) -> ExecutionError {
-    failed(wanted, format!("no such overload: not a {wanted}"))
-}
-
-fn value(args: &Args<'_, '_>, at: usize) -> Result<Value, ExecutionError> {
-    let arg = args.get(at).ok_or_else(ExecutionError::missing_argument_or_target)?;
-    Value::try_from(arg.as_ref())
-}
-
-fn text(args: &Args<'_, '_>, at: usize) -> Result<String, ExecutionError> {
-    match value(args, at)? {
-        Value::String(text) => Ok(text.to_string()),
-        _ => Err(unfit("string")),
+/// How a quantity or a version compares with another.
+fn order(args: &Args<'_, '_>) -> Result<Ordering, ExecutionError> {
+    match versions::order(&value(args, 0)?, &value(args, 1)?) {
+        Some(order) => order,
+        None => Ok(amount(args, 0)?.cmp(&amount(args, 1)?)),
     }
 }
 
@@ -340,26 +323,10 @@ fn give_all<'b, 'v>(args: &Args<'b, 'v>, most: usize) -> Answer<'b, 'v> {
     give_value(Value::List(Arc::new(found)))
 }
 
-fn give<'b, 'v>(is: bool) -> Answer<'b, 'v> {
-    give_value(Value::Bool(is))
-}
-
-fn give_int<'b, 'v>(number: i64) -> Answer<'b, 'v> {
-    give_value(Value::Int(number))
-}
-
 fn give_text<'b, 'v>(text: &str) -> Answer<'b, 'v> {
     give_value(Value::from(text))
 }
 
 fn give_place<'b, 'v>(place: Option<usize>) -> Answer<'b, 'v> {
     give_int(place.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1))
-}
-
-fn give_opaque<'b, 'v>(opaque: impl Opaque) -> Answer<'b, 'v> {
-    give_value(Value::Opaque(Arc::new(opaque)))
-}
-
-fn give_value<'b, 'v>(value: Value) -> Answer<'b, 'v> {
-    Ok(CowVal::Owned(value.try_into()?))
 }

@@ -70,7 +70,7 @@ const GIVEN: [&str; 26] = [
 ];
 
 /// Every function there is.
-const FUNCTIONS: [&str; 113] = [
+const FUNCTIONS: [&str; 118] = [
     "abs",
     "add",
     "asApproximateFloat",
@@ -140,6 +140,7 @@ const FUNCTIONS: [&str; 113] = [
     "isLoopback",
     "isNaN",
     "isQuantity",
+    "isSemver",
     "isSorted",
     "isURL",
     "isUnspecified",
@@ -147,15 +148,18 @@ const FUNCTIONS: [&str; 113] = [
     "lastIndexOf",
     "least",
     "lowerAscii",
+    "major",
     "masked",
     "matches",
     "max",
     "min",
+    "minor",
     "none",
     "of",
     "ofNonZeroValue",
     "or",
     "orValue",
+    "patch",
     "prefixLength",
     "quantity",
     "quote",
@@ -163,6 +167,7 @@ const FUNCTIONS: [&str; 113] = [
     "replace",
     "reverse",
     "round",
+    "semver",
     "sign",
     "size",
     "slice",
@@ -187,7 +192,7 @@ const FUNCTIONS: [&str; 113] = [
 ];
 
 /// What upstream knows and this server does not: expressions that use it are refused.
-const ELSEWHERE: [&str; 24] = [
+const ELSEWHERE: [&str; 22] = [
     "all",
     "exists",
     "existsOne",
@@ -208,8 +213,6 @@ const ELSEWHERE: [&str; 24] = [
     "byte",
     "date",
     "datetime",
-    "semver",
-    "isSemver",
     "getQuery",
     "authorizer",
 ];

@@ -116,7 +116,8 @@ fn unknown(node: &IdedExpr) -> Option<(u64, String)> {
     None
 }
 
-fn children(node: &IdedExpr) -> Vec<&IdedExpr> {
+/// The parts of an expression that are expressions; not the fields of objects that it makes.
+pub(super) fn children(node: &IdedExpr) -> Vec<&IdedExpr> {
     match &node.expr {
         Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => Vec::new(),
         Expr::Select(select) => vec![&*select.operand],

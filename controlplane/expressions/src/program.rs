@@ -3,7 +3,7 @@
 
 use super::error::{CompileError, StackError};
 use super::objects::{self, PatchForm};
-use super::{Budget, Failure, library, limits, meter, patterns, rewrite};
+use super::{Budget, Failure, library, limits, meter, patterns, rewrite, versions};
 use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::parser::ExpressionReferences;
 use cel::{Context, Env, ExecutionError};
@@ -19,6 +19,7 @@ pub(super) static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
         .and_then(|()| env.add_extension(cel::extensions::math))
         .and_then(|()| env.add_extension(cel::extensions::encoders))
         .and_then(|()| env.add_extension(library::extension))
+        .and_then(|()| env.add_extension(versions::extension))
         .and_then(|()| env.add_extension(meter::extension))
         .and_then(|()| env.add_extension(objects::extension))
         .and_then(|()| env.add_extension(patterns::extension));

@@ -415,10 +415,10 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_be_evaluated_fail() {
-        let unknown = json!({"rule": "semver(self.name).major() > 1"});
+        let unknown = json!({"rule": "url(self.name).getQuery().size() > 1"});
         let wrong = said(unknown, json!({"name": "1.2.3"}), None);
         assert!(
-            wrong.contains("rule compile error: function 'semver' is not supported by this server"),
+            wrong.contains("rule compile error: function 'getQuery' is not supported by this server"),
             "{wrong}"
         );
         let broken = json!({"rule": "self.name >"});
