@@ -90,7 +90,7 @@ fn a_pod_cannot_run_without_the_device_it_claims() {
     let status =
         cluster.wait("waits", "not scheduled", |status| condition(status, "PodScheduled") == "False");
     let told =
-        |of: &Value| of["reason"] == "Unschedulable" && of["message"].as_str().unwrap().contains("\"gpu\"");
+        |of: &Value| of["reason"] == "Unschedulable" && of["message"].as_str().unwrap().contains("\"mine\"");
     assert!(status["conditions"].as_array().unwrap().iter().any(told), "{status}");
     assert!(cluster.get("waits")["spec"].get("nodeName").is_none());
 }

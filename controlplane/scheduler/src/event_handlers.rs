@@ -1,8 +1,9 @@
 //! Event handlers: apply changes of API objects to the snapshot and the queue.
 
+use super::devices::DeviceKind;
 use super::node::NodeInfo;
 use super::place::Placer;
-use super::pod::PodInfo;
+use super::pod::{ClaimSource, PodInfo};
 use super::preempt::Budget;
 use super::queue::{Event, Millis, Queue};
 use super::wire::Labels;
@@ -44,10 +45,11 @@ pub enum Source {
     StorageDrivers,
     Capacities,
     Budgets,
+    Devices(DeviceKind),
 }
 
 /// Sources in the order in which they are read first: pods need the nodes to be there.
-pub const SOURCES: [(Source, &str, &str); 10] = [
+pub const SOURCES: [(Source, &str, &str); 13] = [
     (Source::Nodes, "", "nodes"),
     (Source::Namespaces, "", "namespaces"),
     (Source::Claims, "", "persistentvolumeclaims"),
@@ -57,6 +59,9 @@ pub const SOURCES: [(Source, &str, &str); 10] = [
     (Source::StorageDrivers, "storage.k8s.io", "csidrivers"),
     (Source::Capacities, "storage.k8s.io", "csistoragecapacities"),
     (Source::Budgets, "policy", "poddisruptionbudgets"),
+    (Source::Devices(DeviceKind::Classes), "resource.k8s.io", "deviceclasses"),
+    (Source::Devices(DeviceKind::Slices), "resource.k8s.io", "resourceslices"),
+    (Source::Devices(DeviceKind::Claims), "resource.k8s.io", "resourceclaims"),
     (Source::Pods, "", "pods"),
 ];
 
@@ -78,7 +83,9 @@ impl State {
     pub fn set(&mut self, source: Source, object: &Object, previous: Option<&Object>, now: Millis) {
         match source {
             Source::Nodes => self.set_node(object, now),
-            Source::Pods if previous.is_some_and(|p| same_for_scheduling(p, object)) => {}
+            Source::Pods
+                if previous.is_some_and(|p| same_for_scheduling(p, object))
+                    && !self.awaits_claims(object) => {}
             Source::Pods => match previous.and_then(|before| self.as_assumed(before, object)) {
                 Some(pod) => self.set_placed(Arc::new(pod), now),
                 None => self.set_pod(object, now),
@@ -97,6 +104,16 @@ impl State {
             | Source::StorageDrivers
             | Source::Capacities => {
                 self.set_storage(source, &key(object), Some(&object.doc()), now);
+            }
+            Source::Devices(kind) => {
+                let changed = self.placer.snapshot.devices.set(kind, &key(object), object);
+                match changed {
+                    Ok(true) => self.queue.on_event(Event::Devices, &self.placer.snapshot, now),
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::warn!(?kind, name = key(object), error = %causes::chain(&error), "an object about devices cannot be read");
+                    }
+                }
             }
         }
     }
@@ -118,6 +135,10 @@ impl State {
             | Source::Capacities => {
                 self.set_storage(source, &key(object), None, now);
             }
+            Source::Devices(kind) => {
+                self.placer.snapshot.devices.remove(kind, &key(object));
+                self.queue.on_event(Event::Devices, &self.placer.snapshot, now);
+            }
         }
     }
 
@@ -136,6 +157,7 @@ impl State {
                 gone.iter().for_each(|key| self.gone(key, now));
             }
             Source::Budgets => self.budgets.retain(|key, _| there.contains(key)),
+            Source::Devices(kind) => self.placer.snapshot.devices.retain(kind, &there),
             // Rare kinds, of which an old entry does no harm until the next change.
             Source::Namespaces
             | Source::Claims
@@ -173,6 +195,12 @@ impl State {
         if changed {
             self.queue.on_event(Event::Storage, &self.placer.snapshot, now);
         }
+    }
+
+    /// Whether a pod waits for a claim to be made for it: its status tells the name.
+    fn awaits_claims(&self, pod: &Object) -> bool {
+        let waiting = if self.queue.is_empty() { None } else { self.queue.get(&key(pod)) };
+        waiting.is_some_and(|pod| pod.device_claims.iter().any(|claim| claim.source == ClaimSource::Awaited))
     }
 
     /// The pod if all that happened to it since it was read is that it got the node that was decided on here: there is

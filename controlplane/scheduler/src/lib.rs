@@ -4,8 +4,8 @@
 //! pure: it changes only its own memory, and the time is passed in. The clocks that it reads are for records: no decision
 //! depends on them.
 //!
-//! May depend on `coracle-informer`, `coracle-client` and `coracle-kinds`. It does not depend on the API server or the
-//! controllers; its tests do.
+//! May depend on `coracle-informer`, `coracle-client`, `coracle-kinds` and `coracle-expressions`. It does not depend on the API
+//! server or the controllers; its tests do.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,8 @@ pub mod rejection;
 pub mod counts;
 // Claims and volumes.
 pub mod volumes;
+// Claims of devices.
+pub mod devices;
 // The incremental snapshot of the cluster.
 pub mod snapshot;
 // How long pods waited in the queue, and for what.
@@ -61,6 +63,8 @@ pub mod metrics;
 mod tests;
 #[cfg(test)]
 mod run_tests;
+#[cfg(test)]
+mod device_run_tests;
 #[cfg(test)]
 mod span_tests;
 

@@ -79,15 +79,11 @@ impl Placer {
         if nodes == 0 {
             return Err(Arc::new(Diagnosis::default()));
         }
-        // Nobody allocates devices: without them it would run as another pod than the one that was written.
-        if let Some(claim) = pod.device_claims.first() {
-            let why = format!(
-                "cannot allocate resource claim {claim:?}: dynamic resource allocation is not supported"
-            );
-            return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why)));
-        }
         if let Some(why) = self.snapshot.volumes.blocked(pod) {
             return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::VolumeBinding, why)));
+        }
+        if let Err(why) = self.snapshot.devices.blocked(pod, &self.snapshot.namespaces) {
+            return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why.to_string())));
         }
         if let Some(id) = self.nominated(pod) {
             self.last.reason = "nominated by a preemption";
@@ -215,7 +211,7 @@ impl Placer {
         let mut class = EquivalenceClass::new(&mut self.snapshot, pod.clone(), weights);
         class.used = self.clock;
         let chosen = self.choose_in(&mut class, begun);
-        if pod.claims.is_empty() {
+        if pod.claims.is_empty() && pod.device_claims.is_empty() {
             let most = (CLASS_ROOM / self.snapshot.slots().max(1)).clamp(MIN_CLASSES, 16 * MIN_CLASSES);
             if self.classes.len() >= most
                 && let Some(oldest) = self.classes.iter().min_by_key(|(_, c)| c.used).map(|(k, _)| *k)

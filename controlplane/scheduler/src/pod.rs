@@ -33,6 +33,28 @@ pub struct HostPort {
     pub port: u16,
 }
 
+/// A claim of devices.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DeviceClaim {
+    /// Its name in the pod.
+    pub name: String,
+    /// The ResourceClaim.
+    pub source: ClaimSource,
+}
+
+/// Where a claim of a pod comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ClaimSource {
+    /// The pod names it.
+    Named(String),
+    /// It was made for the pod.
+    Generated(String),
+    /// It is to be made for the pod.
+    Awaited,
+    /// The pod needs none after all.
+    NotNeeded,
+}
+
 /// How nodes count for a spread constraint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spread {
@@ -82,8 +104,7 @@ pub struct PodInfo {
     pub never_preempts: bool,
     pub gates: Vec<String>,
     pub claims: Vec<String>,
-    /// Claims of devices, by their names in the pod.
-    pub device_claims: Vec<String>,
+    pub device_claims: Vec<DeviceClaim>,
     pub deleting: bool,
     /// Being deleted by preemption.
     pub preempted: bool,
@@ -138,7 +159,7 @@ impl PodInfo {
             spread: spread(&spec.topology_spread_constraints, &namespace, &labels, owner.as_deref()),
             images: images(&spec),
             claims: claims(&spec, &meta.name),
-            device_claims: spec.resource_claims.into_iter().map(|claim| claim.name).collect(),
+            device_claims: device_claims(&spec, &status),
             gates: spec.scheduling_gates.into_iter().map(|g| g.name).collect(),
             node: spec.node_name,
             scheduler: spec.scheduler_name,
@@ -208,7 +229,7 @@ impl PodInfo {
         (&self.images, self.priority, self.never_preempts, &self.scheduler).hash(h);
         // Claims bind to one pod: each such pod is a class of its own.
         if !(self.claims.is_empty() && self.device_claims.is_empty()) {
-            self.key.hash(h);
+            (&self.key, &self.device_claims).hash(h);
         }
         hasher.finish()
     }
@@ -312,4 +333,20 @@ fn claims(spec: &wire::PodSpec, pod: &str) -> Vec<String> {
         _ => None,
     };
     spec.volumes.iter().filter_map(claim).collect()
+}
+
+fn device_claims(spec: &wire::PodSpec, status: &wire::PodStatus) -> Vec<DeviceClaim> {
+    let source = |claim: &wire::DeviceClaim| {
+        if let Some(name) = &claim.resource_claim_name {
+            return ClaimSource::Named(name.clone());
+        }
+        let made = status.resource_claim_statuses.iter().find(|made| made.name == claim.name);
+        match made.map(|made| &made.resource_claim_name) {
+            Some(Some(name)) => ClaimSource::Generated(name.clone()),
+            Some(None) => ClaimSource::NotNeeded,
+            None => ClaimSource::Awaited,
+        }
+    };
+    let claims = spec.resource_claims.iter();
+    claims.map(|claim| DeviceClaim { name: claim.name.clone(), source: source(claim) }).collect()
 }

@@ -34,6 +34,8 @@ pub enum Event<'a> {
     Placed(&'a PodInfo),
     /// A claim, volume or storage class changed.
     Storage,
+    /// A device, a class of devices or a claim of devices changed.
+    Devices,
 }
 
 impl Event<'_> {
@@ -44,6 +46,7 @@ impl Event<'_> {
             Self::Gone(..) => "pod gone",
             Self::Placed(_) => "pod placed",
             Self::Storage => "storage changed",
+            Self::Devices => "devices changed",
         }
     }
 }
@@ -374,6 +377,7 @@ fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
             Plugin::VolumeRestrictions,
             Plugin::NodeVolumeLimits,
         ]),
+        Event::Devices => any(&[Plugin::DynamicResources]),
     }
 }
 

@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-struct Fixture {
-    cluster: Cluster,
+pub(crate) struct Fixture {
+    pub(crate) cluster: Cluster,
     pending: PendingReasons,
     _tasks: JoinSet<()>,
 }
 
-async fn fixture() -> Fixture {
+pub(crate) async fn fixture() -> Fixture {
     let cluster = cluster().await;
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
@@ -29,7 +29,7 @@ async fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    async fn node(&self, name: &str, cpu: &str) {
+    pub(crate) async fn node(&self, name: &str, cpu: &str) {
         let kind = self.cluster.client.kind("", "nodes");
         let body = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
         self.cluster.create("", "nodes", "", body).await;
@@ -41,7 +41,7 @@ impl Fixture {
         self.cluster.client.patch(&kind, "", name, "status", Patch::Merge(status)).await.unwrap();
     }
 
-    async fn pod(&self, name: &str, cpu: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) async fn pod(&self, name: &str, cpu: &str, change: impl FnOnce(&mut Value)) {
         let mut body = json!({
             "metadata": {"name": name, "labels": {"app": "web"}},
             "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}]},
@@ -50,11 +50,11 @@ impl Fixture {
         self.cluster.create("", "pods", "default", body).await;
     }
 
-    fn get(&self, name: &str) -> Value {
+    pub(crate) fn get(&self, name: &str) -> Value {
         self.cluster.get("pods", &Name::new("default", name))
     }
 
-    async fn bound(&self, name: &str) -> String {
+    pub(crate) async fn bound(&self, name: &str) -> String {
         self.cluster
             .until(&format!("{name} bound"), |_| self.get(name)["spec"]["nodeName"].is_string())
             .await;
@@ -62,7 +62,7 @@ impl Fixture {
     }
 }
 
-fn condition(pod: &Value, kind: &str) -> Value {
+pub(crate) fn condition(pod: &Value, kind: &str) -> Value {
     let list = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     list.into_iter().find(|c| c["type"] == kind).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 //! about pods. Whoever depends on a node's state follows the log of changed nodes.
 
 use super::counts::{Holding, Matching, Tally, Topology};
+use super::devices::Devices;
 use super::node::NodeInfo;
 use super::pod::{PodInfo, PodKey};
 use super::terms::{Namespaces, Term};
@@ -49,6 +50,8 @@ pub struct Snapshot {
     pub namespaces: Namespaces,
     /// Claims and volumes.
     pub volumes: Volumes,
+    /// Claims of devices.
+    pub devices: Devices,
     /// Changes when nodes or their labels do: groupings of nodes are stale.
     pub layout: u64,
     /// Changes when the set of rules that pods carry does.
@@ -448,7 +451,7 @@ impl Snapshot {
 
     /// Changes with anything that may change a decision.
     pub fn version(&self) -> u64 {
-        self.log_end() + self.layout + self.rules + self.volumes.version
+        self.log_end() + self.layout + self.rules + self.volumes.version + self.devices.version
     }
 
     /// The end of the log of changed nodes.

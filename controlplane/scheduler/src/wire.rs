@@ -76,6 +76,15 @@ fields! {
     #[allow(missing_docs)]
     pub struct DeviceClaim: v1::PodResourceClaim {
         pub name: String,
+        pub resource_claim_name: Option<String>,
+    }
+
+    /// The claim that was made for a pod from a template; without a name none is needed.
+    #[derive(Debug)]
+    #[allow(missing_docs)]
+    pub struct GeneratedClaim: v1::PodResourceClaimStatus {
+        pub name: String,
+        pub resource_claim_name: Option<String>,
     }
 
     /// A Pod's status.
@@ -86,6 +95,7 @@ fields! {
         pub nominated_node_name: String,
         pub start_time: Option<String>,
         pub conditions: Vec<Condition>,
+        pub resource_claim_statuses: Vec<GeneratedClaim>,
     }
 
     /// A condition.

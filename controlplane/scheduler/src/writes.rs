@@ -1,5 +1,8 @@
 //! What the scheduler writes: bindings, conditions, evictions, claims, events.
 
+// Claims of devices.
+mod devices;
+
 use super::attempt::Attempt;
 use super::event_handlers::{SOURCES, Source};
 use super::pod::PodInfo;

@@ -34,6 +34,7 @@ pub struct Query {
 impl Query {
     /// Looks up counts for the pod's rules.
     pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>) -> Self {
+        snapshot.devices.refresh();
         let pod_affinity = pod_affinity::RequiredAffinity::new(snapshot, &pod);
         let spread = spread::RequiredSpread::new(snapshot, &pod);
         Self { pod, spread, pod_affinity }
@@ -69,5 +70,6 @@ pub fn check(snapshot: &Snapshot, query: &Query, id: NodeId) -> Result<(), Rejec
     local(&query.pod, node)?;
     snapshot.volumes.check(&query.pod, node)?;
     query.spread.check(snapshot, id)?;
-    query.pod_affinity.check(snapshot, id)
+    query.pod_affinity.check(snapshot, id)?;
+    snapshot.devices.check(&query.pod, node)
 }

@@ -1,12 +1,12 @@
 //! From a decision to the binding: counts the pod at its node, has its claims bound, and writes the node into the pod.
 
-use super::{Awaiting, Bound, Done, Runner, VOLUME_PATIENCE};
+use super::{Awaiting, Bound, Done, Runner, VOLUME_PATIENCE, Written};
+use crate::devices::ClaimDecision;
 use crate::metrics::{Point, Status};
 use crate::pod::{PodInfo, PodKey};
 use crate::queue::Event;
 use crate::volumes::Decision;
 use crate::writes::{Placed, Writes};
-use coracle_proto::status::ApiError;
 use coracle_trace::{Stage, within};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,26 +18,29 @@ impl Runner {
         let snapshot = &mut self.state.placer.snapshot;
         let Some(node) = snapshot.node(id) else { return };
         let name = node.name.clone();
-        let decisions = snapshot.volumes.decide(pod, node).unwrap_or_default();
+        let volumes = snapshot.volumes.decide(pod, node).unwrap_or_default();
+        let devices = snapshot.devices.decide(pod, node).unwrap_or_default();
         snapshot.volumes.forget_refusals(pod);
+        snapshot.devices.assume(pod, &devices);
         snapshot.assume(pod, id);
         snapshot.nominate(pod, "");
         let now = self.now();
         self.state.queue.on_event(Event::Placed(pod), &self.state.placer.snapshot, now);
         let reserved = Instant::now();
         self.metrics.ran(&pod.scheduler, Point::Reserve, Status::Success, reserved - begun);
-        if decisions.is_empty() {
+        if volumes.is_empty() && devices.is_empty() {
             self.bind(pod.clone(), name);
         } else {
             let attempt = self.attempt(&pod.key);
             attempt.part(Stage::Reserve, (begun, reserved), &name);
-            let awaiting = Awaiting { pod: pod.clone(), node: name.clone(), since: now, begun: reserved };
+            let (since, begun) = (now, reserved);
+            let awaiting = Awaiting { pod: pod.clone(), node: name.clone(), since, begun, is_writing: true };
             self.awaiting.insert(pod.key.clone(), awaiting);
             let (writes, pod) = (self.writes.clone(), pod.clone());
             self.under_way.spawn(async move {
-                let claims = decide_claims(&writes, &pod, &name, &decisions);
-                let result = within(attempt.scope(), claims).await;
-                Done::Decided(pod, result)
+                let claims = decide_claims(&writes, &pod, &name, (&volumes, &devices));
+                let written = within(attempt.scope(), claims).await;
+                Done::Decided(pod, written)
             });
         }
     }
@@ -70,7 +73,8 @@ impl Runner {
         let now = self.now();
         let volumes = &self.state.placer.snapshot.volumes;
         let ready = |a: &Awaiting| {
-            volumes.ready(&a.pod) || volumes.refused(&a.pod).is_some() || now > a.since + VOLUME_PATIENCE
+            let is_settled = volumes.ready(&a.pod) || volumes.refused(&a.pod).is_some();
+            !a.is_writing && (is_settled || now > a.since + VOLUME_PATIENCE)
         };
         let keys: Vec<PodKey> =
             self.awaiting.iter().filter(|(_, a)| ready(a)).map(|(k, _)| k.clone()).collect();
@@ -96,14 +100,24 @@ impl Runner {
     }
 }
 
+/// Writes what was decided about a pod's claims, up to the first error.
 async fn decide_claims(
     writes: &Writes,
     pod: &PodInfo,
     node: &str,
-    decisions: &[Decision],
-) -> Result<(), ApiError> {
-    for decision in decisions {
-        writes.decide(pod, node, decision).await?;
+    (volumes, devices): (&[Decision], &[ClaimDecision]),
+) -> Written {
+    let mut written = Written { devices: Vec::new(), result: Ok(()) };
+    for decision in volumes {
+        if let Err(error) = writes.decide(pod, node, decision).await {
+            return Written { result: Err(error), ..written };
+        }
     }
-    Ok(())
+    for decision in devices {
+        match writes.reserve(pod, decision).await {
+            Ok(revision) => written.devices.push((decision.claim.clone(), revision)),
+            Err(error) => return Written { result: Err(error), ..written },
+        }
+    }
+    written
 }

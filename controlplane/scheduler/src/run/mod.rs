@@ -179,13 +179,23 @@ struct Awaiting {
     node: String,
     since: Millis,
     begun: Instant,
+    /// What was decided about its claims is being written.
+    is_writing: bool,
+}
+
+/// Claims of devices that were written, with their revisions, and the error that ended that.
+struct Written {
+    devices: Vec<(String, u64)>,
+    result: Result<(), ApiError>,
 }
 
 /// What another write was for, and how it went.
 enum Done {
     /// Claims were decided; the pod is bound once they have their volumes.
-    Decided(Arc<PodInfo>, Result<(), ApiError>),
+    Decided(Arc<PodInfo>, Written),
     Reported(Arc<PodInfo>, Result<(), ApiError>),
+    /// A claim had its devices taken, so that the pod may fit elsewhere.
+    Deallocated(Arc<PodInfo>, Result<(), ApiError>),
 }
 
 struct Runner {

@@ -1,11 +1,13 @@
 //! Results of a scheduling decision: binding, `PodScheduled` condition, or preemption.
 
-use super::{Bound, Done, Runner};
+use super::{Bound, Done, Runner, Written};
+use crate::devices::ELSEWHERE;
 use crate::diagnosis::Diagnosis;
 use crate::metrics::{AttemptResult, Point, Status};
 use crate::pod::PodInfo;
 use crate::preempt::{Plan, PreemptionError};
 use crate::queue::{Event, Millis};
+use crate::rejection::{Plugin, Rejection};
 use crate::writes::Writes;
 use coracle_cli::causes;
 use coracle_proto::status::ApiError;
@@ -17,6 +19,7 @@ use tokio::task::JoinError;
 impl Runner {
     /// No node fits: updates the condition of the pod and starts a preemption if that helps.
     pub(super) fn mark_unschedulable(&mut self, pod: &Arc<PodInfo>, why: Arc<Diagnosis>, now: Millis) {
+        self.give_up_devices(pod, &why);
         let budgets: Vec<_> = self.state.budgets.values().cloned().collect();
         let plan = if self.preempting.contains(&pod.key) {
             Err(PreemptionError::UnderWay)
@@ -87,17 +90,55 @@ impl Runner {
             self.state.queue.activate(&pod.key, now);
         }
         match done {
-            Ok(Done::Decided(pod, Err(error))) => {
-                self.awaiting.remove(&pod.key);
-                self.attempt(&pod.key).end(Some(&error.message));
-                self.undo_binding(&pod, &error.message);
+            Ok(Done::Decided(pod, written)) => self.claims_written(&pod, written),
+            Ok(Done::Deallocated(pod, Err(error))) if !error.is_not_found() && !error.is_conflict() => {
+                tracing::warn!(pod = %pod.key, error = %causes::chain(&error), "cannot take devices from a claim");
             }
             Ok(Done::Reported(pod, Err(error))) if !error.is_not_found() => {
                 tracing::warn!(pod = %pod.key, error = %causes::chain(&error), "cannot update the PodScheduled condition");
             }
-            Ok(Done::Decided(_, Ok(())) | Done::Reported(..)) => {}
+            Ok(Done::Deallocated(..) | Done::Reported(..)) => {}
             Err(error) => tracing::error!(error = %causes::chain(&error), "write task failed"),
         }
+    }
+
+    /// What was decided about a pod's claims was written, or could not be.
+    fn claims_written(&mut self, pod: &Arc<PodInfo>, Written { devices, result }: Written) {
+        let known = &mut self.state.placer.snapshot.devices;
+        devices.iter().for_each(|(claim, revision)| known.written(pod, claim, *revision));
+        known.forget(pod);
+        let now = self.now();
+        if !pod.device_claims.is_empty() {
+            self.state.queue.on_event(Event::Devices, &self.state.placer.snapshot, now);
+        }
+        match result {
+            Ok(()) => {
+                if let Some(awaiting) = self.awaiting.get_mut(&pod.key) {
+                    awaiting.is_writing = false;
+                }
+            }
+            Err(error) => {
+                self.awaiting.remove(&pod.key);
+                self.attempt(&pod.key).end(Some(&error.message));
+                self.undo_binding(pod, &error.message);
+            }
+        }
+    }
+
+    /// Gives up devices of a claim where the pod cannot run, if it may get others elsewhere.
+    fn give_up_devices(&mut self, pod: &Arc<PodInfo>, why: &Diagnosis) {
+        let is_elsewhere = |rejection: &Rejection| {
+            rejection.plugin == Plugin::DynamicResources && rejection.reasons.iter().any(|r| r == ELSEWHERE)
+        };
+        if pod.device_claims.is_empty() || !why.rejections.iter().any(|(_, r)| is_elsewhere(r)) {
+            return;
+        }
+        let Some((claim, uid)) = self.state.placer.snapshot.devices.releasable(pod) else { return };
+        let (writes, pod) = (self.writes.clone(), pod.clone());
+        self.under_way.spawn(async move {
+            let result = writes.deallocate(&pod, &claim, &uid).await;
+            Done::Deallocated(pod, result)
+        });
     }
 
     pub(super) fn bound(&mut self, bound: Result<Bound, JoinError>) {

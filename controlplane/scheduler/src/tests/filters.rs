@@ -359,22 +359,3 @@ fn a_provisioner_that_gives_a_node_up_is_noticed() {
     volumes.forget_refusals(&pod);
     assert_eq!(volumes.refused(&pod), None);
 }
-
-#[test]
-fn pods_that_claim_devices_are_placed_nowhere() {
-    let mut placer = with_nodes(vec![node("a")]);
-    let claims = pod_with("p", |p| {
-        p["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "mine"}]);
-    });
-    assert_eq!(
-        put(&mut placer, &claims).unwrap_err(),
-        "0/1 nodes are available: cannot allocate resource claim \"gpu\": dynamic resource allocation is not supported."
-    );
-    let named = pod_with("n", |p| {
-        p["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "mine"}]);
-        p["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}});
-    });
-    assert!(put(&mut placer, &named).is_err());
-    assert_eq!(put(&mut placer, &pod("q")).unwrap(), "a");
-}

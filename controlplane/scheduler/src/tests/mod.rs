@@ -3,6 +3,8 @@
 
 // Where a pod may run, and why not.
 mod filters;
+// Claims of devices.
+mod devices;
 // Where it runs best.
 mod scores;
 // Making room.

@@ -1,0 +1,123 @@
+//! What the scheduler writes about claims of devices: allocations, reservations, and allocations that are given up.
+
+use super::Writes;
+use crate::devices::ClaimDecision;
+use crate::pod::PodInfo;
+use coracle_fields::core::v1::Pod;
+use coracle_fields::make;
+use coracle_fields::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use coracle_kinds::object::Object;
+use coracle_kinds::registry::kinds::Kind;
+use coracle_proto::status::ApiError;
+use coracle_proto::time;
+use std::sync::Arc;
+
+const GROUP: &str = "resource.k8s.io";
+const CLAIMS: &str = "resourceclaims";
+/// Keeps a claim while it is allocated.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// How often a write is tried whose object changes meanwhile.
+const TRIES: usize = 5;
+/// The reason of an error after which trying again does not help.
+const CLAIM_CHANGED: &str = "ClaimChanged";
+
+impl Writes {
+    /// Writes what was decided about a claim, and reserves it for the pod. Returns the revision of the claim that has both.
+    pub async fn reserve(&self, pod: &PodInfo, decision: &ClaimDecision) -> Result<u64, ApiError> {
+        let kind = self.client.kind(GROUP, CLAIMS);
+        let mut conflict = None;
+        for _ in 0..TRIES {
+            let claim = self.client.get(&kind, &pod.namespace, &decision.claim).await?;
+            match self.reserve_claim(&kind, &claim, pod, decision).await {
+                Err(error) if error.is_conflict() => conflict = Some(error),
+                Err(error) => return self.reserved_nevertheless(&kind, pod, decision).await.ok_or(error),
+                Ok(claim) => return Ok(claim.revision),
+            }
+        }
+        Err(conflict.unwrap_or_else(|| changed(&decision.claim, "changed too often")))
+    }
+
+    async fn reserve_claim(
+        &self,
+        kind: &Kind,
+        claim: &Arc<Object>,
+        pod: &PodInfo,
+        decision: &ClaimDecision,
+    ) -> Result<Arc<Object>, ApiError> {
+        let name = &decision.claim;
+        let mut body = claim.copy::<ResourceClaim>();
+        let is_allocated = body.view().status().allocation().is_set();
+        if claim.meta.uid != decision.uid || claim.meta.deletion_timestamp.is_some() {
+            return Err(changed(name, "got deleted in the meantime"));
+        }
+        match &decision.allocation {
+            Some(_) if is_allocated => return Err(changed(name, "got allocated elsewhere in the meantime")),
+            None if !is_allocated => return Err(changed(name, "got deallocated elsewhere in the meantime")),
+            None if is_reserved(claim, pod) => return Ok(claim.clone()),
+            _ => {}
+        }
+        if decision.allocation.is_some() && !body.view().metadata().finalizers().has(FINALIZER) {
+            body.edit().metadata().finalizers().push(FINALIZER);
+            let held = self.client.update(kind, &pod.namespace, name, "", body.into_value()).await?;
+            body = held.copy::<ResourceClaim>();
+        }
+        if let Some(allocation) = &decision.allocation {
+            let mut edit = body.edit();
+            let mut status = edit.status();
+            status.allocation().put(allocation.clone());
+            status.allocation().allocation_timestamp().set(time::now());
+        }
+        let consumer = make!(part ResourceClaimConsumerReference {
+            resource: "pods",
+            name: &pod.name,
+            uid: &pod.uid,
+        });
+        body.edit().status().reserved_for().push(consumer);
+        self.client.update(kind, &pod.namespace, name, "status", body.into_value()).await
+    }
+
+    /// After an error it is not known whether the write took effect: the claim tells.
+    async fn reserved_nevertheless(
+        &self,
+        kind: &Kind,
+        pod: &PodInfo,
+        decision: &ClaimDecision,
+    ) -> Option<u64> {
+        let claim = self.client.get(kind, &pod.namespace, &decision.claim).await.ok()?;
+        (claim.meta.uid == decision.uid && is_reserved(&claim, pod)).then_some(claim.revision)
+    }
+
+    /// Takes devices from a claim that no other pod uses, so that a pod that cannot run where they are can get others.
+    pub async fn deallocate(&self, pod: &PodInfo, claim: &str, uid: &str) -> Result<(), ApiError> {
+        let current = self.client.get(&self.pods.kind, &pod.namespace, &pod.name).await?;
+        let doc = current.doc();
+        if current.meta.uid != pod.uid || doc.view::<Pod>().spec().node_name().filled().is_some() {
+            return Ok(());
+        }
+        let kind = self.client.kind(GROUP, CLAIMS);
+        let found = self.client.get(&kind, &pod.namespace, claim).await?;
+        let mut body = found.copy::<ResourceClaim>();
+        let is_shared =
+            body.view().status().reserved_for().items().any(|consumer| consumer.uid() != pod.uid.as_str());
+        if found.meta.uid != uid || is_shared {
+            return Ok(());
+        }
+        let mut edit = body.edit();
+        let mut status = edit.status();
+        status.reserved_for().clear();
+        status.allocation().clear();
+        status.devices().clear();
+        self.client.update(&kind, &pod.namespace, claim, "status", body.into_value()).await.map(drop)
+    }
+}
+
+fn is_reserved(claim: &Object, pod: &PodInfo) -> bool {
+    let doc = claim.doc();
+    let status = doc.view::<ResourceClaim>().status();
+    status.allocation().is_set()
+        && status.reserved_for().items().any(|consumer| consumer.uid() == pod.uid.as_str())
+}
+
+fn changed(claim: &str, why: &str) -> ApiError {
+    ApiError::new(409, CLAIM_CHANGED, format!("claim {claim} {why}"))
+}
