@@ -23,6 +23,8 @@ pub mod identity;
 pub mod api_watch;
 // Events for `kubectl describe`.
 pub mod events;
+// Locks by name, held across calls to drivers.
+mod locks;
 // ConfigMaps and Secrets that pods of this node use.
 pub mod objects;
 // Watched state of the cluster: Services, EndpointSlices, Nodes, Namespaces.

@@ -27,8 +27,6 @@ pub mod volume;
 pub mod request;
 // Block volumes.
 mod device;
-// Locks by name.
-mod locks;
 // Why a volume is not mounted.
 pub mod error;
 // Sizes of volumes.

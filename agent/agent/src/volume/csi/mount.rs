@@ -15,13 +15,13 @@ use super::attachments::Attachments;
 use super::device;
 use super::drivers::{Drivers, Registered};
 use super::error::CsiError;
-use super::locks::Locks;
 use super::names::{Paths, ensure_dir};
 use super::records::{Record, Records, State};
 use super::request;
 use super::sizes::Sizes;
 use super::volume::CsiVolume;
 use crate::events::Recorder;
+use crate::locks::Locks;
 use crate::pod::spec;
 use crate::volume::token::Tokens;
 

@@ -7,11 +7,11 @@ use tokio::sync::{Mutex as Gate, OwnedMutexGuard};
 
 /// A lock for each name that is in use.
 #[derive(Default)]
-pub(super) struct Locks(Mutex<HashMap<String, Arc<Gate<()>>>>);
+pub(crate) struct Locks(Mutex<HashMap<String, Arc<Gate<()>>>>);
 
 impl Locks {
     /// Waits for the lock of this name.
-    pub(super) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+    pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
         let gate = {
             let mut all = self.0.lock();
             all.retain(|_, gate| Arc::strong_count(gate) > 1);
