@@ -20,6 +20,8 @@ pub mod pods;
 pub mod csi_driver;
 // A device plugin that misbehaves on request.
 pub mod device_plugin;
+// A driver of dynamic resource allocation.
+pub mod dra_driver;
 // Debian's containerd.
 pub mod containerd;
 // A webhook or an identity provider.

@@ -4,8 +4,10 @@
 mod filters;
 
 use coracle_engine::host;
+use coracle_tests::eventually;
 use coracle_tests::pods::{Cluster, IMAGE, condition};
 use serde_json::Value;
+use std::time::Duration;
 
 fn container(rest: &str) -> String {
     format!("containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'echo ran; sleep 1000'], {rest}}}]")
@@ -85,12 +87,20 @@ fn a_pod_cannot_run_without_the_device_it_claims() {
     cluster.pod("placed", &format!("nodeName: node1, {claim}, {}", container(uses)));
     let pages = "resources: {limits: {hugepages-2Mi: 4Mi, memory: 8Mi, cpu: 10m}}";
     cluster.pod("pages", &format!("nodeName: node1, {}", container(pages)));
-    refused(&cluster, "placed", "DynamicResources", "resource claim \"gpu\"");
+    let events =
+        || cluster.kubectl.run("get events -o jsonpath={range.items[*]}{.reason}:{.message}{\"\\n\"}{end}");
+    eventually("what is missing is said", Duration::from_secs(60), || {
+        events().contains(
+            "FailedPrepareDynamicResources:Failed to prepare dynamic resources: ResourceClaim \"mine\"",
+        )
+    });
+    assert_eq!(cluster.output("placed", "c", 0), "", "placed ran");
     refused(&cluster, "pages", "OutOfhugepages-2Mi", "hugepages-2Mi");
     let status =
         cluster.wait("waits", "not scheduled", |status| condition(status, "PodScheduled") == "False");
-    let told =
-        |of: &Value| of["reason"] == "Unschedulable" && of["message"].as_str().unwrap().contains("\"mine\"");
+    let told = |of: &Value| {
+        of["reason"] == "Unschedulable" && of["message"].as_str().unwrap().contains("\"mine\" not found")
+    };
     assert!(status["conditions"].as_array().unwrap().iter().any(told), "{status}");
     assert!(cluster.get("waits")["spec"].get("nodeName").is_none());
 }

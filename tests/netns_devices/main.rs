@@ -5,6 +5,7 @@
 mod setting;
 mod pods;
 mod restarts;
+mod claims;
 
 use coracle_tests::namespaces;
 

@@ -47,6 +47,8 @@ pub mod source;
 pub mod pod;
 // Device plugins, and the devices that containers are given.
 pub mod devices;
+// ResourceClaims of pods.
+pub mod claims;
 // Images of containers.
 pub mod image;
 // The lifecycle of pods: table, jobs, workers.

@@ -5,12 +5,12 @@ use coracle_devices::podresources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
 use coracle_devices::podresources::{
-    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices, ContainerResources,
-    GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest, ListPodResourcesResponse,
-    NumaNode, PodResources, TopologyInfo,
+    AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource, ContainerDevices,
+    ContainerResources, DynamicResource, GetPodResourcesRequest, GetPodResourcesResponse,
+    ListPodResourcesRequest, ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
 };
 use coracle_engine::serve::{self, ServeError};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
 use super::rate_limit::RateLimit;
+use crate::claims::allocated;
+use crate::claims::records::{Record, State};
 use crate::lifecycle::execute::Executor;
 use crate::lifecycle::table::PodTable;
 use crate::pod::spec::{self, Role};
@@ -77,7 +79,7 @@ impl PodResourcesApi {
         // Init containers have given back what they had, or have not begun.
         let lasting =
             spec::containers(&spec).filter(|(role, _)| matches!(role, Role::Sidecar | Role::Regular));
-        let containers = lasting.map(|(_, container)| self.of_container(spec::uid(pod), &container.name));
+        let containers = lasting.map(|(_, container)| self.of_container(pod, &container));
         PodResources {
             name: spec::name(pod).to_owned(),
             namespace: spec::namespace(pod).to_owned(),
@@ -85,7 +87,8 @@ impl PodResourcesApi {
         }
     }
 
-    fn of_container(&self, uid: &str, name: &str) -> ContainerResources {
+    fn of_container(&self, pod: &Pod, container: &Container) -> ContainerResources {
+        let (uid, name) = (spec::uid(pod), container.name.as_str());
         let own = self.executor.devices.of(uid, name).into_iter();
         let devices = own.flat_map(|(resource, allocation)| {
             allocation.devices.into_iter().map(move |(id, numa)| device(resource.clone(), id, &numa))
@@ -94,8 +97,41 @@ impl PodResourcesApi {
             name: name.to_owned(),
             devices: devices.collect(),
             cpu_ids: self.executor.resources.exclusive_cpus(uid, name),
+            dynamic_resources: self.claims_of(pod, container),
             ..ContainerResources::default()
         }
+    }
+
+    /// Prepared claims of a container.
+    fn claims_of(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource> {
+        let wanted = container.resources.iter().filter_map(|resources| resources.claims.as_ref()).flatten();
+        let wanted: Vec<&str> = wanted.map(|claim| claim.name.as_str()).collect();
+        let mut known = allocated::claims(pod).unwrap_or_default();
+        known.retain(|claim| wanted.contains(&claim.name.as_str()));
+        let mut records = self.executor.claims.of_pod(spec::uid(pod));
+        records.retain(|record| known.iter().any(|claim| claim.claim == record.name));
+        records.into_iter().map(dynamic_resource).collect()
+    }
+}
+
+fn dynamic_resource(record: Record) -> DynamicResource {
+    let devices = record.drivers.into_iter().flat_map(|(driver, state)| {
+        let devices = match state {
+            State::Prepared(devices) => devices,
+            State::Called => vec![],
+        };
+        devices.into_iter().map(move |device| ClaimResource {
+            cdi_devices: device.cdi_devices.into_iter().map(|name| CdiDevice { name }).collect(),
+            driver_name: driver.clone(),
+            pool_name: device.pool,
+            device_name: device.device,
+            share_id: device.share,
+        })
+    });
+    DynamicResource {
+        claim_name: record.name,
+        claim_namespace: record.namespace,
+        claim_resources: devices.collect(),
     }
 }
 

@@ -7,6 +7,8 @@ use tokio::sync::Notify;
 use crate::api::containers::Containers;
 use crate::api::metrics::Metrics;
 use crate::api::pod_resources::PodResourcesApi;
+use crate::claims::slices::Slices;
+use crate::claims::{self, Claims};
 use crate::cluster::{Cluster, Make};
 use crate::config::NodeConfig;
 use crate::devices::Devices;
@@ -94,16 +96,19 @@ pub fn assemble(
     let changed = Arc::new(Notify::new());
     let tokens = Arc::new(Tokens::new(client.clone()));
     let attachments = Arc::new(Attachments::new(changed.clone()));
-    let (csi, register) =
-        storage_drivers(&config, (&client, &events), attachments.clone(), (&tokens, machine));
+    let devices_changed = wake(&pods, || Message::Verdicts);
+    let devices = Devices::open(&config.kubelet_dir, changed.clone(), devices_changed);
+    let plugins = PluginRegistration::new(devices.clone());
+    let claim_drivers = claims::Drivers::default();
+    let others = (plugins.clone(), claim_drivers.clone());
+    let api = (&client, &events);
+    let (csi, register) = storage_drivers(&config, api, attachments.clone(), (&tokens, machine), others);
     let volume_usage = VolumeUsage::default();
     let measure = (volume_usage.clone(), csi.clone(), events.clone());
     let measure: Make = Box::new(move || {
         let (usage, csi, events) = measure.clone();
         Box::pin(usage.run(csi, events))
     });
-    let devices_changed = wake(&pods, || Message::Verdicts);
-    let devices = Devices::open(&config.kubelet_dir, changed.clone(), devices_changed);
     let objects = Arc::new(Objects::new(client.clone(), objects_changed, supervisor));
     let images = Arc::new(Images::new(
         runtime.clone(),
@@ -119,6 +124,7 @@ pub fn assemble(
         events: events.clone(),
         resources: NodeResources::open(config.clone(), facts.clone(), pods.clone()),
         devices: devices.clone(),
+        claims: Claims::open(&config.kubelet_dir, client.clone(), claim_drivers.clone()),
         volumes: Volumes::new(
             config.clone(),
             client.clone(),
@@ -147,9 +153,11 @@ pub fn assemble(
     let mut tasks: Vec<Task> = vec![("events".to_owned(), record), ("probes".to_owned(), run_probes)];
     tasks.push(register);
     tasks.push(("volume usage".to_owned(), measure));
-    let plugins = PluginRegistration::new(devices.clone());
     let plugins: Make = Box::new(move || Box::pin(plugins.clone().run()));
     tasks.push(("device plugins".to_owned(), plugins));
+    let slices = Slices::new(client.clone(), &config.name, claim_drivers);
+    let slices: Make = Box::new(move || Box::pin(slices.clone().run()));
+    tasks.push(("ResourceSlices".to_owned(), slices));
     let pod_resources: Make = Box::new(move || Box::pin(pod_resources.clone().run()));
     tasks.push(("PodResources".to_owned(), pod_resources));
     tasks.extend(follow);
@@ -219,10 +227,12 @@ fn storage_drivers(
     (client, events): (&kube::Client, &events::Recorder),
     attachments: Arc<Attachments>,
     (tokens, machine): (&Arc<Tokens>, &Machine),
+    (device_plugins, claim_drivers): (PluginRegistration, claims::Drivers),
 ) -> (CsiVolumes, Task) {
     let (paths, drivers) = (Paths::new(&config.kubelet_dir), Drivers::default());
     let object = NodeObject::new(client.clone(), &config.name);
-    let registration = Registration::new(paths.clone(), drivers.clone(), object);
+    let own = (drivers.clone(), object);
+    let registration = Registration::new(paths.clone(), own, device_plugins, claim_drivers);
     let register: Make = Box::new(move || Box::pin(registration.clone().run()));
     let records = Records::load(paths.clone(), machine.info.boot_id.clone());
     let records = (paths, records);

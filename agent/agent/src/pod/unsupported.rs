@@ -1,4 +1,4 @@
-//! Rejects pods with fields that this node does not support (confinement, devices, volumes), instead of running them without.
+//! Rejects pods with fields that this node does not support (confinement, volumes), instead of running them without.
 
 use coracle_proto::cri::security_profile::ProfileType;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -16,7 +16,6 @@ fn refuse(reason: &str, message: String) -> Result<(), Rejection> {
 pub fn check(pod: &Pod, host: Confinement) -> Result<(), Rejection> {
     let spec = spec::spec(pod);
     apparmor(pod, &spec, host)?;
-    devices(&spec)?;
     for (_, container) in spec::containers(&spec) {
         selinux(&spec, &container, host)?;
         fields(&spec, &container)?;
@@ -65,18 +64,6 @@ fn selinux(spec: &PodSpec, container: &Container, host: Confinement) -> Result<(
         container.name
     );
     refuse("SELinux", text)
-}
-
-/// Resource claims.
-fn devices(spec: &PodSpec) -> Result<(), Rejection> {
-    if let Some(claim) = spec.resource_claims.iter().flatten().next() {
-        let text = format!(
-            "Cannot prepare resource claim {:?} (spec.resourceClaims): dynamic resource allocation is not supported",
-            claim.name
-        );
-        return refuse("DynamicResources", text);
-    }
-    Ok(())
 }
 
 fn fields(spec: &PodSpec, container: &Container) -> Result<(), Rejection> {
@@ -175,11 +162,6 @@ mod tests {
     #[test]
     fn what_cannot_be_given_is_refused_by_name() {
         for (spec, reason, part) in [
-            (
-                json!({"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}]}),
-                "DynamicResources",
-                "resource claim \"gpu\"",
-            ),
             (context(json!({"procMount": "Unmasked"})), "ProcMount", "container \"c\""),
             (
                 json!({"containers": [{"name": "c"}], "volumes": [{"name": "h", "emptyDir": {"medium": "HugePages"}}]}),

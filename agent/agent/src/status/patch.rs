@@ -37,9 +37,15 @@ pub fn status_patch(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value
     })
 }
 
+/// What the control plane writes, and a node may not.
+const OF_OTHERS: [&str; 2] = ["resourceClaimStatuses", "extendedResourceClaimStatus"];
+
 fn object(status: &PodStatus) -> Map<String, Value> {
     match serde_json::to_value(status) {
-        Ok(Value::Object(map)) => map,
+        Ok(Value::Object(mut map)) => {
+            map.retain(|field, _| !OF_OTHERS.contains(&field.as_str()));
+            map
+        }
         _ => Map::new(),
     }
 }
@@ -119,5 +125,15 @@ mod tests {
             status_patch("u", &old, &new).unwrap()["status"],
             json!({"conditions": [{"type": "PodResizePending", "$patch": "delete"}]})
         );
+    }
+
+    #[test]
+    fn names_of_generated_claims_are_left_to_the_control_plane() {
+        let with: PodStatus = serde_json::from_value(
+            json!({"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "b"}]}),
+        )
+        .unwrap();
+        assert_eq!(status_patch("u", &with, &PodStatus::default()), None);
+        assert_eq!(status_patch("u", &PodStatus::default(), &with), None);
     }
 }

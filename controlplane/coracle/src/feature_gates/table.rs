@@ -86,7 +86,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("KubeletEnsureSecretPulledImages", Honoured("agent/agent/src/config/verification.rs")),
     ("KubeletFineGrainedAuthz", Honoured("agent/agent/src/api/auth.rs")),
     ("KubeletPSI", Honoured("agent/engine/src/stats/read.rs")),
-    ("KubeletPodResourcesDynamicResources", Refused("nodes do not prepare claims")),
+    ("KubeletPodResourcesDynamicResources", Honoured("agent/agent/src/api/pod_resources.rs")),
     ("KubeletPodResourcesGet", Honoured("agent/agent/src/api/pod_resources.rs")),
     ("KubeletPodResourcesListUseActivePods", Honoured("agent/agent/src/api/pod_resources.rs")),
     ("KubeletSeparateDiskGC", Refused("images and containers are on one file system")),

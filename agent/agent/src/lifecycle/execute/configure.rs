@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::job::Job;
+use crate::claims::ClaimError;
 use crate::devices::AllocateError;
 use crate::events::{Kind, pod_reference};
 use crate::image::{ImageRequest, Present, PullFailure};
@@ -40,6 +41,8 @@ pub(in crate::lifecycle) enum ConfigureError {
     Users(#[from] UsersError),
     #[error(transparent)]
     Devices(#[from] AllocateError),
+    #[error(transparent)]
+    Claims(#[from] ClaimError),
     /// An image that is a volume is not on the node.
     #[error("{}: {}", .0.reason, .0.message)]
     ImageVolume(PullFailure),
@@ -73,6 +76,7 @@ impl Job {
         let plugin_devices = self.executor.devices.run_options(pod, container).await?;
         let target = self.target(role, &start.name);
         let node_memory = resources.memory();
+        let claimed = self.executor.claims.cdi_devices(pod, container)?;
         let mut config = container_config(
             pod,
             container,
@@ -91,6 +95,7 @@ impl Job {
             },
         );
         plugin_devices.apply(&mut config);
+        config.cdi_devices.extend(claimed.into_iter().map(|name| cri::CdiDevice { name }));
         if let Some(limits) = config.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
             resources.keep_supported(limits);
         }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
+use crate::claims::Claims;
 use crate::config::NodeConfig;
 use crate::devices::Devices;
 use crate::events::Recorder;
@@ -34,6 +35,8 @@ pub struct Executor {
     pub resources: NodeResources,
     /// Devices of device plugins.
     pub devices: Devices,
+    /// ResourceClaims.
+    pub claims: Claims,
     /// Volumes.
     pub volumes: Volumes,
     /// ConfigMaps and Secrets in use.

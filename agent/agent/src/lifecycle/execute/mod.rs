@@ -1,4 +1,4 @@
-//! Executes a plan in numbered steps, in a task of its own: 1 data directories, 2 volumes, 3 sandbox
+//! Executes a plan in numbered steps, in a task of its own: 0 resource claims, 1 data directories, 2 volumes, 3 sandbox
 //! (neither needs the other); then for each container 4 image, 5 configuration, 6 create, 7 start, 8 hook.
 
 // A job and what it works with.
@@ -43,8 +43,13 @@ impl Job {
                 tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, error = %causes::chain(&error), "sandbox not stopped, will retry");
             }
         }
-        // 1 to 3.
         let wanted = self.create_sandbox.is_some() || !self.starts.is_empty();
+        // 0.
+        if wanted && let Err(failure) = self.prepare_claims().await {
+            outcome.failures.push(failure);
+            return outcome;
+        }
+        // 1 to 3.
         let lacking = (wanted || self.adopt_volumes) && self.prepared.is_none();
         let mut precreated = None;
         let sandbox = if lacking && !self.volumes_failed {
@@ -98,6 +103,19 @@ impl Job {
             }
         }
         outcome
+    }
+
+    /// Has drivers prepare the devices that the pod claims.
+    async fn prepare_claims(&self) -> Result<(), Failure> {
+        if spec::spec(&self.pod).resource_claims.iter().flatten().next().is_none() {
+            return Ok(());
+        }
+        self.executor.claims.prepare(&self.pod).await.map_err(|error| {
+            let message = format!("Failed to prepare dynamic resources: {}", causes::chain(&error));
+            let reason = "FailedPrepareDynamicResources";
+            self.executor.events.pod(&self.pod, Kind::Warning, reason, message.clone());
+            Failure { container: None, reason: reason.into(), message, retry: Duration::from_secs(2) }
+        })
     }
 
     pub(super) async fn wait_for_policies(&self) -> Result<(), Failure> {

@@ -381,7 +381,7 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn event_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 17] = [
+    const KNOWN: [&str; 16] = [
         "Evicted",
         "NodeShutdown",
         "OutOfcpu",
@@ -396,7 +396,6 @@ fn event_reason(reason: &str) -> &'static str {
         "PodOSSelectorNodeLabelDoesNotMatch",
         "AppArmor",
         "SELinux",
-        "DynamicResources",
         "ProcMount",
         "EmptyDirMedium",
     ];

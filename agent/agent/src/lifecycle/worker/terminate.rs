@@ -136,7 +136,16 @@ impl Worker {
                 executor.events.pod(self.desired.pod(), Kind::Warning, "FailedUnMount", message);
             }
         }
-        let clean = released.is_ok();
+        let claims = executor.claims.unprepare(uid).await;
+        if let Err(error) = &claims {
+            let message = causes::chain(error).to_string();
+            tracing::warn!(uid, error = message, "resource claims not unprepared, will retry");
+            if !spec::name(self.desired.pod()).is_empty() {
+                let reason = "FailedUnprepareDynamicResources";
+                executor.events.pod(self.desired.pod(), Kind::Warning, reason, message);
+            }
+        }
+        let clean = released.is_ok() && claims.is_ok();
         if clean {
             executor.images.release(uid);
             executor.resources.release_cpus(uid);

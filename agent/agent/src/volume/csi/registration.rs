@@ -16,8 +16,42 @@ use std::time::Duration;
 use super::drivers::{Drivers, Registered};
 use super::names::{self, Paths, is_driver_name};
 use super::node_object::{NodeObject, NodeObjectError};
+use crate::claims;
+use crate::devices::registration::{self, PluginRegistration};
 
-const TYPE: &str = "CSIPlugin";
+/// Types of plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Storage,
+    Devices,
+    Claims,
+}
+
+impl Kind {
+    fn of(kind: &str) -> Option<Self> {
+        match kind {
+            "CSIPlugin" => Some(Self::Storage),
+            "DevicePlugin" => Some(Self::Devices),
+            "DRAPlugin" => Some(Self::Claims),
+            _ => None,
+        }
+    }
+
+    /// The version that this node needs, and whether a plugin has it.
+    fn version(self, versions: &[String]) -> (&'static str, bool) {
+        match self {
+            Self::Storage => {
+                let major = |version: &String| version.trim_start_matches('v').split('.').next() == Some("1");
+                ("1.x", versions.iter().any(major))
+            }
+            Self::Devices => ("v1beta1", versions.iter().any(|version| version == "v1beta1")),
+            Self::Claims => ("v1.DRAPlugin", versions.iter().any(|version| version == "v1.DRAPlugin")),
+        }
+    }
+}
+
+/// A plugin that is registered: type, name and socket.
+type Known = Option<(Kind, String, PathBuf)>;
 /// Sockets come with a few changes at once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -32,7 +66,7 @@ pub enum RegistrationError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// A plugin for something else.
-    #[error("plugin {name:?} has type {kind:?}; this node supports only {TYPE}")]
+    #[error("plugin {name:?} has type {kind:?}; this node supports CSIPlugin, DevicePlugin and DRAPlugin")]
     Type {
         /// Name of the plugin.
         name: String,
@@ -45,13 +79,15 @@ pub enum RegistrationError {
         /// Name of the driver.
         name: String,
     },
-    /// Another major version of CSI.
-    #[error("driver {name:?} supports versions {versions:?}; this node needs 1.x")]
+    /// Another version of the API.
+    #[error("driver {name:?} supports versions {versions:?}; this node needs {needed}")]
     Version {
         /// Name of the driver.
         name: String,
         /// What it supports.
         versions: Vec<String>,
+        /// What this node needs.
+        needed: &'static str,
     },
     /// A socket that is not an absolute path.
     #[error("driver {name:?} has endpoint {endpoint:?}, which is not an absolute path")]
@@ -67,6 +103,9 @@ pub enum RegistrationError {
         /// Name of the driver.
         name: String,
     },
+    /// A device plugin that cannot be used.
+    #[error(transparent)]
+    DevicePlugin(#[from] registration::RegistrationError),
     /// The cluster does not know it.
     #[error(transparent)]
     NodeObject(#[from] NodeObjectError),
@@ -77,8 +116,8 @@ type Stamp = (u64, i64, i64);
 
 struct Plugin {
     stamp: Stamp,
-    /// Name and socket of the driver once it is registered.
-    driver: Arc<Mutex<Option<(String, PathBuf)>>>,
+    /// What it is, once it is registered.
+    driver: Arc<Mutex<Known>>,
     task: tokio::task::AbortHandle,
 }
 
@@ -88,6 +127,8 @@ pub struct Registration {
     paths: Paths,
     drivers: Drivers,
     object: NodeObject,
+    device_plugins: PluginRegistration,
+    claim_drivers: claims::Drivers,
     /// The CSINode is read and written: one at a time.
     writing: Arc<tokio::sync::Mutex<()>>,
     /// Outlives a task that is started again.
@@ -95,9 +136,15 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers into `drivers` and into the node's objects.
-    pub fn new(paths: Paths, drivers: Drivers, object: NodeObject) -> Self {
-        Self { paths, drivers, object, writing: Arc::default(), plugins: Arc::default() }
+    /// Registers storage drivers into `drivers` and into the node's objects, and others where they belong.
+    pub fn new(
+        paths: Paths,
+        (drivers, object): (Drivers, NodeObject),
+        device_plugins: PluginRegistration,
+        claim_drivers: claims::Drivers,
+    ) -> Self {
+        let (writing, plugins) = (Arc::default(), Arc::default());
+        Self { paths, drivers, object, device_plugins, claim_drivers, writing, plugins }
     }
 
     /// Follows the directory for ever.
@@ -133,8 +180,16 @@ impl Registration {
         for path in gone {
             if let Some(plugin) = plugins.remove(&path) {
                 plugin.task.abort();
-                if let Some((name, socket)) = plugin.driver.lock().take() {
-                    self.unregister(&name, &socket, found.contains_key(&path));
+                match plugin.driver.lock().take() {
+                    Some((Kind::Storage, name, socket)) => {
+                        self.unregister(&name, &socket, found.contains_key(&path));
+                    }
+                    Some((Kind::Claims, name, socket)) => {
+                        self.claim_drivers.remove(&name, &socket);
+                        tracing::info!(driver = name, "DRA driver unregistered");
+                    }
+                    // Followed by its own connection.
+                    Some((Kind::Devices, ..)) | None => {}
                 }
             }
         }
@@ -175,7 +230,7 @@ impl Registration {
     }
 
     /// Tries until the plugin is registered; aborted when its socket goes.
-    async fn register(self, socket: PathBuf, driver: Arc<Mutex<Option<(String, PathBuf)>>>) {
+    async fn register(self, socket: PathBuf, driver: Arc<Mutex<Known>>) {
         let registrar = Registrar::new(&socket);
         let mut delay = FIRST_RETRY;
         loop {
@@ -201,14 +256,30 @@ impl Registration {
         &self,
         registrar: &Registrar,
         socket: &Path,
-        registered: &Mutex<Option<(String, PathBuf)>>,
+        registered: &Mutex<Known>,
     ) -> Result<(), RegistrationError> {
         let info = registrar.info().await?;
-        let endpoint = check(&info, socket)?;
-        let driver = Driver::new(&endpoint);
+        let (kind, endpoint) = check(&info, socket)?;
+        match kind {
+            Kind::Storage => self.register_storage(&info, &endpoint).await?,
+            Kind::Devices => {
+                let options = coracle_devices::Plugin::new(&endpoint).options().await?;
+                self.device_plugins.add(&info.name, endpoint.clone(), Some(options)).await?;
+            }
+            Kind::Claims => {
+                self.claim_drivers.insert(&info.name, &endpoint);
+                tracing::info!(driver = info.name, "DRA driver registered");
+            }
+        }
+        *registered.lock() = Some((kind, info.name, endpoint));
+        Ok(())
+    }
+
+    async fn register_storage(&self, info: &PluginInfo, endpoint: &Path) -> Result<(), RegistrationError> {
+        let driver = Driver::new(endpoint);
         let node = driver.info().await?;
         if node.node_id.is_empty() {
-            return Err(RegistrationError::NodeId { name: info.name });
+            return Err(RegistrationError::NodeId { name: info.name.clone() });
         }
         let capabilities = driver.capabilities().await?;
         {
@@ -216,31 +287,29 @@ impl Registration {
             self.object.add(&info.name, &node).await?;
         }
         self.drivers.insert(&info.name, Registered { driver, capabilities });
-        *registered.lock() = Some((info.name.clone(), endpoint));
         tracing::info!(driver = info.name, node_id = node.node_id, "storage driver registered");
         Ok(())
     }
 }
 
-/// Checks what a plugin says of itself; the socket of its driver.
-fn check(info: &PluginInfo, socket: &Path) -> Result<PathBuf, RegistrationError> {
+/// Checks what a plugin says of itself: its type, and the socket of its API.
+fn check(info: &PluginInfo, socket: &Path) -> Result<(Kind, PathBuf), RegistrationError> {
     let name = info.name.clone();
-    if info.r#type != TYPE {
+    let Some(kind) = Kind::of(&info.r#type) else {
         return Err(RegistrationError::Type { name, kind: info.r#type.clone() });
-    }
-    if !is_driver_name(&name) {
+    };
+    // The name of a device plugin is that of its resource, which is checked with its devices.
+    if kind != Kind::Devices && !is_driver_name(&name) {
         return Err(RegistrationError::Name { name });
     }
-    let is_supported = |version: &String| {
-        version.trim_start_matches('v').split('.').next().is_some_and(|major| major == "1")
-    };
-    if !info.supported_versions.iter().any(is_supported) {
-        return Err(RegistrationError::Version { name, versions: info.supported_versions.clone() });
+    let (needed, is_supported) = kind.version(&info.supported_versions);
+    if !is_supported {
+        return Err(RegistrationError::Version { name, versions: info.supported_versions.clone(), needed });
     }
     let endpoint = info.endpoint.strip_prefix("unix://").unwrap_or(&info.endpoint);
     match endpoint {
-        "" => Ok(socket.to_owned()),
-        path if Path::new(path).is_absolute() => Ok(path.into()),
+        "" => Ok((kind, socket.to_owned())),
+        path if Path::new(path).is_absolute() => Ok((kind, path.into())),
         _ => Err(RegistrationError::Endpoint { name, endpoint: info.endpoint.clone() }),
     }
 }
@@ -281,17 +350,24 @@ mod tests {
     fn what_a_plugin_may_say() {
         let socket = Path::new("/r/d-reg.sock");
         for (info, want) in [
-            (info(TYPE, "d", "/p/csi.sock", "1.0.0"), Ok("/p/csi.sock")),
-            (info(TYPE, "d", "unix:///p/csi.sock", "v1.3.0"), Ok("/p/csi.sock")),
-            (info(TYPE, "d", "", "1.0.0"), Ok("/r/d-reg.sock")),
-            (info(TYPE, "d", "csi.sock", "1.0.0"), Err("not an absolute path")),
-            (info(TYPE, "../d", "/p/csi.sock", "1.0.0"), Err("\"../d\" is invalid")),
-            (info(TYPE, "d", "/p/csi.sock", "0.3.0"), Err("[\"0.3.0\"]; this node needs 1.x")),
-            (info(TYPE, "d", "/p/csi.sock", "10.0"), Err("this node needs 1.x")),
-            (info("DevicePlugin", "gpu", "/p/x", "1.0.0"), Err("\"gpu\" has type \"DevicePlugin\"")),
+            (info("CSIPlugin", "d", "/p/csi.sock", "1.0.0"), Ok("/p/csi.sock")),
+            (info("CSIPlugin", "d", "unix:///p/csi.sock", "v1.3.0"), Ok("/p/csi.sock")),
+            (info("CSIPlugin", "d", "", "1.0.0"), Ok("/r/d-reg.sock")),
+            (info("CSIPlugin", "d", "csi.sock", "1.0.0"), Err("not an absolute path")),
+            (info("CSIPlugin", "../d", "/p/csi.sock", "1.0.0"), Err("\"../d\" is invalid")),
+            (info("CSIPlugin", "d", "/p/csi.sock", "0.3.0"), Err("[\"0.3.0\"]; this node needs 1.x")),
+            (info("CSIPlugin", "d", "/p/csi.sock", "10.0"), Err("this node needs 1.x")),
+            (info("DevicePlugin", "v.example/gpu", "/p/x", "v1beta1"), Ok("/p/x")),
+            (info("DevicePlugin", "v.example/gpu", "/p/x", "v1alpha"), Err("this node needs v1beta1")),
+            (info("DRAPlugin", "gpu.example", "/p/dra.sock", "v1.DRAPlugin"), Ok("/p/dra.sock")),
+            (
+                info("DRAPlugin", "gpu.example", "/p/dra.sock", "v1alpha4.Node"),
+                Err("this node needs v1.DRAPlugin"),
+            ),
+            (info("Other", "x", "/p/x", "1.0.0"), Err("\"x\" has type \"Other\"")),
         ] {
             match (check(&info, socket), want) {
-                (Ok(got), Ok(want)) => assert_eq!(got, Path::new(want)),
+                (Ok((_, got)), Ok(want)) => assert_eq!(got, Path::new(want)),
                 (Err(error), Err(want)) => assert!(error.to_string().contains(want), "{error}"),
                 (got, want) => panic!("{got:?} {want:?}"),
             }
