@@ -2,7 +2,7 @@
 //! revision is greater.
 
 use super::{
-    endpoints::QUICK,
+    attempt::QUICK,
     error::EtcdError,
     shared::{Shared, kv},
 };

@@ -2,7 +2,8 @@
 //! leader last and only when it has handed leadership over. Requests go to other members meanwhile.
 
 use super::{
-    endpoints::{Endpoint, QUICK},
+    attempt::QUICK,
+    endpoints::Endpoint,
     error::EtcdError,
     shared::{Shared, kv},
     status::in_use,

@@ -2,26 +2,18 @@
 //! endpoint takes over.
 
 use super::{error::EtcdError, options::EtcdOptions, search_state::Search};
-use etcd_client::{Client, Error};
+use etcd_client::Client;
 use parking_lot::Mutex;
 use std::{
-    future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
-/// How long etcd may take for an answer if there is no other endpoint to ask.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an endpoint may take for a small answer before another is asked.
-pub(super) const QUICK: Duration = Duration::from_secs(1);
-/// The same for a large answer.
-pub(super) const LARGE: Duration = Duration::from_secs(5);
-/// Reads are repeated for this long: an election of etcd takes less.
-const REPEAT: Duration = Duration::from_secs(5);
 /// An endpoint that was given up is not used again for this long while there are others.
-const AVOID: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const AVOID: Duration = Duration::from_secs(3);
+/// How long the first endpoint may take to report its state before it is used again.
+const STATE: Duration = Duration::from_secs(1);
 /// How long a health check reports why an endpoint was given up.
 const RECENT: Duration = Duration::from_secs(30);
 
@@ -55,6 +47,11 @@ impl Endpoint {
         self.avoided.lock().as_ref().is_some_and(|avoided| avoided.until > Instant::now())
     }
 
+    /// How often it was given up.
+    pub(super) fn generation(&self) -> u64 {
+        *self.given_up.borrow()
+    }
+
     /// Changes when the endpoint is given up.
     pub fn given_up(&self) -> watch::Receiver<u64> {
         self.given_up.subscribe()
@@ -62,7 +59,7 @@ impl Endpoint {
 
     /// A client of this endpoint. The files of the connection are read again after it was given up.
     pub async fn client(&self, options: &EtcdOptions) -> Result<Client, EtcdError> {
-        let generation = *self.given_up.borrow();
+        let generation = self.generation();
         let mut slot = self.client.lock().await;
         if let Some((made, client)) = &*slot
             && *made == generation
@@ -95,6 +92,10 @@ impl Endpoints {
 
     pub fn all(&self) -> Vec<Arc<Endpoint>> {
         self.state.lock().all.clone()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.state.lock().all.len()
     }
 
     /// The endpoint in use.
@@ -177,7 +178,7 @@ impl Endpoints {
             first.clone()
         };
         let asked = async { Ok::<_, EtcdError>(first.client(&self.options).await?.status().await?) };
-        if let Ok(Ok(status)) = tokio::time::timeout(QUICK, asked).await
+        if let Ok(Ok(status)) = tokio::time::timeout(STATE, asked).await
             && status.leader() != 0
             && !status.is_learner()
         {
@@ -190,56 +191,6 @@ impl Endpoints {
                     used.given_up.send_modify(|count| *count += 1);
                 }
             }
-        }
-    }
-
-    /// Asks the endpoint in use once; after another one was given up, one that answers is looked for first. If it does not
-    /// answer within the limit and there are others, it is given up. What was asked for may have happened then.
-    pub async fn attempt<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        limit: Duration,
-        call: impl FnOnce(Client) -> F,
-    ) -> Result<(T, Arc<Endpoint>), EtcdError> {
-        self.find().await?;
-        let endpoint = self.current()?;
-        let generation = *endpoint.given_up.borrow();
-        let limit = if self.state.lock().all.len() > 1 { limit } else { PATIENCE };
-        let asked = async { Ok::<_, EtcdError>(call(endpoint.client(&self.options).await?).await?) };
-        let answer = tokio::time::timeout(limit, asked).await.unwrap_or(Err(EtcdError::Timeout(limit)));
-        match answer {
-            Ok(answer) => Ok((answer, endpoint)),
-            Err(error) => {
-                // Others that asked it at the same time may have given it up already.
-                if error.is_transient() && *endpoint.given_up.borrow() == generation {
-                    self.avoid(&endpoint, AVOID, error.to_string());
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Reads: asks one endpoint after the other until one answers.
-    pub async fn read<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        limit: Duration,
-        call: impl Fn(Client) -> F,
-    ) -> Result<T, EtcdError> {
-        let (begun, mut limit) = (Instant::now(), limit);
-        loop {
-            match self.attempt(limit, &call).await {
-                Ok((answer, _)) => return Ok(answer),
-                Err(error) if error.is_transient() && begun.elapsed() < REPEAT => self.pause().await,
-                Err(error) => return Err(error),
-            }
-            // All of them may be slow.
-            limit = (limit * 2).min(LARGE);
-        }
-    }
-
-    /// Waits a moment if the next endpoint has failed, too.
-    pub async fn pause(&self) {
-        if self.current().is_ok_and(|current| current.is_avoided()) {
-            tokio::time::sleep(PAUSE).await;
         }
     }
 }
@@ -285,19 +236,5 @@ mod tests {
         assert!(Arc::ptr_eq(&all.all()[1], &b) && gone.has_changed().unwrap());
         all.replace(&[]);
         assert_eq!(all.all().len(), 2, "an empty list is an answer that cannot be");
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_endpoint_that_does_not_answer_costs_its_limit_once() {
-        // It accepts connections and says nothing.
-        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = silent.local_addr().unwrap().to_string();
-        let all = endpoints(&[&address, "127.0.0.1:1"]);
-        let begun = Instant::now();
-        let limit = Duration::from_millis(300);
-        let error = all.attempt(limit, |client| async move { client.kv_client().get("a", None).await }).await;
-        assert!(matches!(error, Err(EtcdError::Timeout(_))));
-        assert!(begun.elapsed() < Duration::from_secs(2));
-        assert_eq!(current(&all), "http://127.0.0.1:1");
     }
 }

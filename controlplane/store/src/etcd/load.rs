@@ -1,7 +1,7 @@
 //! Fills an empty etcd with the keys of another store. A key marks the store as unfinished until all are there.
 
 use super::{
-    endpoints::LARGE,
+    attempt::LARGE,
     keyspace::{Keyspace, LOADING, OFFSET},
     options::EtcdOptions,
     shared::{Shared, kv},

@@ -2,8 +2,8 @@
 //! etcd make sure that what is done once is not done by all of them.
 
 use super::{
+    attempt::QUICK,
     defragment,
-    endpoints::QUICK,
     error::EtcdError,
     shared::{Shared, kv},
 };

@@ -1,7 +1,8 @@
 //! The members of an etcd cluster, for whoever runs them: list, add, promote, remove.
 
 use super::{
-    endpoints::{Endpoint, Endpoints, LARGE, QUICK},
+    attempt::{LARGE, QUICK},
+    endpoints::{Endpoint, Endpoints},
     error::EtcdError,
     options::EtcdOptions,
     shared::kv,

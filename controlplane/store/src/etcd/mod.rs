@@ -18,6 +18,8 @@ mod search_state;
 mod endpoints;
 // Finds one that answers.
 mod search;
+// Requests to it.
+mod attempt;
 // How far the watch is, for those who wait.
 mod progress;
 // Ends creations that may still be under way.

@@ -1,7 +1,7 @@
 //! Keys with a prefix at one revision, page by page.
 
 use super::{
-    endpoints::LARGE,
+    attempt::LARGE,
     shared::{Shared, kv},
 };
 use crate::{KeyValue, Revision, StoreError};

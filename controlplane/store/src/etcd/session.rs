@@ -2,11 +2,7 @@
 //! object was created and deleted again. Changing the key makes sure that it fails. Other writes expect a revision that never
 //! comes back.
 
-use super::{
-    endpoints::{Endpoints, LARGE},
-    error::EtcdError,
-    keyspace::Keyspace,
-};
+use super::{attempt::LARGE, endpoints::Endpoints, error::EtcdError, keyspace::Keyspace};
 use etcd_client::{Client, PutOptions};
 use std::sync::atomic::{AtomicI64, Ordering};
 

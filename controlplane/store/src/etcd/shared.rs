@@ -1,7 +1,8 @@
 //! What requests and tasks share: endpoints, keys, and basic reads.
 
 use super::{
-    endpoints::{Endpoints, LARGE, QUICK},
+    attempt::{LARGE, QUICK},
+    endpoints::Endpoints,
     error::EtcdError,
     keyspace::{Keyspace, OFFSET},
     options::EtcdOptions,

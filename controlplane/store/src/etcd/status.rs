@@ -1,10 +1,6 @@
 //! State of etcd's members: sizes, leader, alarms.
 
-use super::{
-    endpoints::{Endpoint, QUICK},
-    error::EtcdError,
-    shared::Shared,
-};
+use super::{attempt::QUICK, endpoints::Endpoint, error::EtcdError, shared::Shared};
 use crate::{
     StoreError, Unhealthy,
     status::{Engine, MemberStatus, StoreStatus},

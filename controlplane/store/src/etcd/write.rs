@@ -7,7 +7,7 @@
 //! ambiguous, and the client finds out, as with any API server on etcd.
 
 use super::{
-    endpoints::{LARGE, QUICK},
+    attempt::{LARGE, QUICK},
     error::EtcdError,
     shared::{Shared, kv},
 };
