@@ -24,6 +24,8 @@ pub(super) struct Endpoint {
     client: tokio::sync::Mutex<Option<(u64, Client)>>,
     /// How often it was given up.
     given_up: watch::Sender<u64>,
+    /// How often watches were told to move.
+    left: watch::Sender<u64>,
     avoided: Mutex<Option<Avoided>>,
 }
 
@@ -39,6 +41,7 @@ impl Endpoint {
             url: url.to_owned(),
             client: tokio::sync::Mutex::default(),
             given_up: watch::Sender::new(0),
+            left: watch::Sender::new(0),
             avoided: Mutex::default(),
         })
     }
@@ -55,6 +58,21 @@ impl Endpoint {
     /// Changes when the endpoint is given up.
     pub fn given_up(&self) -> watch::Receiver<u64> {
         self.given_up.subscribe()
+    }
+
+    /// Changes when watches have to move to the endpoint in use.
+    pub fn left(&self) -> watch::Receiver<u64> {
+        self.left.subscribe()
+    }
+
+    /// Ends what is under way on it, and its connection.
+    fn give_up(&self) {
+        self.given_up.send_modify(|count| *count += 1);
+        self.leave();
+    }
+
+    fn leave(&self) {
+        self.left.send_modify(|count| *count += 1);
     }
 
     /// A client of this endpoint. The files of the connection are read again after it was given up.
@@ -77,6 +95,8 @@ pub(super) struct Endpoints {
     pub options: EtcdOptions,
     state: Mutex<State>,
     pub(super) search: Search,
+    /// The newest term of etcd's leaders in any answer; 0 before the first.
+    term: watch::Sender<u64>,
 }
 
 struct State {
@@ -87,7 +107,12 @@ struct State {
 impl Endpoints {
     pub fn new(options: EtcdOptions) -> Self {
         let all = options.endpoints.iter().map(|url| Endpoint::new(url)).collect();
-        Self { options, state: Mutex::new(State { all, current: 0 }), search: Search::default() }
+        Self {
+            options,
+            state: Mutex::new(State { all, current: 0 }),
+            search: Search::default(),
+            term: watch::Sender::new(0),
+        }
     }
 
     pub fn all(&self) -> Vec<Arc<Endpoint>> {
@@ -128,14 +153,14 @@ impl Endpoints {
         tracing::info!(endpoints = urls.join(","), "endpoints of etcd have changed");
         // Nobody may stay connected to a member that has left.
         for gone in known.iter().filter(|one| !urls.contains(&one.url)) {
-            gone.given_up.send_modify(|count| *count += 1);
+            gone.give_up();
         }
     }
 
     /// Uses another endpoint than this one for a while, and ends the watches on it.
     pub fn avoid(&self, endpoint: &Arc<Endpoint>, time: Duration, why: String) {
         let known = endpoint.is_avoided();
-        endpoint.given_up.send_modify(|count| *count += 1);
+        endpoint.give_up();
         if !known {
             tracing::warn!(endpoint = %endpoint.url, why, "endpoint of etcd given up");
         }
@@ -151,6 +176,28 @@ impl Endpoints {
                 self.search.begin();
             }
         }
+    }
+
+    /// The endpoint may not answer any more: if it is the one in use, that is found out before the next request.
+    pub(super) fn doubt(&self, endpoint: &Arc<Endpoint>) {
+        let state = self.state.lock();
+        let used = state.all.get(state.current).is_some_and(|one| Arc::ptr_eq(one, endpoint));
+        if used && state.all.len() > 1 {
+            self.search.doubt();
+        }
+    }
+
+    /// Changes when there is another leader.
+    pub(super) fn term(&self) -> watch::Receiver<u64> {
+        self.term.subscribe()
+    }
+
+    /// Notes the term of an answer. A leader that was replaced answers nothing that was sent to it.
+    pub(super) fn note_term(&self, term: u64) {
+        self.term.send_if_modified(|known| {
+            let before = std::mem::replace(known, term.max(*known));
+            before != 0 && *known != before
+        });
     }
 
     /// Uses an endpoint, which has answered.
@@ -188,7 +235,7 @@ impl Endpoints {
                 self.allow(&first);
                 state.current = 0;
                 for used in used.into_iter().filter(|used| !Arc::ptr_eq(used, &first)) {
-                    used.given_up.send_modify(|count| *count += 1);
+                    used.leave();
                 }
             }
         }

@@ -1,30 +1,33 @@
 //! Errors of etcd.
 
+use super::{no_quorum::NoQuorum, reason};
 use crate::{Revision, StoreError, Unhealthy};
 use etcd_client::Error;
 use std::{io, path::PathBuf, string::FromUtf8Error, time::Duration};
 use tonic::Code;
 
+/// What a member says to whom waits for a read when another leader was elected; the read can be repeated at once.
+const LEADER_CHANGED: &str = "etcdserver: leader changed";
+/// What a member says that has no leader, before it looks at the request.
+const NO_LEADER: &str = "etcdserver: no leader";
+/// What a member says that ends.
+const STOPPED: &str = "etcdserver: server stopped";
+
 /// Why etcd did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// It refused, or was not reached.
-    #[error("etcd: {0}")]
-    Client(#[from] Error),
+    #[error("etcd: {}", reason::of_client(.0))]
+    Client(Error),
     /// It did not answer in time.
     #[error("etcd did not answer within {0:?}")]
     Timeout(Duration),
-    /// The endpoint of a watch is not used any more.
+    /// The endpoint is not used any more, or its leader has been replaced. What was asked for may have happened.
     #[error("etcd: {0} was given up")]
     GivenUp(String),
-    /// Too few members are reached to elect a leader. Nothing was sent.
-    #[error("etcd: {reached} of {of} members are reached, which is no majority")]
-    NoMajority {
-        /// How many.
-        reached: usize,
-        /// How many there are.
-        of: usize,
-    },
+    /// Too few members are reached, or they have no leader. Nothing was sent.
+    #[error("{0}")]
+    NoQuorum(NoQuorum),
     /// No endpoint is configured.
     #[error("etcd has no endpoint")]
     NoEndpoint,
@@ -71,22 +74,69 @@ pub enum EtcdError {
     Canceled(String),
 }
 
+impl From<Error> for EtcdError {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
 impl From<EtcdError> for StoreError {
     fn from(error: EtcdError) -> Self {
         match error {
-            EtcdError::NoMajority { .. } => {
-                Self::Unavailable(Unhealthy::Unreachable { detail: error.to_string() })
-            }
+            EtcdError::NoQuorum(_) => Self::Unavailable(Unhealthy::Unreachable { detail: error.to_string() }),
             error => Self::Etcd(error),
         }
     }
 }
 
+/// What an error says about the endpoint that it came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It works.
+    Well,
+    /// It has no leader, or is slow.
+    Doubtful,
+    /// Its connection is broken.
+    Gone,
+}
+
 impl EtcdError {
+    /// What it says about the endpoint.
+    pub(super) fn standing(&self) -> Standing {
+        match self {
+            Self::Timeout(_) => Standing::Doubtful,
+            Self::Client(Error::GRpcStatus(status)) if self.is_answer() => match status.message() {
+                LEADER_CHANGED => Standing::Well,
+                STOPPED => Standing::Gone,
+                _ if self.is_transient() => Standing::Doubtful,
+                _ => Standing::Well,
+            },
+            Self::Client(_) if self.is_transient() => Standing::Gone,
+            _ => Standing::Well,
+        }
+    }
+
+    /// Whether a member said it, instead of what is between here and there.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self, Self::Client(Error::GRpcStatus(status)) if status.message().starts_with("etcdserver:"))
+    }
+
+    /// Whether a member refused a request because it has no leader. Nothing was done.
+    pub(super) fn is_without_leader(&self) -> bool {
+        matches!(self, Self::Client(Error::GRpcStatus(status)) if status.message() == NO_LEADER)
+    }
+
+    /// Whether it is not known what became of a write.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::Ambiguous(_))
+    }
+
     /// Whether another endpoint, or the same one a moment later, may answer. What was asked for may have happened.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Timeout(_) | Self::Client(Error::TransportError(_) | Error::IoError(_)) => true,
+            Self::Timeout(_)
+            | Self::GivenUp(_)
+            | Self::Client(Error::TransportError(_) | Error::IoError(_)) => true,
             Self::Client(Error::GRpcStatus(status)) => matches!(
                 status.code(),
                 Code::Unavailable
@@ -133,5 +183,31 @@ impl EtcdError {
             }
             _ => self.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Status;
+
+    #[test]
+    fn members_that_answer_are_not_given_up() {
+        let said = |code, text: &str| EtcdError::Client(Error::GRpcStatus(Status::new(code, text)));
+        for (error, standing, transient) in [
+            (said(Code::Unavailable, LEADER_CHANGED), Standing::Well, true),
+            (said(Code::Unavailable, NO_LEADER), Standing::Doubtful, true),
+            (said(Code::Unavailable, "etcdserver: request timed out"), Standing::Doubtful, true),
+            (said(Code::Unavailable, STOPPED), Standing::Gone, true),
+            (said(Code::PermissionDenied, "etcdserver: permission denied"), Standing::Well, false),
+            (said(Code::Unknown, "transport error"), Standing::Gone, true),
+            (EtcdError::Timeout(Duration::from_secs(1)), Standing::Doubtful, true),
+            (EtcdError::GivenUp("http://a:1".to_owned()), Standing::Well, true),
+            (EtcdError::NoRevision, Standing::Well, false),
+        ] {
+            assert_eq!((error.standing(), error.is_transient()), (standing, transient), "{error}");
+        }
+        assert!(said(Code::Unavailable, NO_LEADER).is_without_leader());
+        assert!(!said(Code::Unavailable, LEADER_CHANGED).is_without_leader());
     }
 }

@@ -6,6 +6,10 @@
 //! watch ─► one endpoint, until it is given up
 //! ```
 
+// What connections fail for, in words.
+mod reason;
+// Why none answers.
+mod no_quorum;
 // Errors.
 mod error;
 // Endpoints, certificates, user, prefix.
@@ -50,6 +54,7 @@ mod tests;
 pub use error::EtcdError;
 pub(crate) use load::load;
 pub use membership::{ClusterMember, Membership};
+pub use no_quorum::NoQuorum;
 pub use options::EtcdOptions;
 
 use super::{

@@ -2,7 +2,7 @@
 //! object was created and deleted again. Changing the key makes sure that it fails. Other writes expect a revision that never
 //! comes back.
 
-use super::{attempt::LARGE, endpoints::Endpoints, error::EtcdError, keyspace::Keyspace};
+use super::{attempt::QUICK, endpoints::Endpoints, error::EtcdError, keyspace::Keyspace};
 use etcd_client::{Client, PutOptions};
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -43,8 +43,10 @@ impl Session {
             let lease = client.lease_grant(KEPT_SECONDS, None).await?.id();
             client.put(self.key.as_str(), "", Some(PutOptions::new().with_lease(lease))).await
         };
-        let answer = endpoints.read(LARGE, put).await?;
-        self.found(answer.header().ok_or(EtcdError::NoRevision)?.revision());
+        let answer = endpoints.read(QUICK, put).await?;
+        let header = answer.header().ok_or(EtcdError::NoRevision)?;
+        endpoints.note_term(header.raft_term());
+        self.found(header.revision());
         Ok(())
     }
 }

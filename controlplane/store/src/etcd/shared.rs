@@ -54,7 +54,9 @@ impl Shared {
 
     /// Notes the revision of an answer and returns it.
     pub fn hear(&self, header: Option<&ResponseHeader>) -> Result<i64, EtcdError> {
-        let revision = header.ok_or(EtcdError::NoRevision)?.revision();
+        let header = header.ok_or(EtcdError::NoRevision)?;
+        self.endpoints.note_term(header.raft_term());
+        let revision = header.revision();
         self.heard.fetch_max(revision, Ordering::AcqRel);
         Ok(revision)
     }

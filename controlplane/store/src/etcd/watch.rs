@@ -25,7 +25,7 @@ struct Following {
     /// The stream ends with it.
     _client: WatchClient,
     endpoint: Arc<Endpoint>,
-    given_up: Receiver<u64>,
+    left: Receiver<u64>,
     after: Revision,
 }
 
@@ -40,7 +40,7 @@ pub(super) async fn watch(etcd: &Arc<Shared>, prefix: &str, after: Revision) -> 
         .with_prev_key()
         .with_fragment()
         .with_progress_notify();
-    let given_up = etcd.endpoints.current()?.given_up();
+    let left = etcd.endpoints.current()?.left();
     let asked = etcd.endpoints.attempt(BEGIN, |client| {
         let (key, options) = (etcd.keys.key(watched), options.clone());
         async move {
@@ -50,12 +50,12 @@ pub(super) async fn watch(etcd: &Arc<Shared>, prefix: &str, after: Revision) -> 
     });
     let ((stream, client), endpoint) = asked.await.map_err(|e| e.at(after))?;
     // Another one may have become the endpoint in use just before.
-    let given_up = if given_up.same_channel(&endpoint.given_up()) { given_up } else { endpoint.given_up() };
+    let left = if left.same_channel(&endpoint.left()) { left } else { endpoint.left() };
     if whole {
         etcd.progress.begun(&endpoint, after);
     }
     let (etcd, prefix) = (etcd.clone(), prefix.to_owned());
-    let following = Following { etcd, prefix, whole, stream, _client: client, endpoint, given_up, after };
+    let following = Following { etcd, prefix, whole, stream, _client: client, endpoint, left, after };
     let answers = stream::unfold(Some(following), |following| async {
         let mut following = following?;
         match following.next().await {
@@ -78,7 +78,7 @@ impl Following {
     async fn next(&mut self) -> Result<Vec<Result<WatchItem, StoreError>>, StoreError> {
         let answer = tokio::select! {
             answer = self.stream.message() => answer.map_err(EtcdError::Client)?.ok_or(EtcdError::Ended)?,
-            _ = self.given_up.changed() => return Err(EtcdError::GivenUp(self.endpoint.url.clone()).into()),
+            _ = self.left.changed() => return Err(EtcdError::GivenUp(self.endpoint.url.clone()).into()),
         };
         if answer.compact_revision() > 0 {
             return Err(StoreError::Compacted(self.after));

@@ -7,7 +7,7 @@
 //! ambiguous, and the client finds out, as with any API server on etcd.
 
 use super::{
-    attempt::{LARGE, QUICK},
+    attempt::QUICK,
     error::EtcdError,
     shared::{Shared, kv},
 };
@@ -74,6 +74,9 @@ impl Shared {
                         _ => return Err(refusal.into()),
                     }
                 }
+                Err(error) if error.is_without_leader() && begun.elapsed() < REPEAT => {
+                    limit = self.endpoints.pause(&error, limit).await;
+                }
                 Err(error) if error.is_transient() && begun.elapsed() < REPEAT => {
                     lost = true;
                     if let Some(used) = session
@@ -81,17 +84,15 @@ impl Shared {
                     {
                         return Err(EtcdError::Ambiguous(write.key).into());
                     }
+                    limit = self.endpoints.pause(&error, limit).await;
                 }
-                Err(error) if lost || error.is_transient() => {
+                Err(error) if lost || (error.is_transient() && !error.is_without_leader()) => {
                     tracing::debug!(%error, key = write.key, "answer to a write was lost");
                     return Err(EtcdError::Ambiguous(write.key).into());
                 }
                 Err(error) if error.is_exhausted() => return Err(self.exhausted(error).await),
                 Err(error) => return Err(error.into()),
             }
-            // All of them may be slow.
-            limit = (limit * 2).min(LARGE);
-            self.endpoints.pause().await;
         }
     }
 
@@ -178,7 +179,9 @@ impl Shared {
                     return FirstChange::Put(Bytes::copy_from_slice(now.value()), revision);
                 }
                 Ok((None, _)) => break,
-                Err(_) => self.endpoints.pause().await,
+                Err(error) => {
+                    self.endpoints.pause(&error, QUICK).await;
+                }
             }
         }
         FirstChange::Unknown

@@ -5,7 +5,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use std::{
     net::TcpListener,
     path::{Path, PathBuf},
@@ -21,6 +21,11 @@ pub(super) struct Certificates {
 
 impl Certificates {
     pub fn new() -> Self {
+        Self::with(&["127.0.0.1", "localhost"], (1975, 4096))
+    }
+
+    /// A server's certificate with these names, valid from the beginning of a year to that of another.
+    pub fn with(names: &[&str], (from, to): (i32, i32)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut ca = CertificateParams::new(Vec::new()).unwrap();
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,10 +33,10 @@ impl Certificates {
         let key = KeyPair::generate().unwrap();
         std::fs::write(dir.path().join("ca.crt"), ca.self_signed(&key).unwrap().pem()).unwrap();
         let ca = Issuer::new(ca, key);
-        for (name, names) in
-            [("server", vec!["127.0.0.1".to_owned(), "localhost".to_owned()]), ("client", vec![])]
-        {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        for (name, names) in [("server", names), ("client", vec![])] {
             let mut params = CertificateParams::new(names).unwrap();
+            (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
             params.distinguished_name.push(DnType::CommonName, name);
             let key = KeyPair::generate().unwrap();
             let certificate = params.signed_by(&key, &ca).unwrap();
@@ -166,6 +171,18 @@ impl Cluster {
             })
             .await;
         }
+    }
+
+    /// Which of the members leads.
+    pub async fn leader(&self) -> usize {
+        for (number, member) in self.members.iter().enumerate() {
+            let options = EtcdOptions { endpoints: vec![member.url.clone()], ..EtcdOptions::default() };
+            let status = super::client(&options).await.status().await.unwrap();
+            if status.header().map(|header| header.member_id()) == Some(status.leader()) {
+                return number;
+            }
+        }
+        panic!("no member leads")
     }
 
     pub async fn connect(&self) -> Arc<dyn Store> {

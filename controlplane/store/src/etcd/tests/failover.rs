@@ -60,6 +60,65 @@ async fn a_member_that_dies_or_hangs_is_replaced_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_election_is_waited_for_and_the_member_in_use_stays() {
+    let etcd = Cluster::start(3, "http", &["--pre-vote=true".to_owned()]);
+    etcd.ready().await;
+    let leader = etcd.leader().await;
+    // A follower comes first, then the leader.
+    let order = [(leader + 1) % 3, leader, (leader + 2) % 3];
+    let endpoints = order.iter().map(|n| etcd.members[*n].url.clone()).collect();
+    let options = EtcdOptions { endpoints, ..EtcdOptions::default() };
+    let store = Etcd::connect(&options, &Supervisor::default()).await.unwrap();
+    let at = put(&store, "/registry/a", 0, "0").await.unwrap();
+    let mut watch = store.watch("/registry/", at).await.unwrap();
+    etcd.members[leader].freeze();
+    // Sent to a leader that never gets them, or refused for want of one.
+    let (read, updated, created) = tokio::join!(
+        store.revision(),
+        put(&store, "/registry/a", at, "1"),
+        put(&store, "/registry/b", 0, "2"),
+    );
+    let (updated, created) = (updated.unwrap(), created.unwrap());
+    assert!(read.unwrap() >= at);
+    let endpoints = &store.shared.endpoints;
+    assert_eq!(endpoints.current().unwrap().url, etcd.members[order[0]].url, "it answers again");
+    let mut seen = [next_change(&mut watch).await.revision, next_change(&mut watch).await.revision];
+    seen.sort_unstable();
+    let mut written = [updated, created];
+    written.sort_unstable();
+    assert_eq!(seen, written, "on the same watch");
+    etcd.members[leader].thaw();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_do_not_fit_are_named() {
+    let (ours, others) = (Certificates::new(), Certificates::new());
+    let expired = Certificates::with(&["127.0.0.1"], (2000, 2001));
+    let elsewhere = Certificates::with(&["10.1.2.3"], (2000, 4000));
+    let unreached =
+        [(&ours, &others, "from a CA that is not trusted here"), (&expired, &expired, "has expired")]
+            .into_iter()
+            .chain([(&elsewhere, &elsewhere, "is for another name")]);
+    for (server, client, why) in unreached {
+        let etcd = Cluster::start(1, "https", &server.server_args());
+        etcd.ready().await;
+        let options = EtcdOptions {
+            ca: Some(client.file("ca.crt")),
+            cert: Some(client.file("client.crt")),
+            key: Some(client.file("client.key")),
+            ..etcd.options()
+        };
+        let error = connect(&options).await.err().unwrap().to_string();
+        assert!(error.starts_with("etcd: its certificate ") && error.contains(why), "{error}");
+        // With several endpoints each has its reason.
+        let both = vec![etcd.members[0].url.clone(), "https://127.0.0.1:1".to_owned()];
+        let error = connect(&EtcdOptions { endpoints: both, ..options }).await.err().unwrap().to_string();
+        assert!(error.contains(&format!("{}: its certificate ", etcd.members[0].url)), "{error}");
+        assert!(error.contains("https://127.0.0.1:1: Connection refused"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_endpoint_is_one_that_answers() {
     let etcd = Cluster::start(3, "http", &[]);
     etcd.ready().await;
