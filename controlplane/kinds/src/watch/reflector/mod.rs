@@ -28,6 +28,7 @@ use std::{
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
+    time::Instant,
 };
 
 pub use unreadable::Unreadable;
@@ -189,6 +190,7 @@ impl Shared {
     /// Watches the store forever; after a panic (`again`) it resyncs first.
     async fn run(&self, commands: &mut mpsc::UnboundedReceiver<Command>, mut again: bool) {
         loop {
+            let begun = Instant::now();
             let result = if again {
                 self.resync().await
             } else {
@@ -204,7 +206,7 @@ impl Shared {
             again &= result.is_err();
             if let Err(error) = result {
                 tracing::warn!(%error, rv = self.progress.applied(), "the watch on the store is lost, will retry");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep_until(begun + RETRY).await;
             }
         }
     }
