@@ -60,12 +60,34 @@ pub fn store_failed(error: StoreError) -> ApiError {
         StoreError::Compacted(_) => ApiError::expired(
             "The provided resource version is too old: the requested history is no longer held",
         ),
+        // It may have been written: whoever sends it again has to look first.
+        StoreError::Etcd(error) if error.is_ambiguous() => ApiError::timeout(error.to_string()),
         // Nothing was written, so a client may send it again.
-        StoreError::Unavailable(_) | StoreError::Paused => {
-            let mut refusal = ApiError::unavailable(error.to_string());
-            refusal.details.retry_after = 1;
-            refusal
-        }
+        StoreError::Unavailable(_) | StoreError::Paused => unavailable(&error),
+        StoreError::Etcd(ref etcd) if etcd.is_transient() => unavailable(&error),
         other => ApiError::internal(other),
+    }
+}
+
+/// Asks the client to come back, here or at another server.
+fn unavailable(error: &StoreError) -> ApiError {
+    let mut refusal = ApiError::unavailable(error.to_string());
+    refusal.details.retry_after = 1;
+    refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_store::etcd::EtcdError;
+    use std::time::Duration;
+
+    #[test]
+    fn only_what_was_not_written_is_to_be_sent_again() {
+        let unknown = store_failed(EtcdError::Ambiguous("/registry/a".to_owned()).into());
+        assert_eq!((unknown.code, unknown.reason, unknown.details.retry_after), (504, "Timeout", 0));
+        let unread = store_failed(EtcdError::Timeout(Duration::from_secs(1)).into());
+        assert_eq!((unread.code, unread.reason, unread.details.retry_after), (503, "ServiceUnavailable", 1));
+        assert_eq!(store_failed(EtcdError::NoRevision.into()).code, 500);
     }
 }
