@@ -16,6 +16,13 @@ const MAX_REQUEST: u64 = 4 << 20;
 /// Entries that are kept in memory for members that are behind.
 const SNAPSHOT_COUNT: u64 = 10_000;
 
+/// How often a leader tells the others that it is there.
+const HEARTBEAT_MS: u64 = 50;
+/// After how long without a leader, at the earliest, a member stands for election; at the latest it is twice that. Two members
+/// that stand at the same moment try once more, and clients wait no longer than three seconds then, too. Disks that stop for
+/// longer than this cost an election.
+const ELECTION_MS: u64 = 750;
+
 /// How long the sockets of a process that was killed may be held.
 const SOCKETS: Duration = Duration::from_secs(5);
 
@@ -76,6 +83,8 @@ impl Launch {
             ("snapshot-count", SNAPSHOT_COUNT.to_string()),
             // The server compacts.
             ("auto-compaction-retention", "0".to_owned()),
+            ("heartbeat-interval", HEARTBEAT_MS.to_string()),
+            ("election-timeout", ELECTION_MS.to_string()),
             // A member that was away does not disturb the leader.
             ("pre-vote", "true".to_owned()),
             // Nobody uses it, and it would need a client certificate for itself.

@@ -84,6 +84,19 @@ pub enum MemberError {
         /// Its last errors.
         said: String,
     },
+    /// The disk is full.
+    #[error(
+        "the file system of {} has {free} MiB left, and etcd needs {needed} MiB to go on: make room, it is started then",
+        dir.display()
+    )]
+    Full {
+        /// Where its data is.
+        dir: PathBuf,
+        /// MiB that are left.
+        free: u64,
+        /// MiB that are needed.
+        needed: u64,
+    },
     /// The data of a member that was in a cluster of one is gone.
     #[error(
         "the data of etcd member {name} in {} is gone, and no other member is known: restore a backup, or delete {} to \

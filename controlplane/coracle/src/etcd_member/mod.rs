@@ -25,6 +25,8 @@ mod log;
 mod process;
 // Becoming a member of a cluster.
 mod join;
+// Whether there is room for its data.
+mod space;
 // Restarts, and what changes while it runs.
 mod supervise;
 // A member that nobody else reaches.

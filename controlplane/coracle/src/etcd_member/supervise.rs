@@ -4,7 +4,7 @@ use super::certificates::Certificates;
 use super::command::Launch;
 use super::process::{Process, Spawner};
 use super::state::State;
-use super::{MemberConfig, MemberError};
+use super::{MemberConfig, MemberError, space};
 use coracle_cli::causes;
 use coracle_cli::supervise::RestartBackoff;
 use coracle_store::etcd::Membership;
@@ -99,7 +99,11 @@ impl Parts {
                 self.health.set(Some(Arc::new(error)));
                 return None;
             }
-            match Process::spawn(&self.spawner, self.launch.command()).await {
+            let started = match space::check(&self.config.data_dir.join("etcd")) {
+                Ok(()) => Process::spawn(&self.spawner, self.launch.command()).await,
+                Err(full) => Err(full),
+            };
+            match started {
                 Ok(process) => return Some(process),
                 Err(error) => {
                     *failures += 1;
