@@ -39,7 +39,8 @@ const ROOT: &str = "/registry/";
 const RESUME: u64 = 1000;
 /// Changes applied before watchers are notified.
 const CHUNK: usize = 64;
-/// Delay before a lost watch is opened again.
+/// A watch is opened at most this often. One that was open for longer is resumed at once: its server may only have moved to
+/// another member of etcd.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// All caches, and the task that fills them.
@@ -152,8 +153,7 @@ impl Reflector {
         let _ = self.commands.send(Command::Remove(kind.prefix()));
     }
 
-    /// Objects of the kinds here that are stored and cannot be read. They are in no cache; to delete them is all that can be
-    /// done with them.
+    /// Objects of the kinds here that are stored and cannot be read. They are in no cache, and can only be deleted through the API.
     pub fn unreadable(&self) -> Vec<Unreadable> {
         self.shared.unreadable.all()
     }
@@ -352,7 +352,7 @@ impl Shared {
             match self.supervisor.isolate_sync(TASK, || subject(kind, key), read).ok()? {
                 Ok(object) => Some(Arc::new(object)),
                 Err(error) => {
-                    self.unreadable.insert(one.key.clone(), one.modified, &error);
+                    self.unreadable.insert(one.key.clone(), one.modified, Some(&one.value), &error);
                     None
                 }
             }
@@ -385,7 +385,7 @@ impl Shared {
                 event
             }
             Ok(Err(error)) => {
-                self.unreadable.insert(format!("{}{key}", kind.prefix()), revision, &error);
+                self.unreadable.insert(format!("{}{key}", kind.prefix()), revision, value, &error);
                 event_of_loss(cache, key, revision)
             }
         }

@@ -237,4 +237,11 @@ async fn what_cannot_be_read_is_left_out_and_listed() {
         seen.push((event.what, event.object.revision));
     }
     assert_eq!(seen, [(EventType::Deleted, lost), (EventType::Added, back), (EventType::Added, last)]);
+
+    // What a key would open is not lost.
+    assert!(broken[0].to_string().ends_with("restore it from a backup, or delete it"), "{}", broken[0]);
+    let sealed = put_raw(&*store, "/registry/pods/x/sealed", 0, "k8s:enc:aescbc:v1:old:x").await;
+    reflector.wait_for(sealed).await;
+    let advice = reflector.unreadable_at("/registry/pods/x/sealed").unwrap().to_string();
+    assert!(advice.contains("put the key that it was encrypted with back"), "{advice}");
 }

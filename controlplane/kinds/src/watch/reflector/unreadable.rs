@@ -4,12 +4,16 @@
 use crate::object::decode::DecodeError;
 use crate::registry::kinds::Kind;
 use coracle_store::Revision;
+use coracle_store::encryption::provider::is_encrypted;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 
 /// A stored object that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the stored object {key} cannot be read: {why}; it can only be deleted")]
+#[error(
+    "the stored object {key} cannot be read: {why}; {}",
+    advice(.encrypted)
+)]
 pub struct Unreadable {
     /// Its key in the store.
     pub key: String,
@@ -17,6 +21,18 @@ pub struct Unreadable {
     pub revision: Revision,
     /// Why it cannot be read.
     pub why: String,
+    /// Whether it is encrypted, and no key opens it.
+    pub encrypted: bool,
+}
+
+/// What can be done about it. What a key would open is not lost.
+fn advice(encrypted: &bool) -> &'static str {
+    match encrypted {
+        true => {
+            "put the key that it was encrypted with back into the encryption configuration, or restore a backup; deleting it loses its contents"
+        }
+        false => "restore it from a backup, or delete it",
+    }
 }
 
 impl Unreadable {
@@ -32,10 +48,11 @@ impl Unreadable {
 pub(super) struct UnreadableObjects(RwLock<BTreeMap<String, Unreadable>>);
 
 impl UnreadableObjects {
-    pub(super) fn insert(&self, key: String, revision: Revision, error: &DecodeError) {
-        let why = error.to_string();
-        tracing::error!(key, rv = revision, why, "stored object cannot be read, skipped; delete it");
-        self.0.write().insert(key.clone(), Unreadable { key, revision, why });
+    pub(super) fn insert(&self, key: String, revision: Revision, value: Option<&[u8]>, error: &DecodeError) {
+        let (why, encrypted) = (error.to_string(), value.is_some_and(is_encrypted));
+        let advice = advice(&encrypted);
+        tracing::error!(key, rv = revision, why, advice, "stored object cannot be read, skipped");
+        self.0.write().insert(key.clone(), Unreadable { key, revision, why, encrypted });
     }
 
     /// The key can be read again, or is gone. It is made only when there is something to forget.
