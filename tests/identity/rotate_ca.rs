@@ -113,6 +113,14 @@ fn the_ca_is_replaced_and_nobody_who_follows_the_steps_is_refused() {
     assert!(step(&server, "switch").unwrap_err().contains("prepare one first"));
     assert!(step(&server, "finish").unwrap_err().contains("no rotation of the CA is under way"));
 
+    // What was prepared by mistake is cancelled.
+    step(&server, "prepare").unwrap();
+    eventually("both CAs are known everywhere", PATIENCE, || known(&server, &node_ca) == [2; 5]);
+    let cancelled = step(&server, "cancel").unwrap();
+    assert_eq!((&cancelled["stage"], hashes(&cancelled)), (&json!("settled"), hashes(&settled)));
+    eventually("only the old CA is known", PATIENCE, || known(&server, &node_ca) == [1; 5]);
+    assert!(step(&server, "cancel").unwrap_err().contains("no new CA is prepared"));
+
     let prepared = step(&server, "prepare").unwrap();
     let (old, new) = (hashes(&prepared)[0].clone(), hashes(&prepared)[1].clone());
     assert_eq!((&prepared["stage"], &old), (&json!("prepared"), &hashes(&settled)[0]));

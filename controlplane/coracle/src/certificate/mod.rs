@@ -84,6 +84,8 @@ enum CaStep {
     Switch,
     /// Trust the new CA only. Refused while nodes use the old one.
     Finish,
+    /// Forget a new CA that was prepared, before the switch to it.
+    Cancel,
 }
 
 /// Runs `coracle certificate`; false if something has to be done.

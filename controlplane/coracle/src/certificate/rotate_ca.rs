@@ -3,7 +3,7 @@
 use super::{CaStep, RotateCaArgs};
 use crate::admin::ask;
 use crate::operations::ca::{CaStatus, StepRequest};
-use crate::operations::{CA, CA_FINISH, CA_PREPARE, CA_SWITCH};
+use crate::operations::{CA, CA_CANCEL, CA_FINISH, CA_PREPARE, CA_SWITCH};
 use crate::other_servers;
 use crate::output::{Output, table};
 use anyhow::{Context as _, bail};
@@ -30,6 +30,7 @@ pub(super) async fn run(args: &RotateCaArgs) -> anyhow::Result<bool> {
         CaStep::Prepare => CA_PREPARE,
         CaStep::Switch => CA_SWITCH,
         CaStep::Finish => CA_FINISH,
+        CaStep::Cancel => CA_CANCEL,
     };
     let others = other_servers::addresses(&remote).await?;
     let before = status(&remote).await?;
@@ -50,7 +51,7 @@ pub(super) async fn run(args: &RotateCaArgs) -> anyhow::Result<bool> {
         eprintln!("server {address} does not have the CAs of this one yet: see its log");
     }
     if args.output == Output::Text {
-        println!("{}", next(after.stage));
+        println!("{}", next(args.step, after.stage));
     }
     Ok(behind.is_empty())
 }
@@ -85,8 +86,11 @@ fn hashes(status: &CaStatus) -> BTreeSet<&str> {
 }
 
 /// What to do next.
-fn next(stage: Stage) -> &'static str {
+fn next(step: CaStep, stage: Stage) -> &'static str {
     match stage {
+        Stage::Settled if step == CaStep::Cancel => {
+            "The new CA is not trusted any more. Take it out of bundles that clients outside the cluster were given."
+        }
         Stage::Settled => {
             "The rotation is finished. Create new tokens for nodes and servers that are to join."
         }

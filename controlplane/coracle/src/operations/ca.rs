@@ -34,6 +34,8 @@ pub enum Step {
     Switch,
     /// The old one is not trusted any more.
     Finish,
+    /// The new one is not trusted any more, before it has signed.
+    Cancel,
 }
 
 /// Why a step is not made.
@@ -164,6 +166,7 @@ impl CaRotation {
             Step::Prepare => base.prepare(&format!("coracle-ca-{}", jiff::Timestamp::now().as_second())),
             Step::Switch => base.switch(),
             Step::Finish => base.finish(),
+            Step::Cancel => base.cancel(),
         }?;
         if step == Step::Finish && !request.force {
             let old = users::old(&users::nodes(&self.objects), &next.ca_hash());

@@ -54,8 +54,10 @@ pub const CA_PREPARE: &str = "/coracle/v1/ca/prepare";
 pub const CA_SWITCH: &str = "/coracle/v1/ca/switch";
 /// Drops the old CA.
 pub const CA_FINISH: &str = "/coracle/v1/ca/finish";
+/// Forgets a new CA that was prepared.
+pub const CA_CANCEL: &str = "/coracle/v1/ca/cancel";
 /// All of them.
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 11] = [
     STATUS,
     ENCRYPTION,
     ENCRYPTION_RELOAD,
@@ -66,6 +68,7 @@ const PATHS: [&str; 10] = [
     CA_PREPARE,
     CA_SWITCH,
     CA_FINISH,
+    CA_CANCEL,
 ];
 /// The largest body of a request.
 const BODY: usize = 64 * 1024;
@@ -137,6 +140,7 @@ impl NonResource for Operations {
             (&Method::POST, CA_PREPARE) => self.step(Step::Prepare, request).await,
             (&Method::POST, CA_SWITCH) => self.step(Step::Switch, request).await,
             (&Method::POST, CA_FINISH) => self.step(Step::Finish, request).await,
+            (&Method::POST, CA_CANCEL) => self.step(Step::Cancel, request).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }

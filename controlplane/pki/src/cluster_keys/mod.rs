@@ -27,12 +27,14 @@ use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Files of the cluster's identity, in `<data-dir>/pki` of every server. Those of etcd exist only with members that the servers
-/// run, `encryption.yaml` only with encryption at rest whose keys are in the file, two more of the CA only while it is rotated.
-pub const SHARED_FILES: [&str; 10] = [
+/// run, `encryption.yaml` only with encryption at rest whose keys are in the file, two more of the CA only while it is rotated, and
+/// one after a rotation was cancelled.
+pub const SHARED_FILES: [&str; 11] = [
     "ca.crt",
     "ca.key",
     CA_NEXT_KEY,
     CA_CROSS,
+    CA_CANCELLED,
     "front-proxy-ca.crt",
     "front-proxy-ca.key",
     "sa.key",
@@ -44,6 +46,9 @@ pub const SHARED_FILES: [&str; 10] = [
 pub const CA_NEXT_KEY: &str = "ca-next.key";
 /// The certificate of the newer CA, signed by the older one.
 pub const CA_CROSS: &str = "ca-cross.crt";
+/// How many CAs were prepared for the one that signs and not used. Without it, who has the keys of a CA that was cancelled could
+/// not tell that those without it are newer.
+pub const CA_CANCELLED: &str = "ca-cancelled";
 /// A copy of the file of `--encryption-provider-config`.
 pub const ENCRYPTION: &str = "encryption.yaml";
 /// The file of the key that seals the others. Every server of the cluster has it; it is never in the store.

@@ -6,10 +6,11 @@
 //! | prepared: both are trusted, the old one signs | old, new | old | `ca-next.key`, `ca-cross.crt` |
 //! | switched: both are trusted, the new one signs | new, old | new | `ca-cross.crt` |
 //! | settled again | new | new | |
+//! | settled, because what was prepared was cancelled | old | old | `ca-cancelled` |
 //!
 //! `ca-cross.crt` is the new CA, signed by the old one: who trusts only the old one accepts what the new one has signed.
 
-use super::{CA_CROSS, CA_NEXT_KEY, ClusterKeys, ClusterKeysError};
+use super::{CA_CANCELLED, CA_CROSS, CA_NEXT_KEY, ClusterKeys, ClusterKeysError};
 use crate::authority::{Authority, Successor};
 use crate::files::write_private;
 use crate::inspect::CertificateInfo;
@@ -110,6 +111,7 @@ impl ClusterKeys {
         };
         self.set("ca.key", key);
         self.0.remove(CA_NEXT_KEY);
+        self.0.remove(CA_CANCELLED);
         let authority = self.authority()?;
         self.set("ca.crt", authority.certificate);
         Ok(Self::new(self.0)?)
@@ -130,14 +132,37 @@ impl ClusterKeys {
         Ok(Self::new(self.0)?)
     }
 
+    /// Trusts only the CA that signs, and forgets the one that was prepared.
+    pub fn cancel(mut self) -> Result<Self, RotationError> {
+        match self.stage() {
+            Stage::Prepared => {}
+            Stage::Settled => return Err(RotationError::Stage("no new CA is prepared")),
+            Stage::Switched => {
+                let why = "the new CA signs already: finish the rotation, and replace that CA by another one";
+                return Err(RotationError::Stage(why));
+            }
+        }
+        let authority = self.authority()?;
+        self.set("ca.crt", bundle::split(&authority.certificate).into_iter().take(1).collect::<String>());
+        self.set(CA_CANCELLED, (self.cancelled() + 1).to_string());
+        self.0.remove(CA_NEXT_KEY);
+        self.0.remove(CA_CROSS);
+        Ok(Self::new(self.0)?)
+    }
+
+    /// How many CAs were prepared for the one that signs and not used.
+    fn cancelled(&self) -> u64 {
+        self.text(CA_CANCELLED).trim().parse().unwrap_or(0)
+    }
+
     /// Whether the CA of these keys is at a later stage than that of others of the same cluster.
     pub fn has_later_ca(&self, other: &Self) -> bool {
         self.progress() > other.progress()
     }
 
-    /// Since when the CA that signs holds, and whether older ones, none, or newer ones are trusted besides: the begin of its
+    /// Since when the CA that signs holds, how many were prepared in vain, and whether older ones, none, or newer ones are trusted besides: the begin of its
     /// certificate is what two servers agree on.
-    fn progress(&self) -> (i64, u8) {
+    fn progress(&self) -> (i64, u64, u8) {
         let begins: Vec<i64> = self.trusted_cas().iter().map(|ca| ca.info.not_before).collect();
         let signer = begins.first().copied().unwrap_or_default();
         let besides = match (begins.iter().any(|one| *one > signer), begins.len()) {
@@ -145,7 +170,7 @@ impl ClusterKeys {
             (false, 0 | 1) => 1,
             (false, _) => 0,
         };
-        (signer, besides)
+        (signer, self.cancelled(), besides)
     }
 
     /// Writes the files of the CA into a directory that has those of an earlier stage. Whenever it is interrupted, the key belongs to
@@ -157,7 +182,7 @@ impl ClusterKeys {
             bundle::split(&before).into_iter().filter(|old| !self.text("ca.crt").contains(old.trim_end())),
         );
         write_private(&dir.join("ca.crt"), both.concat().as_bytes())?;
-        for name in [CA_CROSS, "ca.key", CA_NEXT_KEY] {
+        for name in [CA_CROSS, "ca.key", CA_NEXT_KEY, CA_CANCELLED] {
             let path = dir.join(name);
             match self.file(name) {
                 Some(contents) => write_private(&path, contents)?,
@@ -212,7 +237,12 @@ mod tests {
         let finished = switched.clone().finish().unwrap();
         assert_eq!((finished.stage(), finished.ca_hashes()), (Stage::Settled, vec![new]));
         let again = finished.clone().prepare("coracle-ca-3").unwrap();
-        let order = [settled, prepared, switched, finished, again];
+        // What was prepared is cancelled, and another one made.
+        let cancelled = again.clone().cancel().unwrap();
+        assert_eq!((cancelled.stage(), cancelled.ca_hashes()), (Stage::Settled, finished.ca_hashes()));
+        let once_more = cancelled.clone().prepare("coracle-ca-4").unwrap();
+        let in_vain = once_more.clone().cancel().unwrap();
+        let order = [settled, prepared, switched, finished, again, cancelled, once_more, in_vain];
         for (earlier, one) in order.iter().enumerate() {
             for (later, other) in order.iter().enumerate() {
                 assert_eq!(other.has_later_ca(one), later > earlier, "{earlier} {later}");
@@ -226,10 +256,12 @@ mod tests {
         let [settled, prepared, switched, ..] = order;
         for refused in [
             settled.clone().switch(),
+            settled.clone().cancel(),
             settled.finish(),
             prepared.clone().prepare("x"),
             prepared.finish(),
             switched.clone().prepare("x"),
+            switched.clone().cancel(),
             switched.switch(),
         ] {
             assert!(matches!(refused, Err(RotationError::Stage(_))));
@@ -243,7 +275,8 @@ mod tests {
         let prepared = settled.clone().prepare("coracle-ca-2").unwrap();
         let switched = prepared.clone().switch().unwrap();
         let finished = switched.clone().finish().unwrap();
-        let stages = [settled, prepared, switched, finished];
+        let cancelled = prepared.clone().cancel().unwrap();
+        let stages = [settled, prepared, cancelled, switched, finished];
         for from in 0..stages.len() {
             for to in &stages[from..] {
                 stages[from].write_ca(dir.path()).unwrap();
