@@ -1,11 +1,13 @@
-//! The result of the last backup, a key of the store: `coracle status` shows it.
+//! The results of the last backup and of the last one that succeeded, keys of the store: `coracle status` shows them.
 
 use coracle_store::{Durability, Revision, Store, StoreError, Write};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The key.
+/// The key of the last one.
 pub const KEY: &str = "/coracle/last-backup";
+/// The key of the last one that succeeded.
+pub const GOOD: &str = "/coracle/last-good-backup";
 const ATTEMPTS: u32 = 5;
 const MAX_TEXT: usize = 4096;
 
@@ -35,12 +37,19 @@ pub async fn write(store: &dyn Store, mut last: LastBackup) -> Result<(), StoreE
     last.location = shortened(&last.location);
     last.error = last.error.as_deref().map(shortened);
     let value = serde_json::to_vec(&last).expect("numbers and texts are JSON");
+    if last.error.is_none() {
+        put(store, GOOD, &value).await?;
+    }
+    put(store, KEY, &value).await
+}
+
+async fn put(store: &dyn Store, key: &str, value: &[u8]) -> Result<(), StoreError> {
     for attempt in 1.. {
-        let expect = store.get(KEY).await?.map_or(0, |now| now.modified);
+        let expect = store.get(key).await?.map_or(0, |now| now.modified);
         let write = Write {
-            key: KEY.to_owned(),
+            key: key.to_owned(),
             expect,
-            value: Some(value.clone().into()),
+            value: Some(value.to_vec().into()),
             durability: Durability::Sync,
             fence: None,
         };
@@ -53,9 +62,21 @@ pub async fn write(store: &dyn Store, mut last: LastBackup) -> Result<(), StoreE
     Ok(())
 }
 
-/// Reads it; `None` if there was no backup, or a newer version has written it otherwise.
+/// The last one; `None` if there was no backup, or a newer version has written it otherwise.
 pub async fn read(store: &dyn Store) -> Result<Option<LastBackup>, StoreError> {
-    let found = store.get(KEY).await?;
+    find(store, KEY).await
+}
+
+/// The last one that succeeded. Servers before this version recorded only the last one.
+pub async fn read_good(store: &dyn Store) -> Result<Option<LastBackup>, StoreError> {
+    match find(store, GOOD).await? {
+        Some(good) => Ok(Some(good)),
+        None => Ok(read(store).await?.filter(|last| last.error.is_none())),
+    }
+}
+
+async fn find(store: &dyn Store, key: &str) -> Result<Option<LastBackup>, StoreError> {
+    let found = store.get(key).await?;
     Ok(found.and_then(|found| serde_json::from_slice(&found.value).ok()))
 }
 
@@ -77,9 +98,22 @@ mod tests {
             error: None,
         };
         write(&*store, last.clone()).await.unwrap();
+        let good = last.clone();
+        assert_eq!(read_good(&*store).await.unwrap(), Some(good.clone()));
+        last.revision = 9;
         last.error = Some("x".repeat(10_000));
         write(&*store, last.clone()).await.unwrap();
         last.error = Some("x".repeat(MAX_TEXT));
         assert_eq!(read(&*store).await.unwrap(), Some(last));
+        assert_eq!(read_good(&*store).await.unwrap(), Some(good), "a failure does not hide it");
+    }
+
+    #[tokio::test]
+    async fn a_result_of_an_earlier_version_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = coracle_store::open(&coracle_store::Datastore::Embedded, dir.path()).await.unwrap();
+        let last = r#"{"time":"2026-01-01T00:00:00Z","revision":7,"location":"/backups/one","bytes":5}"#;
+        put(&*store, KEY, last.as_bytes()).await.unwrap();
+        assert_eq!(read_good(&*store).await.unwrap().unwrap().revision, 7);
     }
 }

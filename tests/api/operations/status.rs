@@ -79,8 +79,11 @@ fn roles_allow_nobody_to_change_what_operators_change() {
     let ann = Caller::certified(&server, "ann", &["system:authenticated"]);
     eventually("the role counts", Duration::from_secs(10), || ann.get(PATH).0 == 200);
     let encryption = ["encryption/reload", "encryption/rewrite"];
-    for path in
-        [&encryption[..], &["store/copy", "store/resume", "ca/prepare", "ca/switch", "ca/finish"]].concat()
+    for path in [
+        &encryption[..],
+        &["store/copy", "store/resume", "ca/prepare", "ca/switch", "ca/finish", "ca/cancel"],
+    ]
+    .concat()
     {
         let (code, answer) = ann.send("POST", &format!("/coracle/v1/{path}"), Some(&json!({})));
         assert_eq!(code, 403, "{path}: {answer}");
@@ -137,4 +140,23 @@ fn a_dead_server_of_two_is_named() {
         let said = healthy();
         !said.ok && said.problems().iter().any(|problem| problem.contains(&address))
     });
+}
+
+#[test]
+fn without_its_store_a_server_tells_what_it_knows() {
+    let etcd = Etcd::start();
+    let server = Server::with(&["--datastore", &format!("etcd://{}", etcd.address)]);
+    eventually("the server is well", Duration::from_secs(60), || coracle(&server, &["status"]).ok);
+    etcd.pause();
+    let said = coracle(&server, &["status", "-o", "json"]);
+    etcd.resume();
+    assert!(
+        !said.ok && said.problems().iter().any(|one| one.contains("the store does not answer")),
+        "{}",
+        said.out
+    );
+    let json = said.json();
+    assert_eq!(json["servers"].as_array().unwrap().len(), 1, "{json}");
+    assert!(!json["servers"][0]["certificates"].as_array().unwrap().is_empty(), "{json}");
+    assert_eq!(json["elections"].as_array().unwrap().len(), 2, "as the server saw them last: {json}");
 }

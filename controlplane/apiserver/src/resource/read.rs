@@ -23,11 +23,16 @@ impl ResourceRequest<'_> {
     pub(super) async fn get(&self) -> Result<Response<Body>, ApiError> {
         let form = self.form()?;
         let options = ListOptions::parse(&self.context.query)?;
-        if let Some(at) = list::parse_version(&options.resource_version)? {
-            self.handlers.api.wait_for_version(at).await?;
-        }
-        let object =
-            self.handlers.api.objects.get(self.kind, self.namespace(), &self.context.info.name).await?;
+        let (objects, name) = (&self.handlers.api.objects, &self.context.info.name);
+        let object = match list::parse_version(&options.resource_version)? {
+            // Any version: what the cache has, also when the store does not answer.
+            Some(0) => objects.cached(self.kind, self.namespace(), name)?,
+            Some(at) => {
+                self.handlers.api.wait_for_version(at).await?;
+                objects.get(self.kind, self.namespace(), name).await?
+            }
+            None => objects.get(self.kind, self.namespace(), name).await?,
+        };
         self.show(200, &self.handlers.api.converter.to_version(self.kind, &object).await?, form)
     }
 

@@ -48,6 +48,13 @@ impl Scheduler {
                 Timestamp::now()
             }
         };
+        match last::read_good(&*self.source.store).await {
+            Ok(Some(good)) => self.metrics.found(good.time, good.bytes),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(error = %causes::chain(&error), "cannot read when the last good backup was made");
+            }
+        }
         while let Some(due) = next(&self.scheduled.schedule, since, &TimeZone::UTC) {
             loop {
                 let left = due.duration_since(Timestamp::now());

@@ -1,17 +1,17 @@
 //! The status of a server: its store, certificates, last backup, and what is wrong.
 
 use crate::certificate::files::{self, FileCertificate};
+use coracle_backup::last;
 use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use coracle_store::pause::PausableStore;
-use coracle_store::{Store, StoreStatus};
+use coracle_store::{KeyValue, Store, StoreError, StoreStatus};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 
-/// Where the last backup is recorded.
-pub const LAST_BACKUP: &str = "/coracle/last-backup";
 /// How long the store may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -53,6 +53,8 @@ pub struct ServerStatus {
     pub writes_paused: bool,
     /// The last backup; missing if there was none.
     pub last_backup: Option<LastBackup>,
+    /// The last backup that succeeded; missing if there was none.
+    pub last_good_backup: Option<LastBackup>,
     /// The certificates in the server's directory.
     pub certificates: Vec<FileCertificate>,
     /// What is wrong.
@@ -79,7 +81,14 @@ impl StatusSource {
     /// The status now. What cannot be found out is a problem.
     pub async fn read(&self) -> ServerStatus {
         let mut problems = Vec::new();
-        let store = match tokio::time::timeout(PATIENCE, self.store.status()).await {
+        // What fails takes as long for each of them.
+        let (status, health, last, good) = tokio::join!(
+            tokio::time::timeout(PATIENCE, self.store.status()),
+            tokio::time::timeout(PATIENCE, self.store.health()),
+            tokio::time::timeout(PATIENCE, self.store.get(last::KEY)),
+            tokio::time::timeout(PATIENCE, self.store.get(last::GOOD)),
+        );
+        let store = match status {
             Ok(Ok(status)) => Some(status),
             Ok(Err(error)) => {
                 problems.push(format!("the store does not answer: {}", causes::chain(&error)));
@@ -90,15 +99,19 @@ impl StatusSource {
                 None
             }
         };
-        match tokio::time::timeout(PATIENCE, self.store.health()).await {
+        match health {
             Ok(Ok(())) => {}
             Ok(Err(why)) => problems.push(why.to_string()),
             Err(_) => problems.push("the health of the store is not known: it does not answer".to_owned()),
         }
-        let last_backup = match store {
-            Some(_) => self.last_backup(&mut problems).await,
-            None => None,
-        };
+        let (mut last_backup, mut last_good_backup) = (None, None);
+        if store.is_some() {
+            last_backup = backup(last, &mut problems);
+            let good = backup(good, &mut problems);
+            // Servers of earlier versions recorded only the last one.
+            let same = || last_backup.clone().filter(|last| last.error.as_deref().unwrap_or("").is_empty());
+            last_good_backup = good.or_else(same);
+        }
         let (certificates, unreadable) = self.certificates().await;
         problems.extend(unreadable);
         let dead = self.supervisor.dead().into_iter();
@@ -113,26 +126,9 @@ impl StatusSource {
             store,
             writes_paused: self.store.is_paused().await,
             last_backup,
+            last_good_backup,
             certificates,
             problems,
-        }
-    }
-
-    async fn last_backup(&self, problems: &mut Vec<String>) -> Option<LastBackup> {
-        let found = match tokio::time::timeout(PATIENCE, self.store.get(LAST_BACKUP)).await {
-            Ok(Ok(found)) => found?,
-            Ok(Err(error)) => {
-                problems.push(format!("the last backup is not known: {}", causes::chain(&error)));
-                return None;
-            }
-            Err(_) => return None,
-        };
-        match serde_json::from_slice(&found.value) {
-            Ok(backup) => Some(backup),
-            Err(error) => {
-                problems.push(format!("the record of the last backup cannot be read: {error}"));
-                None
-            }
         }
     }
 
@@ -146,6 +142,28 @@ impl StatusSource {
             }
             Ok(Err(error)) => (Vec::new(), vec![causes::chain(&error)]),
             Err(error) => (Vec::new(), vec![causes::chain(&error)]),
+        }
+    }
+}
+
+/// A recorded backup.
+fn backup(
+    found: Result<Result<Option<KeyValue>, StoreError>, Elapsed>,
+    problems: &mut Vec<String>,
+) -> Option<LastBackup> {
+    let found = match found {
+        Ok(Ok(found)) => found?,
+        Ok(Err(error)) => {
+            problems.push(format!("the last backup is not known: {}", causes::chain(&error)));
+            return None;
+        }
+        Err(_) => return None,
+    };
+    match serde_json::from_slice(&found.value) {
+        Ok(backup) => Some(backup),
+        Err(error) => {
+            problems.push(format!("the record of the last backup cannot be read: {error}"));
+            None
         }
     }
 }

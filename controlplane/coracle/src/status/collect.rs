@@ -76,45 +76,87 @@ pub(super) struct ClusterStatus {
     pub(super) elections: Vec<Election>,
     /// The last backup; `None` if there was none.
     pub(super) last_backup: Option<LastBackup>,
+    /// The last backup that succeeded; `None` if there was none.
+    pub(super) last_good_backup: Option<LastBackup>,
     /// What is wrong.
     pub(super) problems: Vec<String>,
 }
 
-/// Asks a server, and then the other servers that it knows.
+/// Asks a server, and then the other servers that it knows. What the API does not answer is a problem, and the rest is shown: a
+/// cluster without quorum has to be looked at, too.
 pub(super) async fn collect(remote: &HttpsClient) -> Result<ClusterStatus, CollectError> {
     let own = server_status(remote).await?;
-    let version = get(remote, "/version").await?;
     let selector = format!("{}%3D{SERVER}", IDENTITY.replace('/', "%2F"));
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
-    let identities = get(remote, &format!("{leases}?labelSelector={selector}")).await?;
+    // Without its store the server has what it saw last.
+    let any = if own.store.is_some() { "" } else { "resourceVersion=0" };
+    let identities = format!("{leases}?labelSelector={selector}&{any}");
+    let shared = own.shared;
+    let elections = async {
+        let all = ELECTIONS.iter().filter(|_| shared).map(|name| election(remote, &leases, name, any));
+        futures::future::try_join_all(all).await
+    };
+    let (version, identities, endpoints, elections) =
+        tokio::join!(get(remote, "/version"), get(remote, &identities), endpoints(remote, any), elections);
     let mut cluster = ClusterStatus {
-        kubernetes_version: version.get("gitVersion").and_then(Value::as_str).unwrap_or_default().to_owned(),
         datastore: own.datastore.clone(),
-        shared: own.shared,
+        shared,
         store: own.store.clone(),
         last_backup: own.last_backup.clone(),
+        last_good_backup: own.last_good_backup.clone(),
         problems: own.problems.clone(),
         ..ClusterStatus::default()
     };
-    for lease in LeaseList::of(&identities).items().to_values() {
-        cluster.servers.push(server(remote, &own, &lease, &mut cluster.problems).await);
+    let version = cluster.known(version);
+    let version = version.as_ref().and_then(|version| version.get("gitVersion")?.as_str());
+    cluster.kubernetes_version = version.unwrap_or_default().to_owned();
+    cluster.endpoints = cluster.known(endpoints).unwrap_or_default();
+    cluster.elections = cluster.known(elections).unwrap_or_default();
+    let leases = match cluster.known(identities) {
+        Some(identities) => LeaseList::of(&identities).items().to_values(),
+        None => Vec::new(),
+    };
+    if leases.is_empty() {
+        cluster.servers.push(asked(remote, &own));
     }
-    cluster.endpoints = endpoints(remote).await?;
-    if cluster.shared {
-        for name in ELECTIONS {
-            cluster.elections.push(election(remote, &leases, name).await?);
-        }
+    let asked = leases.iter().map(|lease| server(remote, &own, lease));
+    for (row, problems) in futures::future::join_all(asked).await {
+        cluster.servers.push(row);
+        cluster.problems.extend(problems);
     }
     Ok(cluster)
 }
 
-/// A server by its Lease. Its problems become those of the cluster.
-async fn server(
-    remote: &HttpsClient,
-    asked: &ServerStatus,
-    lease: &Value,
-    problems: &mut Vec<String>,
-) -> ServerRow {
+impl ClusterStatus {
+    /// What was answered; otherwise it is a problem, once for all that fail alike.
+    fn known<T>(&mut self, answer: Result<T, CollectError>) -> Option<T> {
+        let error = match answer {
+            Ok(answer) => return Some(answer),
+            Err(CollectError::Refused { code, why, .. }) => format!("the API answers {code}: {why}"),
+            Err(error) => error.to_string(),
+        };
+        if !self.problems.contains(&error) {
+            self.problems.push(error);
+        }
+        None
+    }
+}
+
+/// The server that was asked, whose Lease cannot be read.
+fn asked(remote: &HttpsClient, own: &ServerStatus) -> ServerRow {
+    ServerRow {
+        name: own.name.clone(),
+        address: remote.url().trim_start_matches("https://").to_owned(),
+        version: own.version.clone(),
+        writes_paused: own.writes_paused,
+        certificates: own.certificates.clone(),
+        ..ServerRow::default()
+    }
+}
+
+/// A server by its Lease, and its problems.
+async fn server(remote: &HttpsClient, asked: &ServerStatus, lease: &Value) -> (ServerRow, Vec<String>) {
+    let mut problems = Vec::new();
     let lease = Lease::of(lease);
     let mut row = ServerRow {
         name: lease.metadata().name().text().to_owned(),
@@ -125,7 +167,7 @@ async fn server(
     };
     let status = match (row.name == asked.name, row.address.is_empty()) {
         (true, _) => Ok(asked.clone()),
-        (false, true) => return row,
+        (false, true) => return (row, problems),
         (false, false) => server_status(&remote.at(&format!("https://{}", row.address))).await,
     };
     match status {
@@ -141,11 +183,16 @@ async fn server(
         }
         Err(error) => row.error = Some(error.to_string()),
     }
-    row
+    (row, problems)
 }
 
-async fn election(remote: &HttpsClient, leases: &str, name: &str) -> Result<Election, CollectError> {
-    let path = format!("{leases}/{name}");
+async fn election(
+    remote: &HttpsClient,
+    leases: &str,
+    name: &str,
+    any: &str,
+) -> Result<Election, CollectError> {
+    let path = format!("{leases}/{name}?{any}");
     let lease = match get(remote, &path).await {
         Err(CollectError::Refused { code: 404, .. }) => {
             return Ok(Election { name: name.to_owned(), ..Election::default() });
@@ -161,8 +208,8 @@ async fn election(remote: &HttpsClient, leases: &str, name: &str) -> Result<Elec
     })
 }
 
-async fn endpoints(remote: &HttpsClient) -> Result<Vec<String>, CollectError> {
-    let found = match get(remote, "/api/v1/namespaces/default/endpoints/kubernetes").await {
+async fn endpoints(remote: &HttpsClient, any: &str) -> Result<Vec<String>, CollectError> {
+    let found = match get(remote, &format!("/api/v1/namespaces/default/endpoints/kubernetes?{any}")).await {
         Err(CollectError::Refused { code: 404, .. }) => return Ok(Vec::new()),
         other => other?,
     };

@@ -2,6 +2,7 @@
 
 use super::assess::is_late;
 use super::collect::ClusterStatus;
+use crate::operations::status::LastBackup;
 use crate::output::table;
 use jiff::Timestamp;
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 pub(super) fn text(cluster: &ClusterStatus, now: Timestamp) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     if !cluster.servers.is_empty() {
-        writeln!(text, "Kubernetes {}\n", cluster.kubernetes_version)?;
+        writeln!(text, "Kubernetes {}\n", or_unknown(&cluster.kubernetes_version))?;
         text.push_str(&servers(cluster, now));
         writeln!(text, "\nendpoints of default/kubernetes: {}\n", or_none(&cluster.endpoints.join(", ")))?;
         store(cluster, &mut text)?;
@@ -38,6 +39,10 @@ pub(super) fn text(cluster: &ClusterStatus, now: Timestamp) -> Result<String, st
         writeln!(text, "problem: {problem}")?;
     }
     Ok(text)
+}
+
+fn or_unknown(text: &str) -> &str {
+    if text.is_empty() { "unknown" } else { text }
 }
 
 fn or_none(text: &str) -> &str {
@@ -92,17 +97,25 @@ fn store(cluster: &ClusterStatus, text: &mut String) -> std::fmt::Result {
 }
 
 fn backup(cluster: &ClusterStatus, text: &mut String) -> std::fmt::Result {
-    match &cluster.last_backup {
-        Some(last) => writeln!(
-            text,
-            "last backup: {} at revision {}, {}, {}\n",
-            last.time,
-            last.revision,
-            size(last.bytes),
-            last.location
-        ),
-        None => writeln!(text, "last backup: never\n"),
+    let last = match &cluster.last_backup {
+        // It cannot be read.
+        None if cluster.store.is_none() => return writeln!(text, "last backup: unknown\n"),
+        None => return writeln!(text, "last backup: never\n"),
+        Some(last) => last,
+    };
+    if last.error.as_deref().is_none_or(str::is_empty) {
+        return writeln!(text, "last backup: {}\n", described(last));
     }
+    writeln!(text, "last backup: {} failed", last.time)?;
+    match &cluster.last_good_backup {
+        Some(good) => writeln!(text, "last good backup: {}\n", described(good)),
+        None => writeln!(text, "last good backup: none\n"),
+    }
+}
+
+fn described(backup: &LastBackup) -> String {
+    let LastBackup { time, revision, bytes, location, .. } = backup;
+    format!("{time} at revision {revision}, {}, {location}", size(*bytes))
 }
 
 fn certificates(cluster: &ClusterStatus, now: Timestamp) -> String {
@@ -116,4 +129,56 @@ fn certificates(cluster: &ClusterStatus, now: Timestamp) -> String {
         }
     }
     table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::collect::ServerRow;
+    use super::*;
+    use coracle_store::{Engine, StoreStatus};
+
+    fn shown(cluster: ClusterStatus) -> String {
+        let servers = vec![ServerRow { address: "10.0.0.1:6443".into(), ..ServerRow::default() }];
+        text(&ClusterStatus { servers, ..cluster }, Timestamp::UNIX_EPOCH).unwrap()
+    }
+
+    #[test]
+    fn the_last_good_backup_is_shown_beside_one_that_failed() {
+        let good = LastBackup {
+            time: "monday".into(),
+            revision: 7,
+            location: "/b/1".into(),
+            ..LastBackup::default()
+        };
+        let failed =
+            LastBackup { time: "tuesday".into(), error: Some("full".into()), ..LastBackup::default() };
+        let (problems, members) = (Vec::new(), Vec::new());
+        let store = StoreStatus { engine: Engine::Etcd, revision: 9, size: 0, in_use: 0, problems, members };
+        let with = |last: Option<&LastBackup>, good: Option<&LastBackup>| {
+            let (last_backup, last_good_backup) = (last.cloned(), good.cloned());
+            shown(ClusterStatus {
+                last_backup,
+                last_good_backup,
+                store: Some(store.clone()),
+                ..ClusterStatus::default()
+            })
+        };
+        assert!(with(None, None).contains("last backup: never\n"));
+        assert!(with(Some(&good), Some(&good)).contains("last backup: monday at revision 7, 0 B, /b/1\n"));
+        let both = with(Some(&failed), Some(&good));
+        assert!(
+            both.contains("last backup: tuesday failed\nlast good backup: monday at revision 7"),
+            "{both}"
+        );
+        assert!(with(Some(&failed), None).contains("last good backup: none\n"));
+    }
+
+    #[test]
+    fn without_a_store_the_rest_is_shown() {
+        let shown = shown(ClusterStatus { problems: vec!["no majority".into()], ..ClusterStatus::default() });
+        for part in ["Kubernetes unknown", "10.0.0.1:6443", "last backup: unknown", "problem: no majority"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
 }
