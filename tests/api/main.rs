@@ -55,6 +55,8 @@ mod election;
 mod rollout;
 // Bindings while the server is killed.
 mod bindings;
+// The scheduler as it is configured.
+mod scheduling;
 // Timelines: who sees what, spans of nodes, export.
 mod explain;
 

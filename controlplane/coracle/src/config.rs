@@ -54,9 +54,12 @@ pub struct ServerArgs {
     /// Feature gates of Kubernetes, such as MaxUnavailableStatefulSet=true; docs/feature-gates.md lists them.
     #[arg(long, value_delimiter = ',')]
     feature_gates: Vec<String>,
-    /// File of kind KubeSchedulerConfiguration with profiles and weights of the scheduler.
+    /// File of kind KubeSchedulerConfiguration with profiles, plugins and extenders of the scheduler; docs/scheduler.md.
     #[arg(long)]
     scheduler_config: Option<PathBuf>,
+    /// File of kind Policy with predicates and priorities, as older schedulers had it; not with --scheduler-config.
+    #[arg(long)]
+    policy_config_file: Option<PathBuf>,
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
@@ -131,6 +134,7 @@ struct Plain {
     admission_control_config_file: Option<PathBuf>,
     feature_gates: Vec<String>,
     scheduler_config: Option<PathBuf>,
+    policy_config_file: Option<PathBuf>,
     api_only: bool,
     cluster_reset: bool,
 }
@@ -166,8 +170,10 @@ pub struct Config {
     pub admission_control_config_file: Option<PathBuf>,
     /// Features that are switched on.
     pub features: Features,
-    /// Profiles and weights of the scheduler.
+    /// Profiles, plugins and extenders of the scheduler.
     pub scheduler_config: Option<PathBuf>,
+    /// Predicates and priorities of the scheduler, in the older form.
+    pub policy_config_file: Option<PathBuf>,
     /// No scheduler, no controllers.
     pub api_only: bool,
     /// Backups that the server makes.
@@ -196,6 +202,9 @@ pub enum ConfigError {
     /// A reset at every start.
     #[error("clusterReset belongs on the command line: in {0} it would reset the cluster at every start")]
     ResetInFile(PathBuf),
+    /// Two files for one scheduler.
+    #[error("--scheduler-config and --policy-config-file exclude each other")]
+    TwoSchedulers,
     /// A reset of a store that the server does not run.
     #[error("--cluster-reset is only for --datastore etcd")]
     ResetOfOther,
@@ -222,6 +231,11 @@ impl ServerArgs {
         let (etcd_ports, datastore) = (store_args.ports(), store_args.resolve()?);
         if self.cluster_reset && datastore != Datastore::ManagedEtcd {
             return Err(ConfigError::ResetOfOther);
+        }
+        let scheduler_config = self.scheduler_config.or(file.scheduler_config);
+        let policy_config_file = self.policy_config_file.or(file.policy_config_file);
+        if scheduler_config.is_some() && policy_config_file.is_some() {
+            return Err(ConfigError::TwoSchedulers);
         }
         let mut tls_san = self.tls_san;
         tls_san.extend(file.tls_san);
@@ -252,7 +266,8 @@ impl ServerArgs {
                 .admission_control_config_file
                 .or(file.admission_control_config_file),
             features,
-            scheduler_config: self.scheduler_config.or(file.scheduler_config),
+            scheduler_config,
+            policy_config_file,
             api_only: self.api_only || file.api_only,
             backup: self.backup.over(backup).resolve()?,
             security: self.security.over(security),

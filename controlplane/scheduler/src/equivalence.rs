@@ -7,7 +7,8 @@
 
 use super::filters::{self, Query};
 use super::pod::PodInfo;
-use super::scores::{FULL, Weights, allocation, preferred_affinity, topology};
+use super::profile::Profile;
+use super::scores::{FULL, preferred_affinity, topology};
 use super::snapshot::{NodeId, Snapshot};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -53,7 +54,7 @@ struct StaticScores {
 pub struct EquivalenceClass {
     query: Query,
     soft: topology::TopologyScores,
-    weights: Weights,
+    profile: Arc<Profile>,
     layout: u64,
     rules: u64,
     position: u64,
@@ -76,13 +77,18 @@ pub struct EquivalenceClass {
 
 impl EquivalenceClass {
     /// Looks at every node once.
-    pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>, weights: Weights) -> Self {
+    pub fn new(snapshot: &mut Snapshot, pod: Arc<PodInfo>, profile: Arc<Profile>) -> Self {
         let all: Vec<NodeId> = snapshot.nodes().map(|(id, _)| id).collect();
-        Self::among(snapshot, pod, weights, &all)
+        Self::among(snapshot, pod, profile, &all)
     }
 
     /// Looks at some nodes only, for a pod that is the only one of its kind.
-    pub fn among(snapshot: &mut Snapshot, pod: Arc<PodInfo>, weights: Weights, nodes: &[NodeId]) -> Self {
+    pub fn among(
+        snapshot: &mut Snapshot,
+        pod: Arc<PodInfo>,
+        profile: Arc<Profile>,
+        nodes: &[NodeId],
+    ) -> Self {
         let query = Query::new(snapshot, pod);
         let soft = topology::TopologyScores::new(snapshot, &query.pod);
         let seed = query.pod.class as u32;
@@ -90,7 +96,7 @@ impl EquivalenceClass {
             may_be_first: query.pod_affinity.may_be_first(snapshot),
             query,
             soft,
-            weights,
+            profile,
             layout: snapshot.layout,
             rules: snapshot.rules,
             position: snapshot.log_end(),
@@ -191,10 +197,11 @@ impl EquivalenceClass {
         if !fixed.fits {
             return None;
         }
-        let (node, pod, weights) = (snapshot.node(id)?, &self.query.pod, &self.weights);
+        let (node, pod, profile) = (snapshot.node(id)?, &self.query.pod, &*self.profile);
+        let weights = &profile.weights;
         filters::local(pod, node).ok()?;
-        let mut score = weights.fit * allocation::fit(pod, node, weights.packing)
-            + weights.balance * allocation::balance(pod, node)
+        let mut score = weights.fit * profile.fit.score(pod, node)
+            + weights.balance * profile.balance.score(pod, node)
             + weights.images * fixed.images
             + weights.spread * self.soft.per_node_spread(snapshot, id);
         if self.most_affinity > 0 {
@@ -292,6 +299,13 @@ impl EquivalenceClass {
         found.into_iter().take(NAMED).map(|(_, score, _, id)| (id, score)).collect()
     }
 
+    /// The score of a node among those of the last choice, `None` where the pod does not fit.
+    pub fn total(&self, id: NodeId) -> Option<i64> {
+        let own = self.scores.get(id).copied().filter(|score| *score != NO_SCORE)?;
+        let (_, shared) = self.shared.iter().find(|(cell, _)| *cell == self.cell_of[id] as usize)?;
+        Some(own + shared)
+    }
+
     /// The best entry of a cell, after those that are void or too good to be true.
     fn top(&mut self, cell: usize) -> Option<(i64, u32)> {
         loop {
@@ -318,7 +332,9 @@ impl EquivalenceClass {
         }
         let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.spread_sum(snapshot, *id)).collect();
         let (least, most) = bounds(&raw);
-        raw.into_iter().map(|n| self.weights.spread * topology::normalize_spread(n, least, most)).collect()
+        raw.into_iter()
+            .map(|n| self.profile.weights.spread * topology::normalize_spread(n, least, most))
+            .collect()
     }
 
     fn affinity_scores(&self, snapshot: &Snapshot, cells: &[(usize, NodeId)]) -> Vec<i64> {
@@ -328,7 +344,7 @@ impl EquivalenceClass {
         let raw: Vec<i64> = cells.iter().map(|(_, id)| self.soft.affinity_sum(snapshot, *id)).collect();
         let (least, most) = bounds(&raw);
         raw.into_iter()
-            .map(|n| self.weights.pod_affinity * topology::normalize_affinity(n, least, most))
+            .map(|n| self.profile.weights.pod_affinity * topology::normalize_affinity(n, least, most))
             .collect()
     }
 

@@ -74,9 +74,9 @@ fn key(object: &Object) -> String {
 }
 
 impl State {
-    /// With nothing in it, and a placer of its own.
-    pub fn new(placer: Placer) -> Self {
-        Self { placer, ..Self::default() }
+    /// With nothing in it, and a placer and a queue of its own.
+    pub fn new(placer: Placer, queue: Queue) -> Self {
+        Self { placer, queue, ..Self::default() }
     }
 
     /// An object came or changed.
@@ -223,7 +223,10 @@ impl State {
 
     fn set_pod(&mut self, object: &Object, now: Millis) {
         let pod = match PodInfo::parse(&object.json) {
-            Ok(pod) => self.shared(pod),
+            Ok(mut pod) => {
+                self.placer.adapt(&mut pod);
+                self.shared(pod)
+            }
             Err(error) => {
                 tracing::warn!(namespace = object.meta.namespace, pod = object.meta.name, error = %causes::chain(&error), "a pod cannot be read");
                 return;

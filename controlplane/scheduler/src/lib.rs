@@ -11,6 +11,10 @@
 
 // The fields of API objects that the scheduler reads.
 pub mod wire;
+// Why a node is refused.
+pub mod rejection;
+// Which rules apply to a pod.
+pub mod rules;
 // Resource quantities and requests.
 pub mod resources;
 // Affinity terms and spread constraints: selector, namespaces, topology.
@@ -21,8 +25,6 @@ pub mod pod;
 pub mod node;
 // Node selectors.
 pub mod node_selector;
-// Why a node is refused.
-pub mod rejection;
 // Pods that match a term, counted per topology domain.
 pub mod counts;
 // Claims and volumes.
@@ -33,8 +35,12 @@ pub mod devices;
 pub mod snapshot;
 // How long pods waited in the queue, and for what.
 pub mod waits;
+// How long pods wait after attempts that failed.
+pub mod backoff;
 // The scheduling queue: active, backoff, unschedulable, gated.
 pub mod queue;
+// Profiles: which rules apply to the pods of a scheduler name.
+pub mod profile;
 // Filters: where a pod can run.
 pub mod filters;
 // Scores: where a pod runs best.
@@ -47,8 +53,10 @@ pub mod place;
 pub mod preempt;
 // Why a pod is pending, per node.
 pub mod diagnosis;
-// Profiles and weights.
+// The files that configure it.
 pub mod config;
+// Processes of the operator that are asked by HTTP.
+pub mod extender;
 // Event handlers: update the snapshot and the queue.
 pub mod event_handlers;
 // The span of a scheduling attempt.
@@ -64,7 +72,7 @@ mod tests;
 #[cfg(test)]
 mod run_tests;
 #[cfg(test)]
-mod device_run_tests;
+mod extender_tests;
 #[cfg(test)]
 mod span_tests;
 

@@ -1,14 +1,14 @@
 //! Where the next pod goes: the snapshot, the classes of pods that are scheduled as batches, and refusals that still hold.
 
-use super::config::Profiles;
 use super::diagnosis::Diagnosis;
 use super::equivalence::EquivalenceClass;
 use super::filters::{self, Query};
 use super::pod::PodInfo;
 use super::preempt::{self, Budget, Plan, PreemptionError};
+use super::profile::{Profile, Profiles};
 use super::rejection::Plugin;
-use super::scores::Weights;
 use super::snapshot::{NodeId, Snapshot};
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -69,18 +69,43 @@ impl Placer {
 
     /// Whether a scheduler name is one of ours.
     pub fn serves(&self, scheduler: &str) -> bool {
-        self.profiles.0.contains_key(scheduler)
+        self.profiles.get(scheduler).is_some()
+    }
+
+    /// Applies to a pod what its profile adds to its rules.
+    pub fn adapt(&self, pod: &mut PodInfo) {
+        self.profiles.adapt(pod);
+    }
+
+    fn profile(&self, pod: &PodInfo) -> Arc<Profile> {
+        self.profiles.get(&pod.scheduler).cloned().unwrap_or_default()
+    }
+
+    /// Why a pod can run on no node, whatever the nodes are.
+    fn hindrance(&self, pod: &PodInfo) -> Option<Arc<Diagnosis>> {
+        let nodes = self.snapshot.node_count();
+        if nodes == 0 {
+            return Some(Arc::new(Diagnosis::default()));
+        }
+        // Nobody allocates devices: without them it would run as another pod than the one that was written.
+        if let Some(claim) = pod.device_claims.first().filter(|_| !pod.skips(Plugin::DynamicResources)) {
+            let why = format!(
+                "cannot allocate resource claim {claim:?}: dynamic resource allocation is not supported"
+            );
+            return Some(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why)));
+        }
+        if pod.skips(Plugin::VolumeBinding) {
+            return None;
+        }
+        let why = self.snapshot.volumes.blocked(pod)?;
+        Some(Arc::new(Diagnosis::of_all(nodes, Plugin::VolumeBinding, why)))
     }
 
     /// The best node for a pod, or why there is none. Does not count the pod there: see [`Snapshot::assume`].
     pub fn place(&mut self, pod: &Arc<PodInfo>) -> Result<NodeId, Arc<Diagnosis>> {
         self.last = Choice::default();
-        let nodes = self.snapshot.node_count();
-        if nodes == 0 {
-            return Err(Arc::new(Diagnosis::default()));
-        }
-        if let Some(why) = self.snapshot.volumes.blocked(pod) {
-            return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::VolumeBinding, why)));
+        if let Some(why) = self.hindrance(pod) {
+            return Err(why);
         }
         if let Err(why) = self.snapshot.devices.blocked(pod, &self.snapshot.namespaces) {
             return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why.to_string())));
@@ -89,7 +114,7 @@ impl Placer {
             self.last.reason = "nominated by a preemption";
             return Ok(id);
         }
-        if let Some(names) = pod.named_nodes() {
+        if let Some(names) = pod.named_nodes().filter(|_| !pod.skips(Plugin::NodeAffinity)) {
             self.last.reason = "named by the pod's node affinity";
             return self.place_named(pod, &names);
         }
@@ -140,6 +165,16 @@ impl Placer {
         plan
     }
 
+    /// The preemptions that extenders choose from; see [`preempt::candidates`].
+    pub fn preemptions(
+        &mut self,
+        pod: &Arc<PodInfo>,
+        why: &Diagnosis,
+        budgets: &[Budget],
+    ) -> Result<Vec<Plan>, PreemptionError> {
+        preempt::candidates(&mut self.snapshot, pod, why, budgets)
+    }
+
     /// The node that was cleared for the pod, if it will do now.
     fn nominated(&mut self, pod: &Arc<PodInfo>) -> Option<NodeId> {
         let id = self.snapshot.node_named(&pod.nominated).filter(|_| !pod.nominated.is_empty())?;
@@ -165,8 +200,8 @@ impl Placer {
             return Ok(id);
         }
         if !possible.is_empty() {
-            let weights = self.profiles.0.get(&pod.scheduler).copied().unwrap_or_default();
-            let mut class = EquivalenceClass::among(&mut self.snapshot, pod.clone(), weights, &possible);
+            let profile = self.profile(pod);
+            let mut class = EquivalenceClass::among(&mut self.snapshot, pod.clone(), profile, &possible);
             if let Some(id) = self.choose_in(&mut class, begun) {
                 return Ok(id);
             }
@@ -203,12 +238,15 @@ impl Placer {
                 return None;
             }
         }
-        let weights = self.profiles.0.get(&pod.scheduler).copied().unwrap_or_default();
+        let profile = self.profile(pod);
         if self.is_single(key) {
-            return self.sample(pod, weights);
+            let begun = Instant::now();
+            let possible = self.possible(pod, &profile);
+            let mut class = EquivalenceClass::among(&mut self.snapshot, pod.clone(), profile, &possible);
+            return self.choose_in(&mut class, begun);
         }
         let begun = Instant::now();
-        let mut class = EquivalenceClass::new(&mut self.snapshot, pod.clone(), weights);
+        let mut class = EquivalenceClass::new(&mut self.snapshot, pod.clone(), profile);
         class.used = self.clock;
         let chosen = self.choose_in(&mut class, begun);
         if pod.claims.is_empty() && pod.device_claims.is_empty() {
@@ -245,14 +283,13 @@ impl Placer {
         self.singles.insert(key)
     }
 
-    /// The best of as many possible nodes as are worth comparing for one pod; the next sample begins where this ends.
-    fn sample(&mut self, pod: &Arc<PodInfo>, weights: Weights) -> Option<NodeId> {
-        let filtering = Instant::now();
+    /// As many possible nodes as are worth comparing for one pod; the next sample begins where this ends.
+    fn possible(&mut self, pod: &Arc<PodInfo>, profile: &Profile) -> Vec<NodeId> {
         let (nodes, slots) = (self.snapshot.node_count(), self.snapshot.slots());
-        let percent = 50_usize.saturating_sub(nodes / 125).max(5);
+        let percent = profile.percentage.unwrap_or_else(|| 50_usize.saturating_sub(nodes / 125).max(5));
         let enough = (nodes * percent / 100).max(SMALL);
         let query = Query::new(&mut self.snapshot, pod.clone());
-        let mut possible = Vec::with_capacity(enough);
+        let mut possible = Vec::with_capacity(enough.min(nodes));
         let begin = self.offset;
         for step in 0..slots {
             let id = (begin + step) % slots;
@@ -264,8 +301,50 @@ impl Placer {
                 }
             }
         }
-        let mut class = EquivalenceClass::among(&mut self.snapshot, pod.clone(), weights, &possible);
-        self.choose_in(&mut class, filtering)
+        possible
+    }
+
+    /// The nodes on which a pod can run, for extenders to choose from, or why there is none.
+    pub fn feasible(&mut self, pod: &Arc<PodInfo>) -> Result<Vec<NodeId>, Arc<Diagnosis>> {
+        self.last = Choice::default();
+        if let Some(why) = self.hindrance(pod) {
+            return Err(why);
+        }
+        let begun = Instant::now();
+        let profile = self.profile(pod);
+        let possible = self.possible(pod, &profile);
+        self.last.filtered = Some((begun, Instant::now()));
+        if possible.is_empty() { Err(Arc::new(self.diagnose(pod))) } else { Ok(possible) }
+    }
+
+    /// The best of the nodes that extenders left, with their scores added. Every rule is checked again, because others may have
+    /// taken the room in the meantime; the node that was cleared for the pod comes first.
+    pub fn place_among(&mut self, pod: &Arc<PodInfo>, given: &[(NodeId, i64)]) -> Option<NodeId> {
+        let begun = Instant::now();
+        let query = Query::new(&mut self.snapshot, pod.clone());
+        let fits = |(id, _): &&(NodeId, i64)| filters::check(&self.snapshot, &query, *id).is_ok();
+        let possible: Vec<(NodeId, i64)> = given.iter().filter(fits).copied().collect();
+        let nominated = self.snapshot.node_named(&pod.nominated).filter(|_| !pod.nominated.is_empty());
+        if let Some(id) = nominated.filter(|id| possible.iter().any(|(other, _)| other == id)) {
+            self.last.reason = "nominated by a preemption";
+            return Some(id);
+        }
+        let nodes: Vec<NodeId> = possible.iter().map(|(id, _)| *id).collect();
+        let profile = self.profile(pod);
+        let mut class = EquivalenceClass::among(&mut self.snapshot, pod.clone(), profile, &nodes);
+        let first = class.choose(&mut self.snapshot)?;
+        let mut totals: Vec<(NodeId, i64)> = possible
+            .iter()
+            .filter_map(|(id, extra)| Some((*id, class.total(*id)?.saturating_add(*extra))))
+            .collect();
+        totals.sort_by_key(|(id, total)| (Reverse(*total), *id != first));
+        self.last.scored = Some((begun, Instant::now()));
+        let best = totals.first()?.0;
+        if self.keeps_scores {
+            totals.truncate(4);
+            self.last.scores = totals;
+        }
+        Some(best)
     }
 
     /// The rejection of every node.

@@ -1,6 +1,8 @@
 //! A pod as the scheduler sees it.
 
+use super::rejection::Plugin;
 use super::resources::{Resources, comparable_requests, pod_requests};
+use super::rules::Rules;
 use super::terms::{Namespaces, Term, with_label_keys};
 use super::wire::{self, Labels, NodeSelector, NodeTerm, Toleration};
 use coracle_kinds::object::Meta;
@@ -99,6 +101,8 @@ pub struct PodInfo {
     /// Positive weights attract, negative repel.
     pub preferred: Vec<(i64, Arc<Term>)>,
     pub spread: Vec<Spread>,
+    /// Whether it has no constraints of its own.
+    pub spread_by_default: bool,
     pub images: Vec<Arc<str>>,
     pub priority: i32,
     pub never_preempts: bool,
@@ -116,6 +120,8 @@ pub struct PodInfo {
     pub condition: Option<(String, String)>,
     /// Equal for pods that fit and score alike everywhere.
     pub class: u64,
+    /// Its rules, unless they are the default ones.
+    pub rules: Option<Arc<Rules>>,
 }
 
 impl PodInfo {
@@ -156,6 +162,7 @@ impl PodInfo {
             affinity: terms(&pod_affinity.required_during_scheduling_ignored_during_execution),
             anti_affinity: terms(&pod_anti_affinity.required_during_scheduling_ignored_during_execution),
             preferred,
+            spread_by_default: spec.topology_spread_constraints.is_empty(),
             spread: spread(&spec.topology_spread_constraints, &namespace, &labels, owner.as_deref()),
             images: images(&spec),
             claims: claims(&spec, &meta.name),
@@ -184,6 +191,7 @@ impl PodInfo {
             labels: labels.into(),
             owner,
             class: 0,
+            rules: None,
         };
         made.class = made.class_hash();
         made
@@ -258,6 +266,11 @@ impl PodInfo {
             names.extend(field.values.iter().map(String::as_str));
         }
         Some(names)
+    }
+
+    /// Whether a rule does not apply to it.
+    pub fn skips(&self, plugin: Plugin) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.skipped.has(plugin))
     }
 
     /// Whether it has rules about other pods.

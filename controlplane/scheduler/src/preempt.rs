@@ -40,7 +40,11 @@ pub enum PreemptionError {
     /// A preemption for the pod is in progress.
     #[error("waiting for the preemption for this pod to be finished")]
     UnderWay,
+    /// Its profile has no preemption.
+    #[error("")]
+    Disabled,
     /// Its preemptionPolicy is Never.
+
     #[error("not eligible due to preemptionPolicy=Never.")]
     Never,
     /// Victims on the nominated node are still terminating.
@@ -59,7 +63,7 @@ pub enum PreemptionError {
 impl PreemptionError {
     /// Whether the pod was not eligible, so that the nominated node stays.
     pub fn is_ineligible(&self) -> bool {
-        matches!(self, Self::Never | Self::Terminating)
+        matches!(self, Self::Disabled | Self::Never | Self::Terminating)
     }
 }
 
@@ -76,6 +80,25 @@ pub fn plan(
     diagnosis: &Diagnosis,
     budgets: &[Budget],
 ) -> Result<Plan, PreemptionError> {
+    let plans = candidates(snapshot, pod, diagnosis, budgets)?;
+    cheapest(plans).ok_or(PreemptionError::Disabled)
+}
+
+/// The cheapest of some preemptions.
+pub fn cheapest(plans: Vec<Plan>) -> Option<Plan> {
+    plans.into_iter().min_by(|a, b| cost(a).cmp(&cost(b)))
+}
+
+/// The preemptions that would help, one per node and at least one. The snapshot is changed during the search and restored.
+pub fn candidates(
+    snapshot: &mut Snapshot,
+    pod: &Arc<PodInfo>,
+    diagnosis: &Diagnosis,
+    budgets: &[Budget],
+) -> Result<Vec<Plan>, PreemptionError> {
+    if pod.rules.as_ref().is_some_and(|rules| !rules.preempts) {
+        return Err(PreemptionError::Disabled);
+    }
     if pod.never_preempts {
         return Err(PreemptionError::Never);
     }
@@ -89,7 +112,8 @@ pub fn plan(
         .filter(|(_, r)| !r.hopeless)
         .filter_map(|(name, _)| snapshot.node_named(name))
         .collect();
-    let enough = (hopeful.len() / 10).max(100);
+    let (percent, least) = pod.rules.as_ref().map_or((10, 100), |rules| rules.preemption_candidates);
+    let enough = (hopeful.len() * percent / 100).max(least).max(1);
     let mut plans: Vec<Plan> = Vec::new();
     let mut reasons: Vec<String> = Vec::new();
     for node in &hopeful {
@@ -106,12 +130,12 @@ pub fn plan(
             break;
         }
     }
-    let best = plans.into_iter().min_by(|a, b| cost(a).cmp(&cost(b)));
-    best.ok_or_else(|| {
-        let unhelpful = ("Preemption is not helpful for scheduling", nodes - hopeful.len());
-        let reasons = histogram(reasons.iter().map(|r| (r.as_str(), 1)).chain([unhelpful]));
-        PreemptionError::NoNode { nodes, reasons }
-    })
+    if !plans.is_empty() {
+        return Ok(plans);
+    }
+    let unhelpful = ("Preemption is not helpful for scheduling", nodes - hopeful.len());
+    let reasons = histogram(reasons.iter().map(|r| (r.as_str(), 1)).chain([unhelpful]));
+    Err(PreemptionError::NoNode { nodes, reasons })
 }
 
 /// Whether pods that it pushed out earlier are still leaving its nominated node.
@@ -174,7 +198,12 @@ fn try_node(
                 victims.push(candidate);
             }
             sort_by_importance(&mut victims);
-            Ok(Plan { node: id, victims, violations })
+            // Without victims it was not a rule about the node that refused, but an extender.
+            if victims.is_empty() {
+                Err(NodeRejected::NoVictims)
+            } else {
+                Ok(Plan { node: id, victims, violations })
+            }
         }
     };
     for pod in removed {

@@ -2,6 +2,7 @@
 //!
 //! Time is passed in as milliseconds, so that tests need no clock.
 
+pub use super::backoff::{Backoff, Millis};
 use super::diagnosis::Diagnosis;
 use super::filters;
 use super::pod::{PodInfo, PodKey};
@@ -15,11 +16,6 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Milliseconds since some start.
-pub type Millis = u64;
-
-const FIRST_BACKOFF: Millis = 1_000;
-const LONGEST_BACKOFF: Millis = 10_000;
 /// After this long, a pod is tried again even if nothing seems to have changed.
 const PATIENCE: Millis = 300_000;
 
@@ -100,9 +96,15 @@ pub struct Queue {
     /// How many pods are in each stage.
     stages: [usize; 5],
     stamp: u64,
+    backoff: Backoff,
 }
 
 impl Queue {
+    /// With another backoff than the default one.
+    pub fn with_backoff(backoff: Backoff) -> Self {
+        Self { backoff, ..Self::default() }
+    }
+
     /// A pod without a node came or changed; a changed one is tried at once when the change may help.
     pub fn add(&mut self, pod: Arc<PodInfo>) {
         let key = pod.key.clone();
@@ -221,7 +223,7 @@ impl Queue {
         let Some(waiting) = self.pods.get_mut(key) else { return false };
         waiting.rejected = why.plugins();
         waiting.unschedulable_since = now;
-        waiting.backoff_until = now + backoff(waiting.attempts);
+        waiting.backoff_until = now + self.backoff.after(waiting.attempts);
         let news = waiting.why.as_ref().is_none_or(|(_, before)| *before != message);
         waiting.why = Some((why, message));
         self.enter(key, Stage::Unschedulable, "");
@@ -231,7 +233,7 @@ impl Queue {
     /// A popped pod failed temporarily, such as by a conflict: it is retried with backoff.
     pub fn retry(&mut self, key: &PodKey, now: Millis) {
         let Some(waiting) = self.pods.get_mut(key) else { return };
-        waiting.backoff_until = now + backoff(waiting.attempts);
+        waiting.backoff_until = now + self.backoff.after(waiting.attempts);
         self.enter(key, Stage::Retrying, "");
     }
 
@@ -336,10 +338,6 @@ impl Queue {
     }
 }
 
-fn backoff(attempts: u32) -> Millis {
-    (FIRST_BACKOFF << attempts.saturating_sub(1).min(10)).min(LONGEST_BACKOFF)
-}
-
 /// Whether an event may help a pod, or change what it has to say.
 fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
     let (pod, rejected) = (&waiting.pod, &waiting.rejected);
@@ -354,6 +352,8 @@ fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
     match event {
         // Refused when there were no nodes at all, no rule is named.
         Event::Node(_) if rejected.is_empty() => true,
+        // What an extender goes by is not known here.
+        Event::Node(_) | Event::Gone(..) if any(&[Plugin::Extender]) => true,
         Event::Node(id) => match verdict(Some(id)) {
             Some(Ok(())) => true,
             Some(Err(now)) => {

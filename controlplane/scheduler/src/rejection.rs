@@ -20,6 +20,8 @@ pub enum Plugin {
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,
+    /// A process of the operator that is asked by HTTP.
+    Extender,
 }
 
 /// Why a node is refused.

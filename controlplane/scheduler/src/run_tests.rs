@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use crate::PendingReasons;
-use crate::config::Profiles;
+use crate::config::Configuration;
 use crate::run::start_with;
 use crate::tests::{NO_TIMERS, cluster};
 use coracle_client::options::DeleteOptions;
@@ -12,24 +12,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-pub(crate) struct Fixture {
-    pub(crate) cluster: Cluster,
+pub(super) struct Fixture {
+    pub(super) cluster: Cluster,
     pending: PendingReasons,
     _tasks: JoinSet<()>,
 }
 
-pub(crate) async fn fixture() -> Fixture {
+async fn fixture() -> Fixture {
+    fixture_with(Configuration::default()).await
+}
+
+pub(super) async fn fixture_with(config: Configuration) -> Fixture {
     let cluster = cluster().await;
     let account = Name::new("default", "default");
     cluster.until("a service account", |c| !c.get("serviceaccounts", &account).is_null()).await;
     let pending = PendingReasons::default();
     let supervised = (&Default::default(), NO_TIMERS);
-    let tasks = start_with(&cluster.client, Profiles::default(), Arc::default(), &pending, supervised);
+    let tasks = start_with(&cluster.client, config, Arc::default(), &pending, supervised);
     Fixture { cluster, pending, _tasks: tasks }
 }
 
 impl Fixture {
-    pub(crate) async fn node(&self, name: &str, cpu: &str) {
+    pub(super) async fn node(&self, name: &str, cpu: &str) {
         let kind = self.cluster.client.kind("", "nodes");
         let body = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
         self.cluster.create("", "nodes", "", body).await;
@@ -41,7 +45,7 @@ impl Fixture {
         self.cluster.client.patch(&kind, "", name, "status", Patch::Merge(status)).await.unwrap();
     }
 
-    pub(crate) async fn pod(&self, name: &str, cpu: &str, change: impl FnOnce(&mut Value)) {
+    pub(super) async fn pod(&self, name: &str, cpu: &str, change: impl FnOnce(&mut Value)) {
         let mut body = json!({
             "metadata": {"name": name, "labels": {"app": "web"}},
             "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}]},
@@ -50,11 +54,11 @@ impl Fixture {
         self.cluster.create("", "pods", "default", body).await;
     }
 
-    pub(crate) fn get(&self, name: &str) -> Value {
+    pub(super) fn get(&self, name: &str) -> Value {
         self.cluster.get("pods", &Name::new("default", name))
     }
 
-    pub(crate) async fn bound(&self, name: &str) -> String {
+    pub(super) async fn bound(&self, name: &str) -> String {
         self.cluster
             .until(&format!("{name} bound"), |_| self.get(name)["spec"]["nodeName"].is_string())
             .await;
@@ -62,7 +66,7 @@ impl Fixture {
     }
 }
 
-pub(crate) fn condition(pod: &Value, kind: &str) -> Value {
+pub(super) fn condition(pod: &Value, kind: &str) -> Value {
     let list = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     list.into_iter().find(|c| c["type"] == kind).unwrap_or_default()
 }

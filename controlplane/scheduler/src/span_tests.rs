@@ -1,7 +1,7 @@
 //! What is recorded when controllers and the scheduler work: chains of causes, waits and verdicts.
 #![allow(clippy::unwrap_used)]
 use crate::PendingReasons;
-use crate::config::Profiles;
+use crate::config::Configuration;
 use crate::run::start_with;
 use crate::tests::{NO_TIMERS, cluster};
 use coracle_client::patch::Patch;
@@ -29,7 +29,7 @@ async fn fixture() -> Fixture {
     assert!(recorder.is_on(), "the cluster records");
     let supervised = (&Default::default(), NO_TIMERS);
     let pending = PendingReasons::default();
-    let tasks = start_with(&cluster.client, Profiles::default(), Arc::default(), &pending, supervised);
+    let tasks = start_with(&cluster.client, Configuration::default(), Arc::default(), &pending, supervised);
     let fixture = Fixture { cluster, recorder, records: Mutex::default(), _tasks: tasks };
     // What the start of the controllers left is of no interest, and takes room.
     fixture.spans();

@@ -239,8 +239,12 @@ impl Volumes {
         if pod.claims.is_empty() {
             return Ok(());
         }
-        self.check_single_use(pod)?;
-        self.check_limits(pod, node)?;
+        if !pod.skips(Plugin::VolumeRestrictions) {
+            self.check_single_use(pod)?;
+        }
+        if !pod.skips(Plugin::NodeVolumeLimits) {
+            self.check_limits(pod, node)?;
+        }
         self.decide(pod, node).map(drop)
     }
 
@@ -267,7 +271,10 @@ impl Volumes {
             let key = format!("{}/{name}", pod.namespace);
             let Some(claim) = self.claims.get(&key) else { continue };
             if claim.is_bound() {
-                self.check_bound(claim, node)?;
+                self.check_bound(pod, claim, node)?;
+                continue;
+            }
+            if pod.skips(Plugin::VolumeBinding) {
                 continue;
             }
             // A claim that has its node is being provisioned there: another volume would be lost with its data.
@@ -300,14 +307,18 @@ impl Volumes {
         Ok(decisions)
     }
 
-    fn check_bound(&self, claim: &Claim, node: &NodeInfo) -> Result<(), Rejection> {
+    fn check_bound(&self, pod: &PodInfo, claim: &Claim, node: &NodeInfo) -> Result<(), Rejection> {
+        let binding = !pod.skips(Plugin::VolumeBinding);
         let Some(volume) = self.volumes.get(&claim.volume) else {
+            if !binding {
+                return Ok(());
+            }
             return Err(Rejection::hopeless(
                 Plugin::VolumeBinding,
                 "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
             ));
         };
-        if volume.affinity.as_ref().is_some_and(|a| !selects(a, node)) {
+        if binding && volume.affinity.as_ref().is_some_and(|a| !selects(a, node)) {
             return Err(Rejection::hopeless(
                 Plugin::VolumeBinding,
                 "node(s) didn't match PersistentVolume's node affinity",
@@ -316,7 +327,7 @@ impl Volumes {
         let zoned = |(label, values): &(String, Vec<String>)| {
             node.labels.get(label).is_none_or(|value| values.contains(value))
         };
-        if !volume.zones.iter().all(zoned) {
+        if !pod.skips(Plugin::VolumeZone) && !volume.zones.iter().all(zoned) {
             return Err(Rejection::hopeless(Plugin::VolumeZone, "node(s) had no available volume zone"));
         }
         Ok(())

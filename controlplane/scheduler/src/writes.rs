@@ -85,11 +85,16 @@ impl Writes {
         let answers = self.client.bind(&placements).await;
         for (Placed { pod, node, .. }, answer) in placed.iter().zip(&answers) {
             if answer.is_ok() {
-                let message = format!("Successfully assigned {} to {node}", pod.key);
-                self.note(pod, |pods, object| pods.normal(object, "Scheduled", message));
+                self.note_bound(pod, node);
             }
         }
         answers
+    }
+
+    /// The event of a pod that was bound.
+    pub fn note_bound(&self, pod: &PodInfo, node: &str) {
+        let message = format!("Successfully assigned {} to {node}", pod.key);
+        self.note(pod, |pods, object| pods.normal(object, "Scheduled", message));
     }
 
     /// Writes the `PodScheduled` condition and the nominated node, if any.
@@ -99,22 +104,33 @@ impl Writes {
         message: &str,
         nominated: Option<&str>,
     ) -> Result<(), ApiError> {
-        let text = message.to_owned();
-        self.note(pod, |pods, object| pods.warn(object, "FailedScheduling", text));
-        let condition = make!(part PodCondition {
-            type_: "PodScheduled",
-            status: "False",
-            reason: "Unschedulable",
-            message,
-            last_transition_time: pod.condition.is_none().then(time::now),
-        });
-        let mut status = make!(part PodStatus { conditions: [condition] });
+        let mut status = self.not_scheduled(pod, "Unschedulable", message);
         match nominated {
             Some(node) => status.edit().nominated_node_name().set(node),
             None if !pod.nominated.is_empty() => status.edit().nominated_node_name().null(),
             None => {}
         }
         self.patch_status(pod, status).await
+    }
+
+    /// Writes the `PodScheduled` condition of a pod whose attempt failed for another reason than its nodes.
+    pub async fn explain_error(&self, pod: &PodInfo, message: &str) -> Result<(), ApiError> {
+        let status = self.not_scheduled(pod, "SchedulerError", message);
+        self.patch_status(pod, status).await
+    }
+
+    /// The event and the condition of a pod without a node.
+    fn not_scheduled(&self, pod: &PodInfo, reason: &str, message: &str) -> Made<PodStatus> {
+        let text = message.to_owned();
+        self.note(pod, |pods, object| pods.warn(object, "FailedScheduling", text));
+        let condition = make!(part PodCondition {
+            type_: "PodScheduled",
+            status: "False",
+            reason,
+            message,
+            last_transition_time: pod.condition.is_none().then(time::now),
+        });
+        make!(part PodStatus { conditions: [condition] })
     }
 
     /// Evicts a victim of a preemption.
@@ -184,6 +200,11 @@ impl Writes {
         let change = make!(part Pod { metadata: { uid: &pod.uid }, status });
         let patch = Patch::Strategic(change.into_value());
         self.client.patch(&self.pods.kind, &pod.namespace, &pod.name, "status", patch).await.map(drop)
+    }
+
+    /// The object of a node.
+    pub fn node(&self, name: &str) -> Option<Arc<Object>> {
+        self.client.cache(&self.client.kind("", "nodes")).get("", name)
     }
 
     /// The object of a pod.

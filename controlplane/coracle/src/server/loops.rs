@@ -12,7 +12,7 @@ use coracle_controllers as controllers;
 use coracle_controllers::root_ca::RootCa;
 use coracle_informer::election::lead;
 use coracle_scheduler as scheduler;
-use coracle_scheduler::config::Profiles;
+use coracle_scheduler::config::Configuration;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,11 @@ pub(super) fn start(
         supervisor: diagnostics.supervisor.of_part(CONTROLLERS),
         ..controllers::Options::default()
     };
-    let profiles = config.scheduler_config.as_deref().map(Profiles::read).transpose()?.unwrap_or_default();
+    let scheduling = match (&config.scheduler_config, &config.policy_config_file) {
+        (Some(path), _) => Configuration::read(path).context("--scheduler-config")?,
+        (None, Some(path)) => Configuration::read_policy(path).context("--policy-config-file")?,
+        (None, None) => Configuration::default(),
+    };
     let controllers = move |client: &Client| {
         let client = client.clone();
         controllers::start(&move |name: &str| client.controller(name), &options)
@@ -54,7 +58,7 @@ pub(super) fn start(
     let supervisor = diagnostics.supervisor.clone();
     let kept = supervisor.of_part(SCHEDULER);
     let scheduler =
-        move |client: &Client| scheduler::start(client, profiles.clone(), metrics.clone(), &pending, &kept);
+        move |client: &Client| scheduler::start(client, scheduling.clone(), metrics.clone(), &pending, &kept);
     let backups = backups(config, built);
     if !shared {
         let mut loops = vec![controllers(client), scheduler(client)];

@@ -43,10 +43,17 @@ impl Query {
 
 /// Whether the node may ever host the pod, whatever runs there.
 pub fn fixed(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-    placement::unschedulable(pod, node)?;
-    placement::name(pod, node)?;
-    taints::check(pod, node)?;
-    placement::affinity(pod, node)
+    let applies = |plugin| !pod.skips(plugin);
+    if applies(Plugin::NodeUnschedulable) {
+        placement::unschedulable(pod, node)?;
+    }
+    if applies(Plugin::NodeName) {
+        placement::name(pod, node)?;
+    }
+    if applies(Plugin::TaintToleration) {
+        taints::check(pod, node)?;
+    }
+    if applies(Plugin::NodeAffinity) { placement::affinity(pod, node) } else { Ok(()) }
 }
 
 /// Whether the pod fits beside the pods on the node and nominated pods of higher priority.
@@ -57,8 +64,10 @@ pub fn local(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         .filter(|n| n.priority >= pod.priority && n.key != pod.key)
         .map(AsRef::as_ref)
         .collect();
-    ports::check(pod, node, &promised)?;
-    resources::check(pod, node, &promised)
+    if !pod.skips(Plugin::NodePorts) {
+        ports::check(pod, node, &promised)?;
+    }
+    if pod.skips(Plugin::NodeResourcesFit) { Ok(()) } else { resources::check(pod, node, &promised) }
 }
 
 /// Whether the pod may run on the node now.

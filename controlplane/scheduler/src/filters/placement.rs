@@ -28,8 +28,13 @@ pub fn name(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     Err(Rejection::hopeless(Plugin::NodeName, "node(s) didn't match the requested node name"))
 }
 
-/// The node selector and the required node affinity.
+/// The node affinity that the pod's profile adds, then the node selector and the required node affinity of the pod.
 pub fn affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    let enforced = pod.rules.as_ref().and_then(|rules| rules.enforced.as_ref());
+    if enforced.is_some_and(|selector| !selects(selector, node)) {
+        let why = "node(s) didn't match scheduler-enforced node affinity";
+        return Err(Rejection::hopeless(Plugin::NodeAffinity, why));
+    }
     if admits(pod, node) {
         return Ok(());
     }

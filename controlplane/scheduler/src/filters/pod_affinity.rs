@@ -19,6 +19,9 @@ pub struct RequiredAffinity {
 impl RequiredAffinity {
     /// Looks up the counts for a pod's rules and for those of others about it.
     pub fn new(snapshot: &mut Snapshot, pod: &PodInfo) -> Self {
+        if pod.skips(Plugin::InterPodAffinity) {
+            return Self::default();
+        }
         let affinity = pod.affinity.iter().map(|t| snapshot.matching(t)).collect();
         let anti = pod.anti_affinity.iter().map(|t| snapshot.matching(t)).collect();
         let own = pod.affinity.iter().all(|t| pod.matches(t, &snapshot.namespaces));

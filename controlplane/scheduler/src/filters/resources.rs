@@ -31,7 +31,11 @@ pub fn check(pod: &PodInfo, node: &NodeInfo, promised: &[&PodInfo]) -> Result<()
         used.ephemeral + reserved.ephemeral,
         all.ephemeral,
     );
+    let ignored = pod.rules.as_ref().map(|rules| &rules.ignored);
     for (name, amount) in &asked.extended {
+        if ignored.is_some_and(|ignored| ignored.has(name)) {
+            continue;
+        }
         let used = used.extended(name) + reserved.extended(name);
         if *amount > 0 && *amount > all.extended(name) - used {
             lacks(format!("Insufficient {name}").into(), *amount, used, all.extended(name));

@@ -28,7 +28,7 @@ impl RequiredSpread {
     /// Counts for the pod's constraints, as of now.
     pub fn new(snapshot: &mut Snapshot, pod: &PodInfo) -> Self {
         let hard: Vec<&Spread> = pod.spread.iter().filter(|s| s.hard).collect();
-        if hard.is_empty() {
+        if hard.is_empty() || pod.skips(Plugin::PodTopologySpread) {
             return Self::default();
         }
         let places: Vec<usize> = hard.iter().map(|s| snapshot.matching(&s.term)).collect();

@@ -1,10 +1,10 @@
 //! From a decision to the binding: counts the pod at its node, has its claims bound, and writes the node into the pod.
 
-use super::{Awaiting, Bound, Done, Runner, VOLUME_PATIENCE, Written};
-use crate::devices::ClaimDecision;
+use super::{Awaiting, Bound, Done, Runner};
 use crate::metrics::{Point, Status};
 use crate::pod::{PodInfo, PodKey};
-use crate::queue::Event;
+use crate::queue::{Event, Millis};
+use crate::rules::Rules;
 use crate::volumes::Decision;
 use crate::writes::{Placed, Writes};
 use coracle_trace::{Stage, within};
@@ -55,7 +55,12 @@ impl Runner {
         if self.decided.is_empty() {
             return;
         }
-        let (writes, placed) = (self.writes.clone(), std::mem::take(&mut self.decided));
+        let mut placed = std::mem::take(&mut self.decided);
+        self.bind_by_extenders(&mut placed);
+        if placed.is_empty() {
+            return;
+        }
+        let writes = self.writes.clone();
         self.bindings.spawn(async move {
             let begun = Instant::now();
             let answers = writes.bind(&placed).await;
@@ -72,10 +77,7 @@ impl Runner {
     pub(super) fn settle_claims(&mut self) {
         let now = self.now();
         let volumes = &self.state.placer.snapshot.volumes;
-        let ready = |a: &Awaiting| {
-            let is_settled = volumes.ready(&a.pod) || volumes.refused(&a.pod).is_some();
-            !a.is_writing && (is_settled || now > a.since + VOLUME_PATIENCE)
-        };
+        let ready = |a: &Awaiting| volumes.ready(&a.pod) || now > a.since.saturating_add(patience(&a.pod));
         let keys: Vec<PodKey> =
             self.awaiting.iter().filter(|(_, a)| ready(a)).map(|(k, _)| k.clone()).collect();
         for key in keys {
@@ -100,7 +102,13 @@ impl Runner {
     }
 }
 
-/// Writes what was decided about a pod's claims, up to the first error.
+/// How long the claims of a pod may take to get their volumes.
+fn patience(pod: &PodInfo) -> Millis {
+    let rules = pod.rules.as_deref();
+    let patience = rules.map_or_else(|| Rules::default().volume_patience, |rules| rules.volume_patience);
+    u64::try_from(patience.as_millis()).unwrap_or(u64::MAX)
+}
+
 async fn decide_claims(
     writes: &Writes,
     pod: &PodInfo,

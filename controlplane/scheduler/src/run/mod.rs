@@ -1,5 +1,7 @@
 //! The scheduling loop: applies changes, schedules a batch of pods, and writes in the background.
 
+// Pods that extenders are asked about.
+mod consult;
 // From a decision to the binding.
 mod binding;
 // Results of decisions: bindings, conditions, preemptions.
@@ -16,15 +18,18 @@ mod timers;
 mod panic_tests;
 
 use super::attempt::Attempt;
-use super::config::Profiles;
+use super::config::Configuration;
 use super::diagnosis::Diagnosis;
 use super::event_handlers::{SOURCES, Source, State};
+use super::extender::Extenders;
 use super::place::Placer;
 use super::pod::{PodInfo, PodKey};
-use super::queue::Millis;
+use super::profile::Profiles;
+use super::queue::{Backoff, Millis, Queue};
 use super::waits::Waited;
 use super::writes::{Placed, Writes};
 use crate::metrics::{AttemptResult, SchedulerMetrics, Size};
+use consult::Consulted;
 use coracle_cli::supervise::{Supervisor, catch_panic};
 use coracle_client::Client;
 use coracle_client::diagnostics::PendingPods;
@@ -54,8 +59,8 @@ const BATCH: usize = 128;
 const BATCHES: usize = 4;
 /// Limit of other concurrent writes.
 const IN_FLIGHT: usize = 256;
-/// How long a claim may take to get its volume.
-const VOLUME_PATIENCE: Millis = 600_000;
+/// Limit of pods that extenders are asked about at a time.
+const CONSULTED: usize = 16;
 /// The diagnosis of a pod and its summary.
 pub type PendingReason = (Arc<Diagnosis>, String);
 
@@ -86,21 +91,21 @@ impl PendingPods for PendingReasons {
     }
 }
 
-/// Starts the scheduler; it ends when the set is dropped. It updates `metrics` and `pending`; `supervisor` restarts it.
+/// Starts the scheduler as configured; it ends when the set is dropped. It updates `metrics` and `pending`; `supervisor` restarts it.
 pub fn start(
     client: &Client,
-    profiles: Profiles,
+    config: Configuration,
     metrics: Arc<SchedulerMetrics>,
     pending: &PendingReasons,
     supervisor: &Supervisor,
 ) -> JoinSet<()> {
-    start_with(client, profiles, metrics, pending, (supervisor, Timers::default()))
+    start_with(client, config, metrics, pending, (supervisor, Timers::default()))
 }
 
 /// [`start`] with other timers. Tests turn them off, because they would hide that an event was lost.
 pub(crate) fn start_with(
     client: &Client,
-    profiles: Profiles,
+    config: Configuration,
     metrics: Arc<SchedulerMetrics>,
     pending: &PendingReasons,
     (supervisor, timers): (&Supervisor, Timers),
@@ -111,7 +116,9 @@ pub(crate) fn start_with(
     tasks.spawn(supervisor.clone().finish("events of the scheduler", events));
     let parts = Parts {
         client,
-        profiles,
+        profiles: config.profiles,
+        extenders: Extenders::new(config.extenders),
+        backoff: config.backoff,
         writes,
         pending: pending.clone(),
         metrics,
@@ -128,6 +135,8 @@ pub(crate) fn start_with(
 struct Parts {
     client: Client,
     profiles: Profiles,
+    extenders: Extenders,
+    backoff: Backoff,
     writes: Writes,
     pending: PendingReasons,
     metrics: Arc<SchedulerMetrics>,
@@ -207,6 +216,9 @@ struct Runner {
     /// Pods that have a node and are not being bound yet.
     decided: Vec<Placed>,
     bindings: JoinSet<Bound>,
+    extenders: Extenders,
+    /// Questions to extenders.
+    consulting: JoinSet<Consulted>,
     /// Pods whose claims are being bound.
     awaiting: HashMap<PodKey, Awaiting>,
     /// Pods for which others are being removed.
@@ -235,14 +247,17 @@ impl Drop for Runner {
 
 impl Runner {
     fn new(parts: Parts) -> Self {
-        let Parts { client, profiles, writes, pending, metrics, supervisor, quarantine, flush_every } = parts;
+        let Parts { client, profiles, extenders, backoff, writes, .. } = parts;
+        let Parts { pending, metrics, supervisor, quarantine, flush_every, .. } = parts;
         let spans = client.recorder();
         let mut placer = Placer::with_profiles(profiles);
         placer.keeps_scores = spans.is_on();
         let mut runner = Self {
             writes,
             pending,
-            state: State::new(placer),
+            state: State::new(placer, Queue::with_backoff(backoff)),
+            extenders,
+            consulting: JoinSet::new(),
             followers: Vec::new(),
             under_way: JoinSet::new(),
             decided: Vec::new(),
@@ -310,6 +325,7 @@ impl Runner {
         let settled = async {
             while self.bindings.join_next().await.is_some() {}
             while self.under_way.join_next().await.is_some() {}
+            while self.consulting.join_next().await.is_some() {}
         };
         let _ = tokio::time::timeout(SETTLE, settled).await;
     }
@@ -324,6 +340,9 @@ impl Runner {
         }
         while let Some(bound) = self.bindings.try_join_next() {
             self.bound(bound);
+        }
+        while let Some(answer) = self.consulting.try_join_next() {
+            self.consulted(answer);
         }
         self.settle_claims();
         if self.flushed.elapsed() > self.flush_every {
@@ -351,7 +370,9 @@ impl Runner {
     }
 
     fn is_full(&self) -> bool {
-        self.bindings.len() >= BATCHES || self.under_way.len() >= IN_FLIGHT
+        self.bindings.len() >= BATCHES
+            || self.under_way.len() >= IN_FLIGHT
+            || self.consulting.len() >= CONSULTED
     }
 
     /// Until something changes, a write is done, or it is time to try again.
@@ -362,17 +383,21 @@ impl Runner {
             self.quarantine.lock().next_due().map(|due| due.saturating_duration_since(Instant::now()));
         let pause = due.into_iter().chain(rested).fold(self.flush_every, Duration::min);
         let news = select_all(self.followers.iter_mut().map(|f| Box::pin(f.cursor.changed())));
-        let (done, bound) = tokio::select! {
-            _ = news => (None, None),
-            done = self.under_way.join_next(), if !self.under_way.is_empty() => (done, None),
-            bound = self.bindings.join_next(), if !self.bindings.is_empty() => (None, bound),
-            () = tokio::time::sleep(pause) => (None, None),
+        let (done, bound, answer) = tokio::select! {
+            _ = news => (None, None, None),
+            done = self.under_way.join_next(), if !self.under_way.is_empty() => (done, None, None),
+            bound = self.bindings.join_next(), if !self.bindings.is_empty() => (None, bound, None),
+            answer = self.consulting.join_next(), if !self.consulting.is_empty() => (None, None, answer),
+            () = tokio::time::sleep(pause) => (None, None, None),
         };
         if let Some(done) = done {
             self.finish(done);
         }
         if let Some(bound) = bound {
             self.bound(bound);
+        }
+        if let Some(answer) = answer {
+            self.consulted(answer);
         }
     }
 
@@ -451,6 +476,10 @@ impl Runner {
         self.begin_attempt(pod, begun);
         #[cfg(test)]
         panic_tests::trap(pod);
+        let extenders = self.extenders.choosers(pod);
+        if !extenders.is_empty() {
+            return self.consult(pod, extenders, now);
+        }
         let placed = self.state.placer.place(pod);
         self.metrics.decided(begun.elapsed());
         self.record_choice(pod, placed.as_ref().ok().copied());

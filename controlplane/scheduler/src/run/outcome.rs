@@ -23,6 +23,8 @@ impl Runner {
         let budgets: Vec<_> = self.state.budgets.values().cloned().collect();
         let plan = if self.preempting.contains(&pod.key) {
             Err(PreemptionError::UnderWay)
+        } else if self.consult_preemption(pod, &why, &budgets, now) {
+            return;
         } else {
             let plan = self.state.placer.preempt(pod, &why, &budgets);
             self.metrics.preempted(plan.as_ref().ok().map(|plan| plan.victims.len()));
@@ -51,7 +53,7 @@ impl Runner {
     }
 
     /// Evicts the victims and nominates the node for the pod.
-    fn start_preemption(&mut self, pod: &Arc<PodInfo>, plan: Plan, message: String) {
+    pub(super) fn start_preemption(&mut self, pod: &Arc<PodInfo>, plan: Plan, message: String) {
         let Some(node) = self.state.placer.snapshot.node(plan.node).map(|n| n.name.clone()) else {
             return self.attempt(&pod.key).end(Some(&message));
         };
@@ -61,7 +63,7 @@ impl Runner {
         self.report(pod.clone(), message, Some(node), plan.victims);
     }
 
-    fn report(
+    pub(super) fn report(
         &mut self,
         pod: Arc<PodInfo>,
         message: String,

@@ -41,7 +41,7 @@ async fn objects_that_make_the_scheduler_panic_hold_up_no_pod() {
     let supervisor = Supervisor::default();
     node(&cluster).await;
     let (pending, supervised) = (PendingReasons::default(), (&supervisor, NO_TIMERS));
-    let _tasks = start_with(&cluster.client, Profiles::default(), Arc::default(), &pending, supervised);
+    let _tasks = start_with(&cluster.client, Configuration::default(), Arc::default(), &pending, supervised);
     pod(&cluster, "before", json!({})).await;
     cluster.until("bound", |c| is_bound(c, "before")).await;
     // One that cannot be decided on, and a claim whose bytes are no JSON.

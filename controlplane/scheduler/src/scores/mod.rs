@@ -10,16 +10,6 @@ pub mod topology;
 /// The best score. Finer than upstream's 100, so that nodes that differ a little are told apart.
 pub const FULL: i64 = 100_000;
 
-/// How node usage is judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Packing {
-    /// Emptier is better.
-    #[default]
-    LeastAllocated,
-    /// Fuller is better.
-    MostAllocated,
-}
-
 /// How much each score counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -31,20 +21,16 @@ pub struct Weights {
     pub fit: i64,
     pub balance: i64,
     pub images: i64,
-    pub packing: Packing,
+}
+
+impl Weights {
+    /// Nothing counts.
+    pub const NONE: Self =
+        Self { taints: 0, node_affinity: 0, spread: 0, pod_affinity: 0, fit: 0, balance: 0, images: 0 };
 }
 
 impl Default for Weights {
     fn default() -> Self {
-        Self {
-            taints: 3,
-            node_affinity: 2,
-            spread: 2,
-            pod_affinity: 2,
-            fit: 1,
-            balance: 1,
-            images: 1,
-            packing: Packing::LeastAllocated,
-        }
+        Self { taints: 3, node_affinity: 2, spread: 2, pod_affinity: 2, fit: 1, balance: 1, images: 1 }
     }
 }

@@ -16,12 +16,19 @@ pub struct TopologyScores {
     own: Vec<(i64, usize)>,
     /// Terms of other pods that match the pod.
     others: Vec<usize>,
+    /// Weight of the required affinity of other pods.
+    hard_affinity: i64,
+    /// Whether preferences of other pods count.
+    preferences: bool,
 }
 
 impl TopologyScores {
     /// Looks up the counts for the pod's terms and for those of other pods that match it.
     pub fn new(snapshot: &mut Snapshot, pod: &PodInfo) -> Self {
-        let mut made = Self::default();
+        let rules = pod.rules.as_deref();
+        let preferences = !(rules.is_some_and(|r| r.ignores_preferences) && pod.preferred.is_empty());
+        let hard_affinity = rules.map_or(1, |r| r.hard_affinity);
+        let mut made = Self { hard_affinity, preferences, ..Self::default() };
         for spread in pod.spread.iter().filter(|s| !s.hard) {
             let at = snapshot.matching(&spread.term);
             let topology = snapshot.topology_at(snapshot.matching_at(at).topology);
@@ -88,7 +95,10 @@ impl TopologyScores {
             let holding = &snapshot.holdings()[*at];
             let domain = snapshot.topology_at(holding.topology).domain(id);
             if domain != NONE {
-                sum += holding.inclined.in_domain(domain) + holding.bound.in_domain(domain);
+                sum += self.hard_affinity * holding.bound.in_domain(domain);
+                if self.preferences {
+                    sum += holding.inclined.in_domain(domain);
+                }
             }
         }
         sum

@@ -1,5 +1,6 @@
 use super::*;
 use crate::event_handlers::{Source, State};
+use crate::queue::Queue;
 use coracle_kinds::object::{Object, decode};
 use coracle_kinds::registry::fields;
 
@@ -27,7 +28,7 @@ fn what_was_decided_is_confirmed_as_it_was_written() {
         ("another node", |p| p["spec"]["nodeName"] = json!("b")),
     ];
     for (what, change) in changes {
-        let mut state = State::new(with_nodes(vec![node("a"), node("b")]));
+        let mut state = State::new(with_nodes(vec![node("a"), node("b")]), Queue::default());
         let first = stored(1, |_| {});
         state.set(Source::Pods, &first, None, 0);
         let pod = state.queue.pop(0).unwrap();

@@ -7,6 +7,8 @@ mod filters;
 mod devices;
 // Where it runs best.
 mod scores;
+// Rules and weights of profiles.
+mod profiles;
 // Making room.
 mod preempt;
 // Pods that wait.
