@@ -186,3 +186,45 @@ fn rules(kubectl: &Kubectl) {
         assert!(!refused.ok && refused.err.contains(why), "{path}: {refused:?}");
     }
 }
+
+#[test]
+fn rules_know_formats_versions_and_places_in_lists() {
+    let server = coracle_tests::server::Server::start();
+    let kubectl = newest(&server.kubeconfig());
+    let rules = [
+        ("isSemver(self.version) && semver(self.version).isLessThan(semver('2.0.0'))", "no version 1"),
+        ("!format.dns1123Label().validate(self.host).hasValue()", "no label"),
+        ("self.steps.all(i, step, step == i + 1)", "steps count up"),
+        ("self.ports.transformMap(name, port, port % 2 == 1, name).size() == self.ports.size()", "odd ports"),
+    ];
+    let rules: Vec<Value> =
+        rules.iter().map(|(rule, message)| serde_json::json!({"rule": rule, "message": message})).collect();
+    let text = serde_json::json!({"type": "string", "maxLength": 64});
+    let number = serde_json::json!({"type": "integer"});
+    let definition = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "tools.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "tools", "singular": "tool", "kind": "Tool"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {
+            "type": "object", "x-kubernetes-validations": rules, "required": ["version", "host", "steps", "ports"],
+            "properties": {"version": text, "host": text, "steps": {"type": "array", "maxItems": 10, "items": number},
+                "ports": {"type": "object", "maxProperties": 10, "additionalProperties": number}}}}}}}]}});
+    kubectl.run_with("create -f -", &definition.to_string());
+    kubectl.run("wait --for=condition=Established crd/tools.example.com --timeout=60s");
+    let tool = |name: &str, version: &str, host: &str, steps: Value, ports: Value| {
+        serde_json::json!({"apiVersion": "example.com/v1", "kind": "Tool", "metadata": {"name": name},
+            "spec": {"version": version, "host": host, "steps": steps, "ports": ports}})
+        .to_string()
+    };
+    let (steps, ports) = (serde_json::json!([1, 2, 3]), serde_json::json!({"a": 1, "b": 3}));
+    kubectl.run_with("create -f -", &tool("good", "1.2.3-rc.1", "web-1", steps.clone(), ports.clone()));
+    for (bad, why) in [
+        (tool("bad", "2.0.0", "web", steps.clone(), ports.clone()), "no version 1"),
+        (tool("bad", "v1", "web", steps.clone(), ports.clone()), "no version 1"),
+        (tool("bad", "1.0.0", "Web", steps.clone(), ports.clone()), "no label"),
+        (tool("bad", "1.0.0", "web", serde_json::json!([1, 3]), ports.clone()), "steps count up"),
+        (tool("bad", "1.0.0", "web", steps.clone(), serde_json::json!({"a": 1, "b": 2})), "odd ports"),
+    ] {
+        let refused = kubectl.try_with("create -f -", &bad);
+        assert!(!refused.ok && refused.err.contains(why), "{bad}: {refused:?}");
+    }
+}

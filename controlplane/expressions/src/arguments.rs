@@ -2,13 +2,18 @@
 
 use cel::common::types::{DYN_TYPE, Type};
 use cel::common::value::CowVal;
-use cel::objects::Opaque;
+use cel::objects::OptionalValue;
 use cel::{ExecutionError, Value};
 use std::sync::Arc;
 
 pub(super) type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
 pub(super) type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 pub(super) type Function = for<'b, 'v> fn(Args<'b, 'v>) -> Answer<'b, 'v>;
+
+/// A value that may be there or not.
+pub fn optional(value: Option<Value>) -> Value {
+    Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
+}
 
 pub(super) fn anything(arguments: usize) -> Vec<Type> {
     (0..arguments).map(|_| DYN_TYPE).collect()
@@ -34,16 +39,19 @@ pub(super) fn text(args: &Args<'_, '_>, at: usize) -> Result<String, ExecutionEr
     }
 }
 
+pub(super) fn list(args: &Args<'_, '_>, at: usize) -> Result<Vec<Value>, ExecutionError> {
+    match value(args, at)? {
+        Value::List(items) => Ok(Arc::unwrap_or_clone(items)),
+        _ => Err(unfit("list")),
+    }
+}
+
 pub(super) fn give<'b, 'v>(is: bool) -> Answer<'b, 'v> {
     give_value(Value::Bool(is))
 }
 
 pub(super) fn give_int<'b, 'v>(number: i64) -> Answer<'b, 'v> {
     give_value(Value::Int(number))
-}
-
-pub(super) fn give_opaque<'b, 'v>(opaque: impl Opaque) -> Answer<'b, 'v> {
-    give_value(Value::Opaque(Arc::new(opaque)))
 }
 
 pub(super) fn give_value<'b, 'v>(value: Value) -> Answer<'b, 'v> {

@@ -210,7 +210,13 @@ impl<'s> Estimator<'s> {
         let start = self.read(&inner.accu_init);
         let depth = self.scope.len();
         self.scope.push((inner.accu_var.clone(), start));
-        self.scope.push((inner.iter_var.clone(), over.turns()));
+        match &inner.iter_var2 {
+            Some(second) => {
+                self.scope.push((inner.iter_var.clone(), Guess { size: Some(1), ..Guess::default() }));
+                self.scope.push((second.clone(), over.inside()));
+            }
+            None => self.scope.push((inner.iter_var.clone(), over.turns())),
+        }
         let (condition, step) = (self.read(&inner.loop_cond), self.read(&inner.loop_step));
         self.scope.truncate(depth + 1);
         let result = self.read(&inner.result);
@@ -314,7 +320,7 @@ fn function<'s>(name: &str, target: Option<Guess<'s>>, args: &[Guess<'s>]) -> Gu
             sized(tenth(size), size)
         }
         "bytes" | "quote" | "format" | "url" | "isURL" | "ip" | "isIP" | "cidr" | "isCIDR" | "quantity"
-        | "isQuantity" | "semver" | "isSemver" => sized(tenth(length).max(1), length),
+        | "isQuantity" | "semver" | "isSemver" | "validate" => sized(tenth(length).max(1), length),
         _ => Guess::costs(1),
     }
 }

@@ -28,8 +28,12 @@ mod go_regex;
 mod arguments;
 // Functions that the API server adds: quantities, addresses, sets, lists, patterns.
 mod library;
-// Semantic versions.
-mod versions;
+// Named formats of text.
+mod formats;
+// Versions.
+mod semver;
+// Comprehensions with two variables.
+mod two_variables;
 // `Object{…}` and `JSONPatch{…}` of mutating admission policies.
 mod objects;
 // Compiles and evaluates expressions.
@@ -45,9 +49,10 @@ pub mod devices;
 #[cfg(test)]
 mod tests;
 
+pub use arguments::optional;
 pub use budget::{Budget, CONDITIONS, Failure, VALIDATION, evaluate_blocking};
 pub use error::{CompileError, StackError};
 pub use limits::LimitError;
 pub use objects::{PatchError, PatchForm};
 pub use program::{Program, compile, compile_patch, compiled, context};
-pub use values::{optional, to_cel, to_cel_typed, values_in, values_made};
+pub use values::{to_cel, to_cel_typed, values_in, values_made};

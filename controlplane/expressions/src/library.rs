@@ -1,14 +1,14 @@
 //! Functions that only the API server has.
 
 use super::arguments::{
-    Answer, Args, Function, anything, failed, give, give_int, give_opaque, give_value, text, unfit, value,
+    Answer, Args, Function, anything, failed, give, give_int, give_value, list, optional, text, unfit, value,
 };
-use super::versions;
 use cel::common::types::{DYN_TYPE, LIST_TYPE, STRING_TYPE};
 use cel::objects::Opaque;
 use cel::{DeclarationError, Env, ExecutionError, Value};
 use coracle_proto::quantity::{Format, Quantity};
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -96,7 +96,9 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 fn on_lists(env: &mut Env) -> Result<(), DeclarationError> {
-    let members: [(&str, usize, Function); 6] = [
+    let members: [(&str, usize, Function); 8] = [
+        ("first", 0, |args| give_value(optional(list(&args, 0)?.into_iter().next()))),
+        ("last", 0, |args| give_value(optional(list(&args, 0)?.pop()))),
         ("isSorted", 0, |args| give(list(&args, 0)?.windows(2).all(|pair| pair[0] <= pair[1]))),
         ("sum", 0, |args| sum(&list(&args, 0)?)),
         ("min", 0, |args| extreme("min", list(&args, 0)?, Ordering::Less)),
@@ -139,10 +141,10 @@ fn on_texts(env: &mut Env) -> Result<(), DeclarationError> {
 
 /// Members of quantities, addresses, ranges and locations.
 fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
-    let members: [(&str, usize, Function); 25] = [
-        ("isGreaterThan", 1, |args| give(order(&args)?.is_gt())),
-        ("isLessThan", 1, |args| give(order(&args)?.is_lt())),
-        ("compareTo", 1, |args| give_int(order(&args)? as i64)),
+    let members: [(&str, usize, Function); 26] = [
+        ("isGreaterThan", 1, |args| give(compared(&args)? == Ordering::Greater)),
+        ("isLessThan", 1, |args| give(compared(&args)? == Ordering::Less)),
+        ("compareTo", 1, |args| give_int(compared(&args)? as i64)),
         ("isInteger", 0, |args| give(amount(&args, 0)?.milli_value() % 1000 == 0)),
         ("asInteger", 0, |args| {
             let amount = amount(&args, 0)?;
@@ -199,6 +201,7 @@ fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
             give_text(&location(&args)?.port().map(|port| port.to_string()).unwrap_or_default())
         }),
         ("getEscapedPath", 0, |args| give_text(location(&args)?.path())),
+        ("getQuery", 0, |args| give_query(&location(&args)?)),
     ];
     for (name, arguments, function) in members {
         let id = format!("value_{name}_{arguments}");
@@ -207,25 +210,10 @@ fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
     Ok(())
 }
 
-/// How a quantity or a version compares with another.
-fn order(args: &Args<'_, '_>) -> Result<Ordering, ExecutionError> {
-    match versions::order(&value(args, 0)?, &value(args, 1)?) {
-        Some(order) => order,
-        None => Ok(amount(args, 0)?.cmp(&amount(args, 1)?)),
-    }
-}
-
 fn int(args: &Args<'_, '_>, at: usize) -> Result<i64, ExecutionError> {
     match value(args, at)? {
         Value::Int(number) => Ok(number),
         _ => Err(unfit("int")),
-    }
-}
-
-fn list(args: &Args<'_, '_>, at: usize) -> Result<Vec<Value>, ExecutionError> {
-    match value(args, at)? {
-        Value::List(items) => Ok(Arc::unwrap_or_clone(items)),
-        _ => Err(unfit("list")),
     }
 }
 
@@ -238,6 +226,24 @@ fn amount(args: &Args<'_, '_>, at: usize) -> Result<Quantity, ExecutionError> {
         }
         _ => Err(unfit("quantity")),
     }
+}
+
+/// The order of two versions or two quantities.
+fn compared(args: &Args<'_, '_>) -> Result<Ordering, ExecutionError> {
+    match super::semver::compared(args)? {
+        Some(order) => Ok(order),
+        None => Ok(amount(args, 0)?.cmp(&amount(args, 1)?)),
+    }
+}
+
+/// The parameters of a URL, each with its values in order.
+fn give_query<'b, 'v>(location: &http::Uri) -> Answer<'b, 'v> {
+    let mut all: HashMap<String, Vec<Value>> = HashMap::new();
+    for (name, value) in form_urlencoded::parse(location.query().unwrap_or_default().as_bytes()) {
+        all.entry(name.into_owned()).or_default().push(Value::from(value.as_ref()));
+    }
+    let lists = all.into_iter().map(|(name, values)| (name, Value::List(Arc::new(values))));
+    give_value(Value::from(lists.collect::<HashMap<String, Value>>()))
 }
 
 /// An address or a range, or the text of one.
@@ -329,4 +335,8 @@ fn give_text<'b, 'v>(text: &str) -> Answer<'b, 'v> {
 
 fn give_place<'b, 'v>(place: Option<usize>) -> Answer<'b, 'v> {
     give_int(place.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1))
+}
+
+fn give_opaque<'b, 'v>(opaque: impl Opaque) -> Answer<'b, 'v> {
+    give_value(Value::Opaque(Arc::new(opaque)))
 }

@@ -3,7 +3,7 @@
 //! call that no operator can absorb, so that a spent budget ends all loops at their next turn.
 
 use super::meter::{COPY, Growth, MEASURE, MEASURED, TICK, code};
-use super::{objects, patterns};
+use super::{objects, patterns, two_variables};
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr,
     MapExpr, StructExpr, operators,
@@ -11,8 +11,27 @@ use cel::common::ast::{
 use cel::common::types::CelInt;
 
 /// Functions whose first name is no value.
-const QUALIFIED: [(&str, &[&str]); 8] = [
+const QUALIFIED: [(&str, &[&str]); 9] = [
     ("base64", &["encode", "decode"]),
+    (
+        "format",
+        &[
+            "byte",
+            "date",
+            "datetime",
+            "dns1035Label",
+            "dns1035LabelPrefix",
+            "dns1123Label",
+            "dns1123LabelPrefix",
+            "dns1123Subdomain",
+            "dns1123SubdomainPrefix",
+            "labelValue",
+            "named",
+            "qualifiedName",
+            "uri",
+            "uuid",
+        ],
+    ),
     ("ip", &["isCanonical"]),
     ("jsonpatch", &["escapeKey"]),
     ("lists", &["range"]),
@@ -121,6 +140,8 @@ struct Writer {
     loops: u64,
     /// Whether objects may be constructed.
     constructs: bool,
+    /// Loops over pairs so far: each has a variable of its own.
+    pairs: usize,
 }
 
 impl Writer {
@@ -146,6 +167,11 @@ impl Writer {
             Expr::Struct(mut made) => {
                 made.entries = made.entries.into_iter().map(|entry| self.entry(entry)).collect();
                 Expr::Struct(made)
+            }
+            Expr::Comprehension(inner) if inner.iter_var2.is_some() => {
+                self.pairs += 1;
+                let lowered = two_variables::lowered(*inner, self.pairs);
+                return self.rewrite(IdedExpr { id, expr: lowered });
             }
             Expr::Comprehension(inner) => Expr::Comprehension(Box::new(self.comprehension(*inner))),
             other => other,

@@ -47,6 +47,15 @@ fn the_language_has_what_rules_use() {
         "isURL('https://a.example:1/x') && url('https://a.example:1/x').getHostname() == 'a.example' && !isURL('a b')",
         "url('https://a.example:1/x').getScheme() == 'https' && url('https://a.example:1/x').getPort() == '1'",
         "self.list.map(x, x * 2) == [6, 2, 4] && {'a': 1}.exists(k, k == 'a')",
+        "url('https://a/?x=1&y=a%20b&x=2').getQuery() == {'x': ['1', '2'], 'y': ['a b']} && url('/a').getQuery() == {}",
+        "self.list.first().value() == 3 && self.list.last().value() == 2 && ![].first().hasValue()",
+        "!format.dns1123Label().validate('web-1').hasValue() && format.named('dns1123Label').hasValue()",
+        "format.dns1035Label().validate('1').value()[0].contains('DNS-1035') && !format.named('x').hasValue()",
+        "format.named('uuid').value().validate('x').orValue([]) == ['does not match the UUID format']",
+        "semver('1.2.3').major() == 1 && semver('1.2.3').minor() == 2 && semver('1.2.3-rc.1').patch() == 3",
+        "semver('1.2.3').isGreaterThan(semver('1.2.3-rc.1')) && semver('1.2.3').compareTo(semver('1.10.0')) == -1",
+        "isSemver('1.2.3') && !isSemver('v1.2') && isSemver('v1.2', true) && semver('v1', true) == semver('1.0.0')",
+        "quantity('2').isLessThan(quantity('3')) && semver('1.0.0').isLessThan(semver('1.0.1'))",
     ] {
         assert_eq!(says(text), Ok(cel::Value::Bool(true)), "{text}");
     }
@@ -142,4 +151,38 @@ fn what_is_measured_says_the_same() {
         assert_eq!(says(text), Ok(cel::Value::Bool(true)), "{text}");
     }
     assert!(says("'a'.matches('[')").unwrap_err().contains("Illegal regex"));
+}
+
+#[test]
+fn loops_have_an_index_or_a_key_beside_the_value() {
+    for text in [
+        "self.list.all(i, v, i < 3 && v > 0) && !self.list.all(i, v, v > 1) && {'a': 1}.all(k, v, k == 'a' && v == 1)",
+        "self.list.exists(i, v, i == 2 && v == 2) && !{'a': 1}.exists(k, v, k == 'a' && v == 2)",
+        "self.list.existsOne(i, v, v > 2) && !self.list.exists_one(i, v, v > 1) && {'a': 1, 'b': 2}.existsOne(k, v, v == 2)",
+        "self.list.transformList(i, v, i * v) == [0, 1, 4] && self.list.transformList(i, v, v > 1, v - i) == [3, 0]",
+        "{'a': 1}.transformList(k, v, k + string(v)) == ['a1'] && [].transformList(i, v, v) == []",
+        "{'a': 1, 'b': 2}.transformMap(k, v, v * 2) == {'a': 2, 'b': 4} && {'a': 1, 'b': 2}.transformMap(k, v, v > 1, k) == {'b': 'b'}",
+        "['x', 'y'].transformMap(i, v, v) == {0: 'x', 1: 'y'} && {}.transformMap(k, v, v) == {}",
+        "{'a': 'b'}.transformMapEntry(k, v, {v: k}) == {'b': 'a'} && [1, 2].transformMapEntry(i, v, v > 1, {v: i}) == {2: 1}",
+        // Variables inside of loops inside, some of the same name.
+        "[[1, 2], [3]].transformList(i, v, v.transformList(j, w, i * 10 + w)) == [[1, 2], [13]]",
+        "[[1, 2], [3]].transformList(i, v, v.map(v, v + i)) == [[1, 2], [4]]",
+        "[1].all(i, v, [5].all(i, w, i == 0 && w == 5 && v == 1))",
+        "self.map.all(k, v, [k].exists(x, x == k && self.map[x] == v)) && {'v': {'a': 1}}.all(k, v, v.a == 1 && has(v.a))",
+        // Errors that a later turn absorbs.
+        "self.list.exists(i, v, 1 / i == 1)",
+    ] {
+        assert_eq!(says(text), Ok(cel::Value::Bool(true)), "{text}");
+    }
+    let twice = says("{'a': 1, 'b': 1}.transformMapEntry(k, v, {v: k})").unwrap_err();
+    assert!(twice.contains("key 1 already exists"), "{twice}");
+    assert!(says("[1].all(i, i, true)").unwrap_err().contains("duplicate variable name: i"));
+    assert!(says("[1].all(i, 1, true)").unwrap_err().contains("argument must be a simple name"));
+    assert!(says("1.all(i, v, true)").is_err());
+    for hostile in [
+        "lists.range(1000).all(a, b, lists.range(1000).all(c, d, lists.range(1000).all(e, f, e >= 0)))",
+        "lists.range(1000).transformMap(a, b, lists.range(1000).transformMap(c, d, lists.range(1000))).size() > 0",
+    ] {
+        assert_eq!(says_for(100_000, hostile), Err(Failure::Budget.to_string()), "{hostile}");
+    }
 }

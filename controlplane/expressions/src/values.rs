@@ -2,17 +2,11 @@
 
 use super::names::escaped;
 use super::program::{LANGUAGE, context};
-use cel::objects::OptionalValue;
 use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_fields::{Schema as _, View};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
-
-/// A value that may be there or not.
-pub fn optional(value: Option<cel::Value>) -> cel::Value {
-    cel::Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
-}
 
 /// A JSON value as CEL knows it: whole numbers are ints.
 pub fn to_cel(value: &Value) -> cel::Value {
