@@ -79,3 +79,50 @@ fn static_pods_are_mirrored_and_follow_their_files() {
     std::fs::remove_file(&path).unwrap();
     coracle_tests::eventually("no mirror pod", std::time::Duration::from_secs(30), || !there());
 }
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn static_pods_of_a_url_outlive_its_server() {
+    use std::process::{Child, Command};
+    struct Httpd(Child);
+    impl Drop for Httpd {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pods.json");
+    let serve = || {
+        let child = Command::new("busybox")
+            .args(["httpd", "-f", "-p", "127.0.0.1:8099", "-h"])
+            .arg(dir.path())
+            .spawn();
+        Httpd(child.unwrap())
+    };
+    let pod = format!(
+        r#"{{"metadata": {{"name": "far"}}, "spec": {{"terminationGracePeriodSeconds": 1, "containers": [{{"name": "c", "image": "{IMAGE}", "command": ["sleep", "1003"]}}]}}}}"#
+    );
+    std::fs::write(&file, format!(r#"{{"apiVersion": "v1", "kind": "PodList", "items": [{pod}]}}"#)).unwrap();
+    let httpd = serve();
+    let mut cluster =
+        Cluster::start_with("--manifest-url http://127.0.0.1:8099/pods.json --http-check-frequency 1s");
+    let minute = std::time::Duration::from_secs(60);
+    coracle_tests::eventually("a mirror pod", minute, || {
+        cluster.kubectl.try_with("get pod far-node1", "").ok
+    });
+    cluster.wait_ready("far-node1");
+    let container =
+        |cluster: &Cluster| cluster.get("far-node1")["status"]["containerStatuses"][0]["containerID"].clone();
+    let before = container(&cluster);
+    drop(httpd);
+    cluster.kill_agent();
+    cluster.start_agent();
+    cluster.wait_ready("far-node1");
+    assert_eq!(container(&cluster), before, "the agent knows the last answer");
+    std::fs::write(&file, r#"{"apiVersion": "v1", "kind": "PodList", "items": []}"#).unwrap();
+    let _httpd = serve();
+    coracle_tests::eventually("no mirror pod", minute, || {
+        !cluster.kubectl.try_with("get pod far-node1", "").ok
+    });
+}

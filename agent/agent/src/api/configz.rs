@@ -23,6 +23,8 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "port": config.api_port,
         "staticPodPath": config.manifests,
+        "staticPodURL": config.manifest_url.as_ref().map(|manifests| &manifests.url),
+        "httpCheckFrequency": config.manifest_url.as_ref().map(|manifests| format!("{}s", manifests.every.as_secs())),
         "podLogsDir": config.log_dir,
         "clusterDomain": config.cluster.domain,
         "clusterDNS": config.cluster.servers,

@@ -9,10 +9,11 @@ use super::engine::EngineOptions;
 use super::values::{self, CpuPolicy, DefaultSeccomp, SwapBehavior, Thresholds};
 use crate::config::image_gc::GcPolicy;
 use crate::config::verification::{Pattern, Verification, VerificationPolicy};
-use crate::config::{ClusterDns, NetworkMode, NodeConfig};
+use crate::config::{ClusterDns, ManifestUrl, NetworkMode, NodeConfig};
 use crate::dns::route::Stub;
 use crate::node::machine::{self, Machine};
 use coracle_host_dir::private;
+use http::{HeaderName, HeaderValue};
 
 /// `coracle-agent run`.
 #[derive(Debug, clap::Args)]
@@ -47,6 +48,15 @@ pub struct RunArgs {
     /// Directory of static pod manifests.
     #[arg(long)]
     pub manifests: Option<PathBuf>,
+    /// URL of static pod manifests: a Pod or a PodList, as YAML or JSON.
+    #[arg(long)]
+    pub manifest_url: Option<String>,
+    /// Headers of requests to --manifest-url, as NAME:VALUE.
+    #[arg(long, value_delimiter = ',', value_parser = values::header)]
+    pub manifest_url_header: Vec<(HeaderName, HeaderValue)>,
+    /// Time between requests to --manifest-url.
+    #[arg(long, default_value = "20s", value_parser = values::duration)]
+    pub http_check_frequency: Duration,
     /// Endpoint of another CRI runtime to use instead of the built-in engine.
     #[arg(long)]
     pub container_runtime_endpoint: Option<String>,
@@ -229,6 +239,11 @@ impl RunArgs {
             log_dir: self.pod_log_dir.clone(),
             storage_dirs: self.storage_dir.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
             manifests: self.manifests.clone(),
+            manifest_url: self.manifest_url.clone().map(|url| ManifestUrl {
+                url,
+                headers: self.manifest_url_header.iter().cloned().collect(),
+                every: self.http_check_frequency.max(Duration::from_secs(1)),
+            }),
             cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
             cni_data_dir: self.engine.cni_cache_dir.join("networks"),
             cluster: ClusterDns { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },

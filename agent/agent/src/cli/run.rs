@@ -87,7 +87,9 @@ impl RunArgs {
         self.restrict_directories()?;
         let kept = self.root_dir.join("cluster-dns");
         if self.cluster_dns.is_empty() {
-            self.cluster_dns = find::addresses(&client, &kept, self.manifests.is_some()).await;
+            self.cluster_dns =
+                find::addresses(&client, &kept, self.manifests.is_some() || self.manifest_url.is_some())
+                    .await;
         } else {
             find::save(&kept, &self.cluster_dns);
         }
@@ -310,6 +312,15 @@ fn follow_pods(
     if let Some(dir) = config.manifests.clone() {
         let make = source::manifests::follow(workers.clone(), mirrors.clone(), dir);
         supervisor.spawn("manifests", make);
+    }
+    if let Some(settings) = config.manifest_url.clone() {
+        let saved = config.root_dir.join("manifest-url.json");
+        match source::manifest_url::follow(workers.clone(), mirrors.clone(), settings, saved) {
+            Ok(make) => {
+                supervisor.spawn("manifest URL", make);
+            }
+            Err(error) => tracing::error!(error = %causes::chain(&error), "manifest URL cannot be asked"),
+        }
     }
     let (sender, listed) = oneshot::channel();
     let (of, sender) = ((workers.clone(), mirrors.clone()), Arc::new(Mutex::new(Some(sender))));

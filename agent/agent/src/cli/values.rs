@@ -8,6 +8,7 @@ use crate::config::Threshold;
 use crate::node::eviction_signals::{ThresholdError, parse_thresholds};
 use crate::node::object::parse_taint;
 use crate::pod::amount;
+use http::{HeaderName, HeaderValue};
 
 /// CPU manager policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -67,6 +68,9 @@ pub enum ValueError {
         /// The value as given.
         text: String,
     },
+    /// Not a header.
+    #[error("not of the form NAME:VALUE")]
+    Header,
     /// Not a taint.
     #[error("not of the form key=value:effect, with the effect NoSchedule, PreferNoSchedule or NoExecute")]
     Taint,
@@ -114,6 +118,15 @@ pub fn reserved(text: &str) -> Result<(String, i64), ValueError> {
 pub fn bytes(text: &str) -> Result<u64, ValueError> {
     let amount = amount::parse_units(text).and_then(|amount| u64::try_from(amount).ok());
     amount.filter(|amount| *amount > 0).ok_or_else(|| ValueError::Quantity { text: text.to_owned() })
+}
+
+/// `Authorization:Bearer x`. The value is not shown in logs.
+pub fn header(text: &str) -> Result<(HeaderName, HeaderValue), ValueError> {
+    let (name, value) = text.split_once(':').ok_or(ValueError::Header)?;
+    let name = name.trim().parse().map_err(|_| ValueError::Header)?;
+    let mut value: HeaderValue = value.trim().parse().map_err(|_| ValueError::Header)?;
+    value.set_sensitive(true);
+    Ok((name, value))
 }
 
 /// `90s`, `2m`, `1h30m`, as Go writes durations.

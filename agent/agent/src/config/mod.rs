@@ -5,6 +5,7 @@ pub mod image_gc;
 // Which images need credentials.
 pub mod verification;
 
+use http::HeaderMap;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,17 @@ pub struct ClusterDns {
     pub servers: Vec<String>,
 }
 
+/// Where static pod manifests are asked for.
+#[derive(Clone, Debug)]
+pub struct ManifestUrl {
+    /// The URL.
+    pub url: String,
+    /// Headers of the requests.
+    pub headers: HeaderMap,
+    /// The time between requests.
+    pub every: Duration,
+}
+
 /// Settings of this node, fixed for the life of the process.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -73,6 +85,8 @@ pub struct NodeConfig {
     pub storage_dirs: Vec<PathBuf>,
     /// Static pod manifests.
     pub manifests: Option<PathBuf>,
+    /// Static pod manifests elsewhere.
+    pub manifest_url: Option<ManifestUrl>,
     /// Where the network configuration is written once the pod range is known.
     pub cni_conf_dir: Option<PathBuf>,
     /// Directory of host-local address allocations.
@@ -187,6 +201,7 @@ impl NodeConfig {
             log_dir: dir.join("logs"),
             storage_dirs: vec![],
             manifests: None,
+            manifest_url: None,
             cni_conf_dir: None,
             cni_data_dir: dir.join("cni"),
             cluster: ClusterDns { domain: "cluster.local".into(), servers: vec![] },

@@ -2,8 +2,12 @@
 
 // Pods bound to this node.
 pub mod api;
-// Pods from manifests on this node.
+// Pods of manifests.
+pub mod static_pods;
+// Manifests on this node.
 pub mod manifests;
+// Manifests at a URL.
+pub mod manifest_url;
 // Mirror pods.
 pub mod mirror;
 // Orphaned pods.
