@@ -26,6 +26,13 @@ pub struct Cause {
 }
 
 impl Standing {
+    /// Removes the names of what an object waits for: only that it waits is left.
+    pub fn forget_what(&mut self) {
+        if let Self::Waits(cause) | Self::Ends(cause) = self {
+            cause.what.clear();
+        }
+    }
+
     /// What is said about an object that waits; nothing about others.
     pub(crate) fn sentence(&self) -> String {
         match self {

@@ -1,6 +1,6 @@
 //! What users see: of objects that they may not get only that something happened, of other users' requests nothing.
 
-use super::{MAPS, config_map, eventually, question, span, trace};
+use super::{MAPS, config_map, create_pod, eventually, question, span, trace};
 use coracle_tests::caller::Caller;
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
@@ -63,6 +63,48 @@ fn objects_that_a_user_may_not_get_have_no_name() {
     assert_eq!(code, 404);
     let (code, list) = nobody.get("/coracle/v1/traces");
     assert_eq!((code, &list["items"]), (200, &json!([])));
+}
+
+/// What an object waits for is told as far as the user may read that: nodes and classes are for others.
+#[test]
+fn what_an_object_waits_for_tells_nothing_of_what_a_user_may_not_get() {
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    for resource in ["pods", "persistentvolumeclaims"] {
+        allow(&admin, "ann", "", resource, &["get"]);
+    }
+    let ann = Caller::certified(&server, "ann", &[]);
+    let away = json!({"conditions": [{"type": "Ready", "status": "Unknown"}]});
+    admin.create("/api/v1/nodes", &json!({"metadata": {"name": "lost-node"}}));
+    let (code, answer) =
+        admin.send("PATCH", "/api/v1/nodes/lost-node/status", Some(&json!({"status": away})));
+    assert_eq!(code, 200, "{answer}");
+    create_pod(&admin, "on-lost", "lost-node");
+    create_pod(&admin, "on-ghost", "ghost-node");
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"storageClassName": "gold",
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    admin.create("/api/v1/namespaces/default/persistentvolumeclaims", &claim);
+    let told = |caller: &Caller, resource: &str, name: &str| {
+        let answer = trace(caller, resource, name);
+        let waits = answer["objects"][0]["waits"].as_str().unwrap_or_default().to_owned();
+        (waits, answer["state"].as_str().unwrap().to_owned(), answer.to_string())
+    };
+    for (resource, name, whole, part) in [
+        ("pods", "on-lost", "waits for lost-node, which is away", "waits for lost-node"),
+        ("pods", "on-ghost", "waits for ghost-node, which does not exist", "waits for ghost-node"),
+        (
+            "persistentvolumeclaims",
+            "data",
+            "waits for storage class gold, which does not exist",
+            "waits for a volume of storage class gold",
+        ),
+    ] {
+        let (waits, state, _) = told(&admin, resource, name);
+        assert_eq!((waits.as_str(), state.as_str()), (whole, "stuck"), "{resource} {name}");
+        let (waits, state, answer) = told(&ann, resource, name);
+        assert_eq!((waits.as_str(), state.as_str()), (part, "running"), "{resource} {name}");
+        assert!(!answer.contains("which is away") && !answer.contains("does not exist"), "{answer}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Objects of an answer that the authorizer is asked about; the others are hidden.
-const ASKED: usize = 500;
+const ASKED: usize = 1000;
 /// How far up a span is followed to find what it is about.
 const DEPTH: usize = 64;
 /// The path whose readers see users of all requests.
@@ -80,7 +80,31 @@ impl Reader {
         for object in &tree.objects {
             visible.push(!object.hidden && self.may_get(&object.key).await);
         }
+        let named = nodes::named(tree);
         hide(tree, &visible, &|user| self.shown(user));
+        if !self.may_list_nodes().await {
+            let mut readable = HashSet::new();
+            for name in named {
+                let key =
+                    ObjectKey { resource: "nodes".to_owned(), namespace: String::new(), name: name.clone() };
+                if self.may_get(&key).await {
+                    readable.insert(name);
+                }
+            }
+            nodes::hide(tree, &readable);
+        }
+    }
+
+    /// Who may list nodes sees all of them. Asked first: there may be more nodes than are asked about one by one.
+    async fn may_list_nodes(&self) -> bool {
+        let info = RequestInfo {
+            verb: Verb::List,
+            is_resource: true,
+            version: "v1".to_owned(),
+            resource: "nodes".to_owned(),
+            ..RequestInfo::default()
+        };
+        self.authz.authorize(&self.user, &info).await == Decision::Allow
     }
 
     /// User and program of a change, as far as they are shown.
@@ -168,6 +192,7 @@ fn hide(tree: &mut Tree, visible: &[bool], users: &dyn Fn(&str) -> Shown) {
         secrets.extend(Some(std::mem::take(&mut object.node)).filter(|node| !nodes.contains(node)));
         object.key.namespace.clear();
         (object.uid, object.owner, object.hidden) = (Uid::NONE, Uid::NONE, true);
+        object.standing.forget_what();
     }
     secrets.retain(|secret| !secret.is_empty());
     tree.notes.retain(|note| !secrets.iter().any(|secret| note.contains(secret)));
@@ -212,7 +237,7 @@ fn key_of(object: &TracedObject) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use coracle_timeline::SpanNode;
+    use coracle_timeline::{Cause, SpanNode, Standing};
     use coracle_trace::{Flags, SpanId, TraceId};
 
     fn span(
@@ -290,6 +315,7 @@ mod tests {
     #[test]
     fn hidden_objects_leave_their_times() {
         let mut tree = tree();
+        tree.objects[1].standing = Standing::Waits(Cause { what: "node3".into(), stuck: true });
         hide(&mut tree, &[true, false], &|_| Shown::All);
         let texts: Vec<(&str, &str)> =
             tree.spans.iter().map(|s| (s.name.as_str(), s.text.as_str())).collect();
@@ -304,6 +330,8 @@ mod tests {
             secret.hidden && secret.uid.is_none() && secret.key.name.is_empty() && secret.node.is_empty()
         );
         assert_eq!(secret.key.resource, "secrets");
+        let waits = Standing::Waits(Cause { what: String::new(), stuck: true });
+        assert_eq!(secret.standing, waits, "that it waits is no secret, what for is");
         assert_eq!(tree.notes, ["cut off by a restart"]);
     }
 

@@ -2,7 +2,7 @@
 
 use super::missing::Missing;
 use super::query::{RootsQuery, TraceQuery, now};
-use super::standing::standing;
+use super::standing::{Other, depends_on, standing};
 use crate::explain::authorize::{Reader, group_and_plural};
 use crate::explain::peers::PeerSpans;
 use coracle_apiserver::objects::Objects;
@@ -176,7 +176,7 @@ impl Asker {
                 None => reader.sees_everything(),
             };
             if readable {
-                self.look(&mut tree);
+                self.look(&mut tree, reader).await;
                 // What is hidden from the user counts, too.
                 let state = state_of(&tree, subject.as_ref().map(|(key, _)| key));
                 reader.censor(&mut tree).await;
@@ -221,13 +221,21 @@ impl Asker {
         view
     }
 
-    /// Fills in how the objects of a tree stand now.
-    fn look(&self, tree: &mut Tree) {
+    /// Fills in how the objects of a tree stand now. Nothing follows from others that the user may not get: not even that they exist.
+    async fn look(&self, tree: &mut Tree, reader: &mut Reader) {
         for traced in tree.objects.iter_mut().filter(|object| !object.uid.is_none()).take(MOST_OBJECTS) {
             let now = self.object(&traced.key).filter(|object| Uid::of(&object.meta.uid) == traced.uid);
-            traced.standing = now.map_or(Standing::Gone, |object| {
-                standing(&traced.key.resource, &object, &|key| self.object(key))
-            });
+            let Some(now) = now else {
+                traced.standing = Standing::Gone;
+                continue;
+            };
+            let mut other = Other::Hidden;
+            if let Some(key) = depends_on(&traced.key.resource, &now)
+                && reader.may_get(&key).await
+            {
+                other = self.object(&key).map_or(Other::Missing, Other::There);
+            }
+            traced.standing = standing(&traced.key.resource, &now, &other);
         }
     }
 

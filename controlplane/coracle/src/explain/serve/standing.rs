@@ -10,17 +10,40 @@ use std::sync::Arc;
 /// Finalizers that end by themselves.
 const OWN_FINALIZERS: &[&str] = &["foregroundDeletion", "orphan"];
 
-/// Reads other objects.
-pub(super) type Find<'a> = &'a dyn Fn(&ObjectKey) -> Option<Arc<Object>>;
+/// What is known about the object that another one depends on.
+pub(super) enum Other {
+    /// The user may not get it: neither how it is nor whether it exists may be said.
+    Hidden,
+    Missing,
+    There(Arc<Object>),
+}
 
-/// How an object stands.
-pub(super) fn standing(resource: &str, object: &Object, find: Find<'_>) -> Standing {
+/// The object that decides how another one stands: the node of a pod, the volume or the class of a claim.
+pub(super) fn depends_on(resource: &str, object: &Object) -> Option<ObjectKey> {
+    let value = object.value();
+    let (resource, name) = match resource {
+        "pods" => ("nodes", Pod::of(&value).spec().node_name().text()),
+        "persistentvolumeclaims" => {
+            let spec = PersistentVolumeClaim::of(&value).spec();
+            match spec.volume_name().text() {
+                "" => ("storageclasses.storage.k8s.io", spec.storage_class_name().text()),
+                volume => ("persistentvolumes", volume),
+            }
+        }
+        _ => return None,
+    };
+    let key = ObjectKey { resource: resource.to_owned(), namespace: String::new(), name: name.to_owned() };
+    (!name.is_empty()).then_some(key)
+}
+
+/// How an object stands. `other` is what it [depends on](depends_on); not read if there is none.
+pub(super) fn standing(resource: &str, object: &Object, other: &Other) -> Standing {
     if object.meta.deletion_timestamp.is_some() {
-        return Standing::Ends(end(resource, object, find));
+        return Standing::Ends(end(resource, object, other));
     }
     let cause = match resource {
-        "pods" => pod(Pod::of(&object.value()), find),
-        "persistentvolumeclaims" => claim(PersistentVolumeClaim::of(&object.value()), find),
+        "pods" => pod(Pod::of(&object.value()), other),
+        "persistentvolumeclaims" => claim(PersistentVolumeClaim::of(&object.value()), other),
         _ => None,
     };
     cause.map_or(Standing::Ready, Standing::Waits)
@@ -34,12 +57,8 @@ fn stuck(what: impl Into<String>) -> Cause {
     Cause { what: what.into(), stuck: true }
 }
 
-fn cluster_scoped(resource: &str, name: &str) -> ObjectKey {
-    ObjectKey { resource: resource.to_owned(), namespace: String::new(), name: name.to_owned() }
-}
-
 /// What a deletion waits for.
-fn end(resource: &str, object: &Object, find: Find<'_>) -> Cause {
+fn end(resource: &str, object: &Object, other: &Other) -> Cause {
     let finalizers = &object.meta.finalizers;
     if !finalizers.is_empty() {
         let what = format!("finalizer {}", finalizers.join(", "));
@@ -50,7 +69,7 @@ fn end(resource: &str, object: &Object, find: Find<'_>) -> Cause {
         "pods" => {
             let value = object.value();
             let name = Pod::of(&value).spec().node_name().text();
-            if name.is_empty() { waits("its deletion") } else { node(name, find) }
+            if name.is_empty() { waits("its deletion") } else { node(name, other) }
         }
         "namespaces" => namespace(Namespace::of(&object.value())),
         _ => waits("its deletion"),
@@ -79,9 +98,11 @@ fn namespace(namespace: View<'_, Namespace>) -> Cause {
 }
 
 /// A node that has to do something.
-fn node(name: &str, find: Find<'_>) -> Cause {
-    let Some(object) = find(&cluster_scoped("nodes", name)) else {
-        return stuck(format!("{name}, which does not exist"));
+fn node(name: &str, other: &Other) -> Cause {
+    let object = match other {
+        Other::Hidden => return waits(name),
+        Other::Missing => return stuck(format!("{name}, which does not exist")),
+        Other::There(object) => object,
     };
     let value = object.value();
     let mut conditions = Node::of(&value).status().conditions().items();
@@ -92,7 +113,7 @@ fn node(name: &str, find: Find<'_>) -> Cause {
 }
 
 /// What a pod waits for, unless it is ready or has ended.
-fn pod(pod: View<'_, Pod>, find: Find<'_>) -> Option<Cause> {
+fn pod(pod: View<'_, Pod>, other: &Other) -> Option<Cause> {
     let status = pod.status();
     let condition = |name: &str| status.conditions().items().find(|condition| condition.type_() == name);
     let is_ready = condition("Ready").is_some_and(|condition| condition.status() == "True");
@@ -108,7 +129,7 @@ fn pod(pod: View<'_, Pod>, find: Find<'_>) -> Option<Cause> {
             _ => waits("a node"),
         });
     }
-    let at = node(name, find);
+    let at = node(name, other);
     if at.stuck {
         return Some(at);
     }
@@ -153,7 +174,7 @@ fn unready(spec: View<'_, Container>, state: View<'_, ContainerStatus>) -> Optio
 }
 
 /// What a claim waits for, unless it is bound.
-fn claim(claim: View<'_, PersistentVolumeClaim>, find: Find<'_>) -> Option<Cause> {
+fn claim(claim: View<'_, PersistentVolumeClaim>, other: &Other) -> Option<Cause> {
     match claim.status().phase().text() {
         "Bound" => return None,
         "Lost" => return Some(stuck("its volume, which is lost")),
@@ -162,20 +183,22 @@ fn claim(claim: View<'_, PersistentVolumeClaim>, find: Find<'_>) -> Option<Cause
     let volume = claim.spec().volume_name().text();
     let class = claim.spec().storage_class_name().text();
     if !volume.is_empty() {
-        return Some(match find(&cluster_scoped("persistentvolumes", volume)) {
-            Some(_) => waits(format!("volume {volume}")),
-            None => stuck(format!("volume {volume}, which does not exist")),
+        return Some(match other {
+            Other::Missing => stuck(format!("volume {volume}, which does not exist")),
+            Other::Hidden | Other::There(_) => waits(format!("volume {volume}")),
         });
     }
     if class.is_empty() {
         return Some(stuck("a volume without a storage class"));
     }
-    Some(match find(&cluster_scoped("storageclasses.storage.k8s.io", class)) {
-        None => stuck(format!("storage class {class}, which does not exist")),
-        Some(object) if StorageClass::of(&object.value()).volume_binding_mode() == "WaitForFirstConsumer" => {
+    Some(match other {
+        Other::Missing => stuck(format!("storage class {class}, which does not exist")),
+        Other::There(object)
+            if StorageClass::of(&object.value()).volume_binding_mode() == "WaitForFirstConsumer" =>
+        {
             waits("a pod that uses it")
         }
-        Some(_) => waits(format!("a volume of storage class {class}")),
+        Other::Hidden | Other::There(_) => waits(format!("a volume of storage class {class}")),
     })
 }
 
@@ -194,18 +217,48 @@ mod tests {
 
     /// How an object stands in a cluster with a node that is there, and one that is away.
     fn said(resource: &str, value: Value) -> String {
-        let find = |key: &ObjectKey| match key.name.as_str() {
-            "n1" => Some(object(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}))),
-            "n3" => Some(object(json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}))),
-            "late" => Some(object(json!({"volumeBindingMode": "WaitForFirstConsumer"}))),
-            _ => None,
+        let there = |value: Value| Other::There(object(value));
+        let find = |key: ObjectKey| match key.name.as_str() {
+            "n1" => there(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})),
+            "n3" => there(json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
+            "late" => there(json!({"volumeBindingMode": "WaitForFirstConsumer"})),
+            _ => Other::Missing,
         };
+        said_with(resource, value, find)
+    }
+
+    /// The same for somebody who may get none of the objects that it depends on.
+    fn said_to_others(resource: &str, value: Value) -> String {
+        said_with(resource, value, |_| Other::Hidden)
+    }
+
+    fn said_with(resource: &str, value: Value, find: impl Fn(ObjectKey) -> Other) -> String {
         let text = |cause: Cause| if cause.stuck { format!("stuck: {}", cause.what) } else { cause.what };
-        match standing(resource, &object(value), &find) {
+        let object = object(value);
+        let other = depends_on(resource, &object).map_or(Other::Hidden, find);
+        match standing(resource, &object, &other) {
             Standing::Waits(cause) => format!("waits {}", text(cause)),
             Standing::Ends(cause) => format!("ends {}", text(cause)),
             other => format!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_told_by_its_name_alone() {
+        // Whether the node is there, is away or does not exist, the pod says only which one it is.
+        for node in ["n1", "n3", "n9"] {
+            assert_eq!(said_to_others("pods", at(node, json!({}))), format!("waits {node}"));
+        }
+        let deleted =
+            json!({"metadata": {"deletionTimestamp": "2026-11-17T04:00:00Z"}, "spec": {"nodeName": "n3"}});
+        assert_eq!(said_to_others("pods", deleted), "ends n3");
+        let claim = |spec: Value| json!({"spec": spec, "status": {"phase": "Pending"}});
+        for class in ["gold", "late"] {
+            let said = said_to_others("persistentvolumeclaims", claim(json!({"storageClassName": class})));
+            assert_eq!(said, format!("waits a volume of storage class {class}"));
+        }
+        let bound = claim(json!({"volumeName": "pv-1", "storageClassName": "gold"}));
+        assert_eq!(said_to_others("persistentvolumeclaims", bound), "waits volume pv-1");
     }
 
     fn at(node: &str, status: Value) -> Value {
