@@ -138,7 +138,7 @@ mod tests {
         let mut path = critical_path(&tree, end_of(&tree, Some(&old)));
         name_gaps(&mut path, &tree);
         let names: Vec<&str> = path.iter().map(|piece| piece.name.as_str()).collect();
-        let steps = ["stop", "pod worker", "sandbox stop", "object deletion"];
+        let steps = ["stop", "hand-over to sandbox stop", "sandbox stop", "object deletion"];
         assert_eq!(names[names.len() - 4..], steps);
         // Of its Deployment it is a change that ends with the new pod.
         let web = key("deployments.apps", "web");
@@ -192,8 +192,13 @@ mod tests {
         name_gaps(&mut path, &tree);
         let pieces: Vec<(&str, u64)> =
             path.iter().map(|piece| (piece.name.as_str(), (piece.end - piece.start) / MS)).collect();
-        let expected =
-            [("pod worker", 1), ("stop", 19), ("pod worker", 2), ("sandbox stop", 8), ("pod worker", 1)];
+        let expected = [
+            ("hand-over to stop", 1),
+            ("stop", 19),
+            ("hand-over to sandbox stop", 2),
+            ("sandbox stop", 8),
+            ("hand-over to status report", 1),
+        ];
         assert_eq!(pieces[..5], expected);
         assert!(path.iter().all(|piece| piece.measured), "{pieces:?}");
     }

@@ -3,25 +3,39 @@
 use coracle_trace::{Flags, Part, Stage};
 
 use crate::critical::is_envelope;
+use crate::hand_over::{Worker, hand_overs};
 use crate::standing::Standing;
 use crate::state::last_step;
-use crate::tree::{Piece, SpanIx, SpanNode, Tree, is_failed};
+use crate::tree::{NOT_RECORDED, Piece, SpanIx, SpanNode, Tree, is_failed};
 
-const NOT_RECORDED: &str = "not recorded";
 /// Workers need less time between two steps.
 const SHORTEST_WAIT: u64 = 500_000_000;
 /// A watch delivers within less time to a node that is there.
 const AWAY: u64 = 5_000_000_000;
 
+/// What a gap is.
+enum Gap {
+    Named(String),
+    /// The worker of a pod between two steps.
+    OfWorker,
+}
+
+/// A gap with a name.
+fn named(name: impl Into<String>) -> Gap {
+    Gap::Named(name.into())
+}
+
 /// Names the pieces of a critical path that no span covers by what is before and after them, and removes empty pieces.
 pub fn name_gaps(path: &mut Vec<Piece>, tree: &Tree) {
-    let names: Vec<Option<String>> = (0..path.len()).map(|index| gap_name(path, tree, index)).collect();
-    for (piece, name) in path.iter_mut().zip(names) {
-        let Some(name) = name else { continue };
-        piece.measured = name != NOT_RECORDED;
-        piece.span = None;
-        piece.name = name;
+    let mut pieces: Vec<Piece> = Vec::with_capacity(path.len());
+    for (index, piece) in path.iter().enumerate() {
+        match gap(path, tree, index) {
+            None => pieces.push(piece.clone()),
+            Some(Gap::Named(name)) => pieces.push(Piece::between(name, piece.start, piece.end)),
+            Some(Gap::OfWorker) => pieces.extend(hand_overs(tree, piece, &worker(path, tree, index))),
+        }
     }
+    *path = pieces;
     path.retain(|piece| piece.end > piece.start);
     // Only an empty span separated them.
     path.dedup_by(|next, before| {
@@ -39,95 +53,122 @@ pub fn name_gaps(path: &mut Vec<Piece>, tree: &Tree) {
     }
 }
 
-/// The name of a piece that is a gap, or of the own time of a span that only holds others together.
-fn gap_name(path: &[Piece], tree: &Tree, index: usize) -> Option<String> {
+/// What a piece is that no span explains: one between spans, or the own time of a span that only holds others together.
+fn gap(path: &[Piece], tree: &Tree, index: usize) -> Option<Gap> {
     let piece = &path[index];
     if let Some(span) = piece.span {
         return is_envelope(tree.spans[span].stage).then(|| own_time(path, tree, index, span));
     }
-    let before = path[..index].iter().rev().find_map(|piece| piece.span).map(|span| &tree.spans[span]);
-    let after = path[index + 1..].iter().find_map(|piece| piece.span).map(|span| &tree.spans[span]);
+    let (before, after) = neighbours(path, tree, index);
     let taken = piece.end.saturating_sub(piece.start);
-    let name = before.zip(after).and_then(|(before, after)| hop(before, after, taken));
-    Some(name.unwrap_or_else(|| NOT_RECORDED.to_owned()))
+    let gap = before.zip(after).and_then(|(before, after)| hop(before, after, taken));
+    Some(gap.unwrap_or_else(|| named(NOT_RECORDED)))
+}
+
+/// The spans before and after a piece.
+fn neighbours<'a>(
+    path: &[Piece],
+    tree: &'a Tree,
+    index: usize,
+) -> (Option<&'a SpanNode>, Option<&'a SpanNode>) {
+    let span = |piece: &Piece| piece.span.map(|span| &tree.spans[span]);
+    (path[..index].iter().rev().find_map(span), path[index + 1..].iter().find_map(span))
+}
+
+/// Whose time a gap of a worker is, and between which steps.
+fn worker<'a>(path: &[Piece], tree: &'a Tree, index: usize) -> Worker<'a> {
+    let (before, after) = neighbours(path, tree, index);
+    let own = path[index].span.map(|span| &tree.spans[span]);
+    let is_end = own.or(after).is_some_and(|span| span.stage.part() == Part::Teardown);
+    let pod = [own, after, before].into_iter().flatten().find_map(|span| span.object);
+    Worker {
+        pod,
+        is_end,
+        before,
+        after: after.filter(|after| own.is_none_or(|own| is_within(after, own, tree))),
+    }
+}
+
+/// Whether a span began before another one ended.
+fn is_within(span: &SpanNode, whole: &SpanNode, tree: &Tree) -> bool {
+    span.start <= whole.end.unwrap_or(tree.now)
 }
 
 /// What happened between two spans that are not part of each other.
-fn hop(before: &SpanNode, after: &SpanNode, taken: u64) -> Option<String> {
+fn hop(before: &SpanNode, after: &SpanNode, taken: u64) -> Option<Gap> {
     let delivery = || match taken >= AWAY {
-        true => format!("{} was away", after.node),
-        false => format!("watch delivery to {}", after.node),
+        true => named(format!("{} was away", after.node)),
+        false => named(format!("watch delivery to {}", after.node)),
     };
     let is_stored = matches!(
         before.stage,
         Stage::Publish | Stage::Store | Stage::StoreSync | Stage::ReadBack | Stage::Write
     );
     match (before.stage, after.stage) {
-        (Stage::Queued, Stage::Reconcile) => Some(format!("work queue of {}", after.name)),
-        (Stage::Seen, Stage::PodStart | Stage::Terminate) => Some("pod worker".into()),
+        (Stage::Queued, Stage::Reconcile) => Some(named(format!("work queue of {}", after.name))),
+        (Stage::Seen, Stage::PodStart | Stage::Terminate) => Some(Gap::OfWorker),
         (Stage::ServiceSeen, Stage::RulesProgrammed) => {
-            Some("waiting for the next transaction of rules".into())
+            Some(named("waiting for the next transaction of rules"))
         }
-        (Stage::StatusReport, Stage::Request) => Some("on the way to the server".into()),
-        (Stage::Respond, Stage::StatusReport) => Some("answer".into()),
+        (Stage::StatusReport, Stage::Request) => Some(named("on the way to the server")),
+        (Stage::Respond, Stage::StatusReport) => Some(named("answer")),
         (Stage::Attempt | Stage::Verdict | Stage::Score, Stage::Write | Stage::Bind) => {
-            Some("binding queue".into())
+            Some(named("binding queue"))
         }
         (Stage::Exit, Stage::Container | Stage::Restart | Stage::Image) if taken >= SHORTEST_WAIT => {
-            Some(format!("crash back-off {}", before.name))
+            Some(named(format!("crash back-off {}", before.name)))
         }
-        (Stage::Exit | Stage::Evicted, _) => Some("pod worker".into()),
-        (_, Stage::Exit) if !after.node.is_empty() => Some("the container ran".into()),
-        (Stage::Respond | Stage::Request, Stage::ObjectDelete) => Some("answer".into()),
+        (Stage::Exit | Stage::Evicted, _) => Some(Gap::OfWorker),
+        (_, Stage::Exit) if !after.node.is_empty() => Some(named("the container ran")),
+        (Stage::Respond | Stage::Request, Stage::ObjectDelete) => Some(named("answer")),
         (stage, Stage::Seen | Stage::ServiceSeen | Stage::RulesProgrammed | Stage::DnsVisible)
             if (is_stored || stage == Stage::Delivered) && !after.node.is_empty() =>
         {
             Some(delivery())
         }
         (_, Stage::Reconcile) if is_stored && after.flags.contains(Flags::RETRIED) => {
-            Some("waiting to try again after an error".into())
+            Some(named("waiting to try again after an error"))
         }
         (_, Stage::Reconcile) if is_stored && after.flags.contains(Flags::TIMER) => {
-            Some("waiting for a timer".into())
+            Some(named("waiting for a timer"))
         }
         (_, stage) if is_stored && matches!(stage.part(), Part::Loop | Part::Scheduler) => {
-            Some("watch cache".into())
+            Some(named("watch cache"))
         }
-        (_, Stage::Delivered) if is_stored => Some("watch cache".into()),
+        (_, Stage::Delivered) if is_stored => Some(named("watch cache")),
         // Nodes that do not tell when they saw it.
         (_, Stage::PodStart | Stage::Terminate) if is_stored && !after.node.is_empty() => Some(delivery()),
         (_, Stage::Request | Stage::Write) if is_stored && after.flags.contains(Flags::INFERRED) => {
-            Some("reaction of a client that sends no trace context".into())
+            Some(named("reaction of a client that sends no trace context"))
         }
         (_, after_stage) if is_of_worker(before.stage) && is_of_worker(after_stage) => {
-            (before.node == after.node && !after.node.is_empty()).then(|| "pod worker".into())
+            (before.node == after.node && !after.node.is_empty()).then_some(Gap::OfWorker)
         }
         _ => None,
     }
 }
 
 /// Why nothing ran within a span that holds others together.
-fn own_time(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> String {
+fn own_time(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> Gap {
     let neighbour =
         |piece: Option<&Piece>| piece.and_then(|piece| piece.span).map(|span| tree.spans[span].stage);
     let before = index.checked_sub(1).and_then(|before| neighbour(path.get(before)));
     let after = neighbour(path.get(index + 1));
     let is_first = path[index].start == tree.spans[span].start;
     if let Some(why) = waits_to_try_again(tree, &path[index], &tree.spans[span]) {
-        return why;
+        return named(why);
     }
     if let Some(why) = waits_now(tree, &path[index], &tree.spans[span]) {
-        return why;
+        return named(why);
     }
     match (before, after) {
-        (_, Some(Stage::Exit)) => "the container ran".into(),
-        (Some(Stage::Exit), _) => "pod worker".into(),
-        _ if is_first => "pod worker".into(),
-        (Some(before), after) if is_of_worker(before) && after.is_none_or(is_of_worker) => {
-            "pod worker".into()
-        }
-        (None, Some(after)) if is_of_worker(after) => "pod worker".into(),
-        _ => NOT_RECORDED.to_owned(),
+        _ if tree.spans[span].stage == Stage::Other => named(NOT_RECORDED),
+        (_, Some(Stage::Exit)) => named("the container ran"),
+        (Some(Stage::Exit), _) => Gap::OfWorker,
+        _ if is_first => Gap::OfWorker,
+        (Some(before), after) if is_of_worker(before) && after.is_none_or(is_of_worker) => Gap::OfWorker,
+        (None, Some(after)) if is_of_worker(after) => Gap::OfWorker,
+        _ => named(NOT_RECORDED),
     }
 }
 
@@ -193,205 +234,4 @@ fn wait_name(span: &SpanNode, duration: u64) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::coverage::coverage;
-    use crate::critical::{critical_path, end_of};
-    use crate::standing::Cause;
-    use crate::testing::{BEGIN, MS, node, tree};
-    use crate::tree::TracedObject;
-
-    fn named(stage: Stage, parent: usize, start: u64, end: u64, name: &str) -> SpanNode {
-        SpanNode { name: name.into(), ..node(stage, Some(parent), start, end) }
-    }
-
-    fn path(tree: &Tree) -> Vec<(String, u64)> {
-        let mut path = critical_path(tree, end_of(tree, None));
-        name_gaps(&mut path, tree);
-        path.iter().map(|piece| (piece.name.clone(), (piece.end - piece.start) / MS)).collect()
-    }
-
-    fn expect(pieces: &[(&str, u64)]) -> Vec<(String, u64)> {
-        pieces.iter().map(|(name, ms)| ((*name).to_owned(), *ms)).collect()
-    }
-
-    #[test]
-    fn from_a_request_to_a_turn() {
-        let tree = tree(vec![
-            node(Stage::Request, None, 0, 20),
-            named(Stage::Write, 0, 2, 18, "create"),
-            node(Stage::Store, Some(1), 3, 10),
-            node(Stage::Publish, Some(2), 8, 9),
-            named(Stage::Queued, 1, 11, 15, "deployment-controller"),
-            named(Stage::Reconcile, 1, 16, 30, "deployment-controller"),
-            named(Stage::Write, 5, 20, 28, "create"),
-        ]);
-        let expected = expect(&[
-            ("request", 2),
-            ("create object", 1),
-            ("store", 5),
-            ("publish", 1),
-            ("watch cache", 2),
-            ("work queue deployment-controller", 4),
-            ("work queue of deployment-controller", 1),
-            ("deployment-controller", 4),
-            ("create object", 8),
-            ("deployment-controller", 2),
-        ]);
-        assert_eq!(path(&tree), expected);
-    }
-
-    #[test]
-    fn a_pod_on_a_node() {
-        let on = |stage, parent, start, end| SpanNode {
-            node: "node1".into(),
-            ..node(stage, Some(parent), start, end)
-        };
-        let tree = tree(
-            vec![
-                named(Stage::Write, 0, 0, 10, "bind"),
-                named(Stage::Delivered, 0, 12, 12, "system:node:node1"),
-                on(Stage::Seen, 0, 15, 16),
-                on(Stage::PodStart, 0, 18, 60),
-                on(Stage::Sandbox, 3, 20, 40),
-                on(Stage::Container, 3, 44, 50),
-                on(Stage::Ready, 3, 60, 60),
-            ]
-            .into_iter()
-            .enumerate()
-            .map(|(index, mut span)| {
-                span.parent = span.parent.filter(|_| index > 0);
-                span
-            })
-            .collect(),
-        );
-        let expected = expect(&[
-            ("bind object", 10),
-            ("watch cache", 2),
-            ("watch delivery to node1", 3),
-            ("seen", 1),
-            ("pod worker", 4),
-            ("sandbox", 20),
-            ("pod worker", 4),
-            ("container", 6),
-            ("pod worker", 10),
-        ]);
-        assert_eq!(path(&tree), expected);
-        let mut pieces = critical_path(&tree, end_of(&tree, None));
-        name_gaps(&mut pieces, &tree);
-        assert!((coverage(&pieces) - 1.0).abs() < 1e-9);
-        assert_eq!(pieces[0].start, BEGIN);
-    }
-
-    #[test]
-    fn turns_that_failed_are_on_the_path() {
-        let turn = |stage, start, end, flags| SpanNode { flags, ..named(stage, 0, start, end, "hpa") };
-        let tree = tree(vec![
-            node(Stage::Write, None, 0, 1),
-            turn(Stage::Queued, 1, 2, Flags::NONE),
-            turn(Stage::Reconcile, 2, 10, Flags::FAILED),
-            turn(Stage::Queued, 10, 1010, Flags::RETRIED),
-            turn(Stage::Reconcile, 1010, 1020, Flags::NONE),
-            turn(Stage::Queued, 1015, 3015, Flags::TIMER),
-            turn(Stage::Reconcile, 3015, 3020, Flags::NONE),
-        ]);
-        let expected = expect(&[
-            (" object", 1),
-            ("work queue hpa", 1),
-            ("hpa", 8),
-            ("waited 1.0 s to try again after an error", 1000),
-            ("hpa", 5),
-            ("waited 2.0 s for a timer of hpa", 2000),
-            ("hpa", 5),
-        ]);
-        assert_eq!(path(&tree), expected);
-    }
-
-    #[test]
-    fn waits_say_what_for() {
-        let mut tree = tree(vec![
-            node(Stage::Write, None, 0, 1),
-            SpanNode {
-                text: "0/3 nodes are available".into(),
-                end: None,
-                ..node(Stage::Unschedulable, Some(0), 1, 1)
-            },
-        ]);
-        tree.now = BEGIN + 5001 * MS;
-        let expected = expect(&[(" object", 1), ("waited 5.0 s for a node: 0/3 nodes are available", 5000)]);
-        assert_eq!(path(&tree), expected);
-    }
-
-    #[test]
-    fn a_failed_pull_is_tried_again() {
-        let mut tree = tree(vec![
-            node(Stage::Write, None, 0, 1),
-            SpanNode { end: None, ..node(Stage::PodStart, Some(0), 1, 1) },
-            SpanNode { flags: Flags::FAILED, ..named(Stage::Image, 1, 1, 301, "nginx:none") },
-            node(Stage::StatusReport, Some(1), 301, 302),
-        ]);
-        tree.now = BEGIN + 15_302 * MS;
-        let expected = expect(&[
-            (" object", 1),
-            ("image nginx:none", 300),
-            ("status report", 1),
-            ("image pull back-off nginx:none", 15_000),
-        ]);
-        assert_eq!(path(&tree), expected);
-    }
-
-    #[test]
-    fn a_probe_that_fails_is_waited_for() {
-        let mut tree = tree(vec![
-            node(Stage::Write, None, 0, 1),
-            SpanNode { end: None, object: Some(0), ..node(Stage::PodStart, Some(0), 1, 1) },
-            named(Stage::Container, 1, 1, 301, "web"),
-            node(Stage::StatusReport, Some(1), 301, 302),
-        ]);
-        tree.now = BEGIN + 15_302 * MS;
-        let mut pod = TracedObject::default();
-        let what = "the readiness probe of container web".to_owned();
-        pod.standing = Standing::Waits(Cause { what, stuck: false });
-        tree.objects = vec![pod];
-        let expected = ("waits for the readiness probe of container web".to_owned(), 15_000);
-        assert_eq!(path(&tree).pop(), Some(expected));
-    }
-
-    #[test]
-    fn a_node_that_was_away_saw_it_late() {
-        for (seen, name) in [(40, "watch delivery to n3"), (334_000, "n3 was away")] {
-            let at = |span: SpanNode| SpanNode { node: "n3".into(), ..span };
-            let tree = tree(vec![
-                SpanNode { name: "delete".into(), ..node(Stage::Write, None, 0, 1) },
-                at(node(Stage::Seen, Some(0), seen, seen + 1)),
-                at(node(Stage::Terminate, Some(0), seen + 1, seen + 9)),
-            ]);
-            assert_eq!(path(&tree)[1], (name.to_owned(), seen - 1));
-        }
-    }
-
-    #[test]
-    fn a_container_waits_for_its_sandbox() {
-        let tree = tree(vec![
-            node(Stage::Write, None, 0, 1),
-            node(Stage::PodStart, Some(0), 1, 100),
-            node(Stage::Sandbox, Some(1), 2, 80),
-            named(Stage::CniPlugin, 2, 10, 70, "bridge"),
-            named(Stage::Container, 1, 3, 99, "web"),
-            named(Stage::OciCreate, 4, 85, 95, ""),
-            node(Stage::Ready, Some(1), 100, 100),
-        ]);
-        let expected = expect(&[
-            (" object", 1),
-            ("pod worker", 1),
-            ("sandbox", 8),
-            ("bridge", 60),
-            ("sandbox", 10),
-            ("container web", 5),
-            ("create", 10),
-            ("container web", 4),
-            ("pod worker", 1),
-        ]);
-        assert_eq!(path(&tree), expected);
-    }
-}
+mod tests;

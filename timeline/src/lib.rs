@@ -48,6 +48,7 @@ mod scope;
 mod ending;
 mod waiting;
 mod critical;
+mod hand_over;
 mod gaps;
 mod coverage;
 mod timestamp;

@@ -132,6 +132,16 @@ pub struct Piece {
     pub measured: bool,
 }
 
+/// The name of a piece about which nothing is known.
+pub(crate) const NOT_RECORDED: &str = "not recorded";
+
+impl Piece {
+    /// One between spans, with a name that explains it unless it says that nothing was recorded.
+    pub(crate) fn between(name: String, start: u64, end: u64) -> Self {
+        Self { span: None, measured: name != NOT_RECORDED, name, start, end }
+    }
+}
+
 impl Tree {
     /// When a span ended, or the present.
     pub(crate) fn end(&self, span: SpanIx) -> u64 {

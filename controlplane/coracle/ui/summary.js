@@ -77,7 +77,7 @@ export function criticalPath(trace) {
     const span = known.get(id);
     if (id === null && name === NOT_RECORDED) missing += end - start;
     else if (id === null || span) {
-      const counted = span ? group(span) : ["watch delivery", "work queue"].find((gap) => name.startsWith(gap)) ?? name;
+      const counted = span ? group(span) : ["watch delivery", "work queue", "hand-over"].find((gap) => name.startsWith(gap)) ?? name;
       sums.set(counted, (sums.get(counted) ?? 0) + end - start);
     }
   }

@@ -90,7 +90,7 @@ fn critical_path(builder: &Builder<'_>) -> Option<String> {
 
 /// What a piece between two spans is counted as.
 fn gap(piece: &Piece) -> String {
-    for name in ["watch delivery", "work queue"] {
+    for name in ["watch delivery", "work queue", "hand-over"] {
         if piece.name.starts_with(name) {
             return name.to_owned();
         }
