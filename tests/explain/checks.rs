@@ -126,3 +126,18 @@ pub fn pods_started<'a>(view: &TraceView, uids: impl IntoIterator<Item = &'a Str
         assert_eq!(created.count(), 1, "{uid} is created once\n{}", outline(view));
     }
 }
+
+/// Every one of these pods was started once, because it was bound.
+pub fn starts_follow_bindings<'a>(view: &TraceView, uids: impl IntoIterator<Item = &'a String>) {
+    let by_id: HashMap<&str, &SpanView> = view.spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    for uid in uids {
+        let starts: Vec<&SpanView> =
+            spans(view, "pod-start").into_iter().filter(|span| uid_of(view, span) == uid).collect();
+        assert_eq!(starts.len(), 1, "{uid} is started once\n{}", outline(view));
+        let cause = starts[0]
+            .parent
+            .as_deref()
+            .map(|parent| (by_id[parent].stage.as_str(), by_id[parent].name.as_str()));
+        assert_eq!(cause, Some(("write", "bind")), "the start of {uid}\n{}", outline(view));
+    }
+}

@@ -41,19 +41,24 @@ pub fn server(world: &World) {
     assert!(view.notes.iter().any(|note| note.contains("restart")), "{}", outline(&view));
 }
 
+/// Before the first report of a pod, about then, and after it.
 pub fn agent(world: &World) {
-    world.namespace("agent-killed");
-    world.create("agent-killed", &deployment(6, ""));
-    std::thread::sleep(SOON);
-    let killed = world.cluster.agent_pid("node-1");
-    kill_now(killed as i32);
-    rolled_out(world, "agent-killed");
-    let pods = world.pods("agent-killed");
-    assert!(pods.values().any(|node| node == "node-1"), "{pods:?}");
-    let view = world.trace("deployments.apps", "agent-killed", "web", |view| all_ready(view, &pods));
-    checks::one_tree(&view);
-    checks::pods_started(&view, pods.keys());
-    eventually("its supervisor started it again", WAIT, || world.cluster.agent_pid("node-1") != killed);
+    for (round, soon) in [100, 150, 200, 250].into_iter().enumerate() {
+        let namespace = format!("agent-killed-{round}");
+        world.namespace(&namespace);
+        world.create(&namespace, &deployment(6, ""));
+        std::thread::sleep(Duration::from_millis(soon));
+        let killed = world.cluster.agent_pid("node-1");
+        kill_now(killed as i32);
+        rolled_out(world, &namespace);
+        let pods = world.pods(&namespace);
+        assert!(pods.values().any(|node| node == "node-1"), "{pods:?}");
+        let view = world.trace("deployments.apps", &namespace, "web", |view| all_ready(view, &pods));
+        checks::one_tree(&view);
+        checks::pods_started(&view, pods.keys());
+        checks::starts_follow_bindings(&view, pods.keys());
+        eventually("its supervisor started it again", WAIT, || world.cluster.agent_pid("node-1") != killed);
+    }
 }
 
 /// What a node does while the server is away is delivered later, with the time at which it happened.

@@ -11,7 +11,7 @@ use crate::known::Known;
 use crate::parents::{ids, is_remote, may_hang};
 use crate::pieces::Window;
 use crate::search::{LEVELS, Search};
-use crate::single_stage::single_stage;
+use crate::single_stage::{single_below, single_stage};
 
 /// Records that are remembered of pieces that were read on the way up.
 const READ: usize = 20_000;
@@ -106,11 +106,12 @@ impl Search {
 fn group_by_root(seeds: Vec<Known>, by_id: &HashMap<SpanId, Known>) -> Vec<Chain> {
     let seed_ids: HashSet<SpanId> = seeds.iter().map(|seed| seed.stored.record.span).collect();
     let mut chains: HashMap<SpanId, Chain> = HashMap::new();
+    let causes = causes(by_id);
     for seed in seeds {
         let mut above = Vec::new();
         let mut top = seed.clone();
         let mut passed = HashSet::from([top.stored.record.span]);
-        while let Some(parent) = parent_of(&top, by_id) {
+        while let Some(parent) = parent_of(&top, by_id, &causes) {
             if !passed.insert(parent.stored.record.span) {
                 break;
             }
@@ -133,10 +134,27 @@ fn group_by_root(seeds: Vec<Known>, by_id: &HashMap<SpanId, Known>) -> Vec<Chain
     chains
 }
 
-/// The record that another one hangs below.
-fn parent_of<'a>(known: &Known, by_id: &'a HashMap<SpanId, Known>) -> Option<&'a Known> {
+/// Writes that start or end pods, by pod and stage, with their revisions.
+type Causes<'a> = HashMap<(Uid, Stage), Vec<&'a Known>>;
+
+fn causes(by_id: &HashMap<SpanId, Known>) -> Causes<'_> {
+    let mut causes = Causes::new();
+    for known in by_id.values().filter(|known| known.stored.record.stage == Stage::Write) {
+        if let Some(stage) = single_below(&known.stored) {
+            causes.entry((known.stored.record.subject, stage)).or_default().push(known);
+        }
+    }
+    causes
+}
+
+/// The record that another one hangs below. An agent that was restarted names a later write of a pod than the one that it starts or
+/// ends because of.
+fn parent_of<'a>(known: &Known, by_id: &'a HashMap<SpanId, Known>, causes: &Causes<'a>) -> Option<&'a Known> {
     let StoredRecord { record, node, .. } = &known.stored;
-    let mut parents = parents_of(record).filter_map(|id| by_id.get(&id));
+    let cause = causes.get(&(record.subject, record.stage)).into_iter().flatten().copied();
+    let cause = cause.filter(|cause| cause.stored.record.revision <= record.revision);
+    let cause = cause.max_by_key(|cause| cause.stored.record.revision);
+    let mut parents = cause.into_iter().chain(parents_of(record).filter_map(|id| by_id.get(&id)));
     parents.find(|parent| may_hang(record, node, &parent.stored))
 }
 

@@ -3,6 +3,7 @@
 //! A record is released from the recorder's memory after it was written: it is in one of the two at any time. Without records, questions
 //! and segments that have their age, the thread sleeps.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -284,8 +285,10 @@ pub fn start_recording(path: Option<&Path>, sizes: Sizes, keep: Keep) -> (Record
         None => Ok(None),
     };
     let recorder = begin(memory, &keep);
+    let mut cut = HashMap::new();
     match recovered {
-        Ok(Some(recovered)) => {
+        Ok(Some(mut recovered)) => {
+            cut = std::mem::take(&mut recovered.cut);
             let (records, unfinished) = (recovered.records, recovered.unfinished);
             if records + unfinished > 0 {
                 info!(records, unfinished, "recovered spans of the process before this one");
@@ -297,7 +300,9 @@ pub fn start_recording(path: Option<&Path>, sizes: Sizes, keep: Keep) -> (Record
             warn!(error = &error as &dyn std::error::Error, "spans of the process before this one are lost")
         }
     }
-    (recorder, Collector::start(recorder, keep))
+    let handle = Collector::start(recorder, keep);
+    let _ = handle.shared.cut.set(cut);
+    (recorder, handle)
 }
 
 fn begin(memory: SharedMemory, keep: &Keep) -> Recorder {

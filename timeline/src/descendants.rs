@@ -14,7 +14,7 @@ use crate::known::Known;
 use crate::parents::{ids, is_remote, may_hang};
 use crate::pieces::Window;
 use crate::search::{Group, LEVELS, Search};
-use crate::tree::ObjectKey;
+use crate::single_stage::single_below;
 
 /// A child that began earlier than its root by more than this is none: the ids are those of another life.
 const SKEW: u64 = 5_000_000_000;
@@ -61,7 +61,9 @@ impl Search {
             let (mut room, mut truncated) = (self.room, false);
             self.visit(&keys, window, |found, open| {
                 let record = &found.record;
-                let Some((only_parts, parent)) = parents.get(&record.parent) else { return };
+                // After a restart of its agent, the start of a pod names a later write than the one that it hangs below.
+                let single = || parents.get(&record.span).filter(|_| record.stage.is_single());
+                let Some((only_parts, parent)) = parents.get(&record.parent).or_else(single) else { return };
                 if *only_parts && !is_part(found, &turns) || found.start < oldest || is_remote(record) {
                     return;
                 }
@@ -124,14 +126,7 @@ fn window(level: &[(StoredRecord, bool)], keys: usize, since: u64) -> Window {
 /// are: it hangs below the write that they will hang below.
 fn child_parents(stored: &StoredRecord) -> impl Iterator<Item = SpanId> + use<> {
     let subject = stored.record.subject;
-    let written = (stored.record.stage == Stage::Write).then(|| ObjectKey::of_write(&stored.text)).flatten();
-    // Other writes, such as reports of the status, neither start a pod nor end it.
-    let stage = written.filter(|(_, object)| object.resource == "pods").and_then(|(verb, _)| match verb {
-        "create" | "bind" => Some(Stage::PodStart),
-        "delete" => Some(Stage::Terminate),
-        _ => None,
-    });
-    ids(&stored.record).chain(stage.map(|stage| SpanId::of_stage(subject, stage)))
+    ids(&stored.record).chain(single_below(stored).map(|stage| SpanId::of_stage(subject, stage)))
 }
 
 /// The text that a turn of a control loop shares with its time in the queue.

@@ -1,5 +1,6 @@
 //! What the rest of the program has of the collector.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use coracle_trace::Recorder;
+use coracle_trace::{Recorder, Stage, Uid};
 
 use crate::block::{Block, BlockError};
 use crate::keep::Keep;
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) usual: Mutex<Usual>,
     pub(crate) records: AtomicU64,
     pub(crate) dropped_blocks: AtomicU64,
+    /// What the end of the process before this one cut off.
+    pub(crate) cut: OnceLock<HashMap<(Uid, Stage), u64>>,
     pub(crate) stop: AtomicBool,
     /// Somebody asks for a round that begins after this was set.
     is_wanted: AtomicBool,
@@ -108,6 +111,7 @@ impl Shared {
             usual: Mutex::new(usual),
             records: AtomicU64::new(0),
             dropped_blocks: AtomicU64::new(0),
+            cut: OnceLock::new(),
             stop: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             rounds: Mutex::default(),
@@ -174,6 +178,12 @@ impl CollectorHandle {
     /// Where the spans come from.
     pub fn recorder(&self) -> Recorder {
         self.shared.recorder
+    }
+
+    /// Starts and ends of pods that the process before this one had begun, and the revisions that they began with: this one goes on
+    /// with them.
+    pub fn cut_off(&self) -> HashMap<(Uid, Stage), u64> {
+        self.shared.cut.get().cloned().unwrap_or_default()
     }
 
     /// How long stages usually take.

@@ -15,7 +15,7 @@ pub struct Known {
 
 impl Known {
     /// Takes in a second record of the same span. The start and the end of a pod go on in the agent after its restart: they began with
-    /// the first record.
+    /// the first record, and because of the write that this one names.
     pub(crate) fn merge(
         &mut self,
         record: &Record,
@@ -26,8 +26,15 @@ impl Known {
     ) {
         let goes_on = record.stage.is_single() && node == self.stored.node;
         let began = if goes_on { start.min(self.stored.start) } else { u64::MAX };
+        let own = &self.stored.record;
+        let causes = [(own.revision, own.parent), (record.revision, record.parent)];
+        let cause = causes.into_iter().filter(|(revision, _)| goes_on && *revision != 0);
+        let cause = cause.min_by_key(|(revision, _)| *revision);
         if is_better(record, node, open, self) {
             *self = Known { stored: stored(), open };
+        }
+        if let Some(cause) = cause {
+            (self.stored.record.revision, self.stored.record.parent) = cause;
         }
         let earlier = self.stored.start.saturating_sub(began);
         self.stored.start -= earlier;

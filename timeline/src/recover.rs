@@ -1,5 +1,7 @@
 //! After a crash: what the process before this one had recorded and not written.
 
+use std::collections::HashMap;
+
 use coracle_trace::{Details, Flags, Moment, OpenSpan, Record, Recorder, SpanId, Stage, TraceId, Uid};
 
 use crate::block::StoredRecord;
@@ -15,6 +17,8 @@ pub struct Recovered {
     pub records: usize,
     /// Spans that the end of the process cut off.
     pub unfinished: usize,
+    /// Starts and ends of pods among them, by uid and stage: the revision that they began with.
+    pub cut: HashMap<(Uid, Stage), u64>,
     contexts: Vec<(u64, TraceId, u8)>,
 }
 
@@ -51,7 +55,9 @@ pub fn recover(keep: &Keep, left: &Left) -> Result<Recovered, KeepError> {
     let how = if records.is_empty() { "stopped" } else { "killed" };
     records.push(restarted(newest, how));
     keep.append_records(&records)?;
-    Ok(Recovered { records: finished, unfinished, contexts: found.contexts })
+    let single = found.open.iter().map(|open| &open.record).filter(|record| record.stage.is_single());
+    let cut = single.map(|record| ((record.subject, record.stage), record.revision)).collect();
+    Ok(Recovered { records: finished, unfinished, cut, contexts: found.contexts })
 }
 
 /// Requests that only read are open all the time (watches): that they were cut off explains nothing.

@@ -102,7 +102,8 @@ impl RunArgs {
         let version = runtime.version().await.context("container runtime")?;
         let runtime = (runtime, version.runtime_name);
         let (spool, recorder) = self.record_spans(clock).unzip();
-        let trace = NodeTrace::new(recorder.unwrap_or(Recorder::OFF));
+        let cut = spool.as_ref().map(Spool::cut_off).unwrap_or_default();
+        let trace = NodeTrace::new(recorder.unwrap_or(Recorder::OFF)).after(cut);
         let (mut node, background) =
             assemble(config, (client.clone(), trace.clone()), runtime, &machine, &supervisor);
         if let Some(spool) = &spool {

@@ -16,7 +16,9 @@ mod family;
 // Durations, under the kubelet's names.
 pub mod metrics;
 
-use coracle_trace::{Moment, Recorder};
+use coracle_trace::{Moment, Recorder, Stage, Uid};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,12 +31,25 @@ pub struct NodeTrace {
     pub recorder: Recorder,
     /// Durations.
     pub metrics: Arc<NodeMetrics>,
+    /// What the agent before this one had begun, with the revisions of the pods, until somebody goes on with it.
+    cut: Arc<Mutex<HashMap<(Uid, Stage), u64>>>,
 }
 
 impl NodeTrace {
     /// Records spans with this recorder.
     pub fn new(recorder: Recorder) -> Self {
-        NodeTrace { recorder, metrics: Arc::default() }
+        NodeTrace { recorder, metrics: Arc::default(), cut: Arc::default() }
+    }
+
+    /// The same, after an agent that had begun to start or to end these pods.
+    #[must_use]
+    pub fn after(self, cut: HashMap<(Uid, Stage), u64>) -> Self {
+        NodeTrace { cut: Arc::new(Mutex::new(cut)), ..self }
+    }
+
+    /// The revision of a pod that the agent before this one began a stage with. Only one can go on with it.
+    pub(crate) fn take_cut(&self, uid: Uid, stage: Stage) -> Option<u64> {
+        self.cut.lock().remove(&(uid, stage))
     }
 
     /// The recorder's moment of an instant.

@@ -3,7 +3,8 @@
 use coracle_cli::causes;
 use coracle_proto::exposition::Page;
 use coracle_timeline::{CollectorHandle, Keep, Limits, start_recording};
-use coracle_trace::{Recorder, Sizes};
+use coracle_trace::{Recorder, Sizes, Stage, Uid};
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,6 +48,11 @@ impl Spool {
         let (recorder, collector) = start_recording(memory, Sizes::AGENT, keep);
         let spool = Spool { dir: dir.to_owned(), collector, clock, counts: Arc::default() };
         Some((spool, recorder))
+    }
+
+    /// What the agent before this one had begun.
+    pub fn cut_off(&self) -> HashMap<(Uid, Stage), u64> {
+        self.collector.cut_off()
     }
 
     /// The task that delivers it as the spans of a node.

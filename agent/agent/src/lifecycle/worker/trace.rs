@@ -75,11 +75,15 @@ impl PodTrace {
             seen: None,
             began: now(),
         };
+        // What an earlier agent was killed in goes on with the revision that it began with: the pod has reports since, which are below it.
+        let (start, end) = (node.take_cut(uid, Stage::PodStart), node.take_cut(uid, Stage::Terminate));
+        let goes_on = if desired.is_deleting() { end } else { start };
+        trace.revision = goes_on.unwrap_or(trace.revision);
         // A pod that runs already was seen by an earlier agent.
-        let is_news = is_new(pod) || desired.is_deleting();
+        let is_news = is_new(pod) || desired.is_deleting() || goes_on.is_some();
         if let Some(received) = received {
             node.metrics.worker_started(received.elapsed());
-            if is_news {
+            if is_news && goes_on.is_none() {
                 trace.record_seen(received);
             }
         }

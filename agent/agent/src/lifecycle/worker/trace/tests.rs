@@ -264,3 +264,19 @@ fn a_worker_that_panicked_leaves_no_open_span() {
     drop(trace);
     assert!(recorder.open().is_empty() && stages(recorder).is_empty());
 }
+
+#[test]
+fn the_start_that_an_agent_was_killed_in_goes_on_with_its_revision() {
+    let (recorder, uid) = (Recorder::for_tests(), Uid::of(UID));
+    let node = NodeTrace::new(recorder).after([((uid, Stage::PodStart), 42)].into());
+    // It runs since, but was never ready.
+    let running = pod("50", &json!({}), &json!({"phase": "Running"}));
+    let mut trace = PodTrace::new(&node, &Desired::Present(running.clone()), Some(Instant::now()));
+    trace.status(&running, Phase::Running, &status("True"), &Observed::default());
+    let (bound, start) = (SpanId::of_write(uid, 42), SpanId::of_stage(uid, Stage::PodStart));
+    let found: Vec<_> = records(recorder).into_iter().map(|record| (record.0, record.1)).collect();
+    assert_eq!(found, [(Stage::Ready, start), (Stage::PodStart, bound)], "seen once, and ready once");
+    // Another worker of the same pod begins nothing.
+    let again = PodTrace::new(&node, &Desired::Present(running), None);
+    assert!(again.start.is_none() && again.scope().span.is_none());
+}
