@@ -21,6 +21,9 @@ pub(super) struct Trace {
     pub(super) spans: Vec<Span>,
     pub(super) critical: Vec<Piece>,
     pub(super) summary: Summary,
+    /// Pods that are ready, while their nodes have not told of it.
+    #[serde(skip)]
+    pub(super) untold: usize,
     /// Why the object is not well now, by its state in the API.
     #[serde(skip)]
     pub(super) trouble: Option<Trouble>,

@@ -1,16 +1,31 @@
 //! Whether nodes have delivered their spans: they send them about every second.
 
-use super::answer::{Span, Trace};
+use super::answer::{Object, Span, Trace};
+use super::names;
 
-/// How many pods were started or ended by a trace, while their nodes have not told of it.
-pub(super) fn missing(trees: &[Trace]) -> usize {
-    trees.iter().map(missing_in).sum()
+/// As many pods are named.
+const NAMED: usize = 3;
+
+/// The pods that were started or ended by traces, while their nodes have not told of it.
+pub(super) fn missing(trees: &[Trace]) -> Vec<Object> {
+    trees.iter().flat_map(missing_in).cloned().collect()
 }
 
 /// What is said about spans that did not come.
-pub(super) fn note(missing: usize) -> String {
-    let pods = if missing == 1 { "1 pod" } else { &format!("{missing} pods") };
-    format!("the spans of {pods} have not arrived from the nodes yet")
+pub(super) fn note(missing: &[Object]) -> String {
+    format!("the spans of {} have not arrived from the nodes yet", pods(missing))
+}
+
+/// The names of some pods, of many only of the first.
+pub(super) fn pods(pods: &[Object]) -> String {
+    let names: Vec<String> = pods.iter().take(NAMED).map(names::object).collect();
+    match (names.split_last(), pods.len().saturating_sub(NAMED)) {
+        (None, _) => "no pod".to_owned(),
+        (Some((last, [])), 0) => last.clone(),
+        (Some((last, others)), 0) => format!("{} and {last}", others.join(", ")),
+        (Some(_), 1) => format!("{} and 1 more pod", names.join(", ")),
+        (Some(_), more) => format!("{} and {more} more pods", names.join(", ")),
+    }
 }
 
 /// What is said about requests of a command that are not in its trace.
@@ -20,9 +35,10 @@ pub(super) fn lost_note(lost: usize, changes: usize) -> String {
     )
 }
 
-fn missing_in(trace: &Trace) -> usize {
-    let is_pod = |index: &usize| trace.objects[*index].resource == "pods" && !trace.objects[*index].hidden;
-    (0..trace.objects.len()).filter(is_pod).filter(|pod| !is_delivered(trace, *pod)).count()
+fn missing_in(trace: &Trace) -> impl Iterator<Item = &Object> {
+    let pods = trace.objects.iter().enumerate();
+    let pods = pods.filter(|(_, object)| object.resource == "pods" && !object.hidden);
+    pods.filter(|(index, _)| !is_delivered(trace, *index)).map(|(_, object)| object)
 }
 
 fn is_delivered(trace: &Trace, pod: usize) -> bool {
@@ -39,7 +55,6 @@ fn is_delivered(trace: &Trace, pod: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::Object;
     use super::*;
 
     fn trace(spans: &[(&str, &str, Option<u64>, &str)]) -> Trace {
@@ -69,18 +84,25 @@ mod tests {
             (&[deleted, ("terminate", "", Some(9), "n1")], 0),
             (&[("write", "patch", Some(1), "")], 0),
         ] {
-            assert_eq!(missing(&[trace(spans)]), want, "{spans:?}");
+            assert_eq!(missing(&[trace(spans)]).len(), want, "{spans:?}");
         }
         let mut refused = trace(&[created]);
         refused.spans[0].flags = vec!["failed".to_owned()];
-        assert_eq!(missing(&[refused]), 0, "it never was a pod");
+        assert!(missing(&[refused]).is_empty(), "it never was a pod");
     }
 
     #[test]
     fn notes() {
-        assert_eq!(note(1), "the spans of 1 pod have not arrived from the nodes yet");
+        let pods = |count: usize| -> Vec<Object> {
+            let pod =
+                |n: usize| Object { resource: "pods".to_owned(), name: format!("p{n}"), ..Object::default() };
+            (0..count).map(pod).collect()
+        };
+        assert_eq!(note(&pods(1)), "the spans of pod/p0 have not arrived from the nodes yet");
+        assert_eq!(note(&pods(2)), "the spans of pod/p0 and pod/p1 have not arrived from the nodes yet");
+        assert_eq!(super::pods(&pods(4)), "pod/p0, pod/p1, pod/p2 and 1 more pod");
+        assert_eq!(super::pods(&pods(9)), "pod/p0, pod/p1, pod/p2 and 6 more pods");
         let lost = "2 of the 6 changes of the command are not shown: they were not recorded, or are too many";
         assert_eq!(lost_note(2, 6), lost);
-        assert_eq!(note(3), "the spans of 3 pods have not arrived from the nodes yet");
     }
 }

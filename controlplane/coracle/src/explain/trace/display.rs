@@ -2,10 +2,13 @@
 
 use super::answer::Trace;
 use super::names;
-use super::waterfall::{Form, draw};
+use super::waterfall::{Form, draw, head};
 use super::width::{Screen, cut, printable};
 use std::collections::HashSet;
 use std::io::Write;
+
+/// Lines of the waterfall that must be left below its head.
+const HEADED: usize = 3;
 
 /// What has been shown of a trace so far.
 pub(super) struct Display<W> {
@@ -29,15 +32,26 @@ impl<W: Write> Display<W> {
             return traces.iter().try_for_each(|trace| self.print_ended(trace));
         }
         let lines = pictures(traces, self.form, self.screen, now);
-        // What is above the screen cannot be changed any more: the end is shown until all of it is printed.
-        let room = self.screen.height.saturating_sub(1).max(1);
-        let visible = &lines[lines.len().saturating_sub(room)..];
+        let lines = self.fitting(lines, traces, now);
         self.erase()?;
-        for line in visible {
+        for line in &lines {
             writeln!(self.out, "{line}")?;
         }
-        self.drawn = visible.len();
+        self.drawn = lines.len();
         self.out.flush()
+    }
+
+    /// As many lines as the screen has: what is above it cannot be changed any more. The lines above the last waterfall and the end of
+    /// it stay, until all of it is printed.
+    fn fitting(&self, mut lines: Vec<String>, traces: &[Trace], now: i128) -> Vec<String> {
+        let room = self.screen.height.saturating_sub(1).max(1);
+        if lines.len() <= room {
+            return lines;
+        }
+        let head = traces.last().map(|trace| head(trace, self.form, self.screen, now)).unwrap_or_default();
+        let head = if head.len() + HEADED <= room { head } else { Vec::new() };
+        let left = lines.split_off(lines.len() - (room - head.len()));
+        head.into_iter().chain(left).collect()
     }
 
     /// Shows how it ended: the whole picture, which stays.
@@ -119,6 +133,9 @@ mod tests {
         let text = shown(true, 6);
         let erased = text.matches("\x1b[5A\x1b[J").count();
         assert_eq!(erased, 2, "the second picture and the last one replace the one before");
+        let first: Vec<&str> = text.lines().take(5).collect();
+        assert!(first[0].starts_with("deployment/web"), "what it is stays on the screen: {first:?}");
+        assert!(text.lines().take(5).any(|line| line.starts_with("critical path:")), "{first:?}");
         let whole = text.rsplit("\x1b[J").next().unwrap();
         assert!(whole.starts_with("deployment/web"), "the last picture is whole");
     }

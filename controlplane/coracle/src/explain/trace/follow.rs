@@ -6,7 +6,7 @@ use super::answer::Trace;
 use super::args::TraceArgs;
 use super::ask::{AskError, Question};
 use super::display::Display;
-use super::show::{INTERRUPTED, exit_code, now};
+use super::show::{INTERRUPTED, now};
 use super::watch::{Verdict, Watch};
 use super::width::Screen;
 use std::cell::RefCell;
@@ -18,13 +18,14 @@ const TRIES: u32 = 5;
 /// Between tries, and between looks at what was written.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Shows how a trace goes on until it ends, or until what it has written is stuck. A server that was away is asked again.
+/// Shows how a trace goes on until what it has written is stuck; then the exit code. `None` when it has ended: what remains on the screen
+/// is drawn from a last answer, as without `--follow`. A server that was away is asked again.
 pub(super) async fn followed(
     args: &TraceArgs,
     connected: &Connected,
     question: &Question,
     resources: &[Resource],
-) -> Result<i32, AskError> {
+) -> Result<Option<i32>, AskError> {
     let mut display = Display::new(Screen::of_stdout(), args.form(), std::io::stdout());
     let latest = RefCell::new(None);
     let mut watch = Watch::default();
@@ -42,18 +43,18 @@ pub(super) async fn followed(
                 if let Some(trace) = latest.take() {
                     end(&mut display, &trace)?;
                 }
-                return Ok(watch.conclude(&verdict));
+                return Ok(Some(watch.conclude(&verdict)));
             }
-            _ = tokio::signal::ctrl_c() => return Ok(INTERRUPTED),
+            _ = tokio::signal::ctrl_c() => return Ok(Some(INTERRUPTED)),
         };
         // Nobody reads any more.
         if !is_open {
-            return Ok(0);
+            return Ok(Some(0));
         }
         match ended {
             Ok(trace) if trace.is_final() => {
-                end(&mut display, &trace)?;
-                return Ok(exit_code(&trace));
+                display.erase().map_err(unwritable)?;
+                return Ok(None);
             }
             // The server ends answers when it stops.
             Ok(_) => tries = 0,
@@ -65,9 +66,11 @@ pub(super) async fn followed(
 }
 
 fn end(display: &mut Display<Stdout>, trace: &Trace) -> Result<(), AskError> {
-    display
-        .end(std::slice::from_ref(trace), now())
-        .map_err(|error| AskError::Away(format!("cannot write: {error}")))
+    display.end(std::slice::from_ref(trace), now()).map_err(unwritable)
+}
+
+fn unwritable(error: std::io::Error) -> AskError {
+    AskError::Away(format!("cannot write: {error}"))
 }
 
 /// Returns when something that the trace has written is stuck or has failed.

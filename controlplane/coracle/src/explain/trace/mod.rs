@@ -51,6 +51,8 @@ mod restarts;
 mod watch;
 // Whether nodes have told everything.
 mod delivered;
+// Nodes that tell nothing.
+mod silent;
 // Requests that changed nothing.
 mod reads;
 // `-- COMMAND`.
@@ -58,15 +60,16 @@ mod run;
 
 pub use args::{TraceArgs, plugin_arguments};
 
-use super::connect::{Connected, connect, failure};
+use super::connect::{Connected, connect, encode, failure};
 use super::resources::{self, Resource};
 use answer::Trace;
 use args::Task;
 use ask::{AskError, Question};
 use follow::followed;
 use show::{now, show, show_requests};
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
-use watch::Now;
+use watch::{Now, Verdict, Watch};
 
 /// Spans of nodes are waited for so long, and asked for so often.
 const DELIVERY: Duration = Duration::from_secs(5);
@@ -103,7 +106,9 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
         Task::Trace(id) => {
             question.trace = Some(id.to_owned());
             question.last = args.last.unwrap_or(MOST_TREES);
-            return answered(args, &connected, &question, &[]).await;
+            // Without them nothing is looked at, and nothing waited for.
+            let resources = resources::discover(&connected).await.unwrap_or_default();
+            return answered(args, &connected, &question, &resources).await;
         }
         Task::Object { kind, name } => (kind, name),
     };
@@ -125,14 +130,29 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
             let path = format!("{}/{name}", resource.path(&connected.namespace));
             Err(match connected.get(&path).await.map_err(AskError::from) {
                 Err(refused @ AskError::Refused(_)) => refused,
-                _ => AskError::Missing(text),
+                _ => missing(&connected, resource, text).await,
             })
         }
         Err(error @ (AskError::Unsupported | AskError::Expired(_))) => {
             eprintln!("coracle trace: {error}; what follows is from the object and its Events");
-            by_evidence(args, &connected, &resources, resource, name).await
+            match by_evidence(args, &connected, &resources, resource, name).await {
+                Err(AskError::Missing(text)) => Err(missing(&connected, resource, text).await),
+                other => other,
+            }
         }
         other => other,
+    }
+}
+
+/// Why there is no object: its namespace does not exist, either, or what the server said.
+async fn missing(connected: &Connected, resource: &Resource, text: String) -> AskError {
+    let namespace = &connected.namespace;
+    let path = format!("/api/v1/namespaces/{}", encode(namespace));
+    match connected.get(&path).await {
+        Err(kube::Error::Api(status)) if resource.namespaced && status.code == 404 => {
+            AskError::Missing(format!("namespace {namespace:?} does not exist, and nothing of it is kept"))
+        }
+        _ => AskError::Missing(text),
     }
 }
 
@@ -157,34 +177,68 @@ async fn answered(
     if !connected.is_coracle {
         return Err(AskError::Unsupported);
     }
-    if args.follow {
-        return followed(args, connected, question, resources).await;
+    if args.follow
+        && let Some(code) = followed(args, connected, question, resources).await?
+    {
+        return Ok(code);
     }
-    let asked = Instant::now();
+    let (asked, mut silent) = (Instant::now(), Vec::new());
     loop {
         let (answer, mut trees) = question.ask(connected).await?;
-        let is_last_change = question.since.is_none() && question.last == 0;
-        if let [tree] = &mut trees[..]
-            && is_last_change
-            && matches!(tree.state.as_str(), "ready" | "running" | "failed")
-        {
-            let state = watch::trouble(connected, resources, tree).await;
-            let missing = delivered::missing(std::slice::from_ref(tree));
-            if state == Now::Done && missing > 0 && is_new(tree) {
-                if asked.elapsed() < DELIVERY {
-                    tokio::time::sleep(BETWEEN).await;
-                    continue;
+        let is_done = judge(connected, resources, question, &mut trees).await;
+        let untold = if is_done { delivered::missing(&trees) } else { Vec::new() };
+        if !untold.is_empty() {
+            let is_first = silent.is_empty();
+            silent = silent::nodes(connected, &untold).await;
+            let may_come = trees.iter().any(is_new) && silent.iter().any(silent::Silent::may_come);
+            if may_come && asked.elapsed() < DELIVERY {
+                if is_first && std::io::stderr().is_terminal() {
+                    eprintln!("coracle trace: waiting for the spans of {}", delivered::pods(&untold));
                 }
-                tree.notes.push(delivered::note(missing));
+                tokio::time::sleep(BETWEEN).await;
+                continue;
             }
-            if let Now::Trouble(trouble) = state {
-                tree.trouble = Some(trouble);
-            }
+            note_untold(&mut trees, &silent);
         }
         if question.trace.is_some() && trees.len() > 1 {
             return show_requests(args, &answer, trees);
         }
         return show(args, &answer, &trees);
+    }
+}
+
+/// Looks whether what was asked for is ready, by its state in the API, and notes what is not well. History is only drawn.
+async fn judge(
+    connected: &Connected,
+    resources: &[Resource],
+    question: &Question,
+    trees: &mut [Trace],
+) -> bool {
+    if question.trace.is_some() {
+        return Watch::default().look(connected, resources, trees).await == Verdict::Ready;
+    }
+    let is_last_change = question.since.is_none() && question.last == 0;
+    let [tree] = trees else { return false };
+    if !is_last_change || !matches!(tree.state.as_str(), "ready" | "running" | "failed") {
+        return false;
+    }
+    match watch::trouble(connected, resources, tree).await {
+        Now::Done => true,
+        Now::Waiting => false,
+        Now::Trouble(trouble) => {
+            tree.trouble = Some(trouble);
+            false
+        }
+    }
+}
+
+/// Says of which pods nothing is told, and why.
+fn note_untold(trees: &mut [Trace], silent: &[silent::Silent]) {
+    for tree in trees.iter_mut() {
+        tree.untold = delivered::missing(std::slice::from_ref(tree)).len();
+    }
+    if let Some(last) = trees.last_mut() {
+        last.notes.extend(silent.iter().map(silent::Silent::note));
     }
 }
 

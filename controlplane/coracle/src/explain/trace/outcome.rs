@@ -77,7 +77,11 @@ pub(super) fn outcome(builder: &Builder<'_>) -> String {
         Some(Fate::Failed) => "failed since",
         None => "",
     };
+    // The last span that is known is not the one that made it ready.
+    let untold = builder.trace.untold;
     match builder.trace.state.as_str() {
+        "ready" if untold > 0 && count > 1 => format!("{count} pods ready, of {untold} it is not known when"),
+        "ready" if untold > 0 => "ready, it is not known when".to_owned(),
         "ready" if in_trouble && count > 1 => format!("{count} pods ready after {total}, {since}"),
         "ready" if in_trouble => format!("ready after {total}, {since}"),
         "ready" if count > 1 => format!("{count} pods ready after {total}"),
@@ -126,6 +130,15 @@ mod tests {
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready, stuck for 409.0 ms");
         trace.trouble = None;
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready after 409.0 ms");
+    }
+
+    #[test]
+    fn what_nodes_do_not_tell_is_no_time() {
+        let mut trace = web("ready", 2);
+        trace.untold = 1;
+        assert_eq!(outcome_of(&trace), "2 pods ready, of 1 it is not known when");
+        trace.object = Some(Subject { resource: "pods".to_owned(), name: "a".to_owned(), replicas: None });
+        assert_eq!(outcome_of(&trace), "ready, it is not known when");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::display::Display;
 use super::kind::kind;
 use super::reads;
 use super::show::{INTERRUPTED, now, print, show_requests};
+use super::silent;
 use super::watch::{Verdict, Watch};
 use super::width::Screen;
 use super::{DELIVERY, MOST_TREES};
@@ -152,7 +153,7 @@ async fn wait(
         let lost = changes.saturating_sub(trees.iter().filter(|tree| reads::is_change(tree)).count());
         if verdict == Verdict::Ready {
             let since = *ready.get_or_insert_with(Instant::now);
-            if missing + lost > 0 && since.elapsed() < DELIVERY && Instant::now() < deadline {
+            if missing.len() + lost > 0 && since.elapsed() < DELIVERY && Instant::now() < deadline {
                 verdict = Verdict::Waiting;
             } else {
                 // While spans were waited for, a container may have ended again.
@@ -168,8 +169,10 @@ async fn wait(
         if is_over || Instant::now() >= deadline {
             let _ = display.erase();
             // What does not run has not told everything.
-            if missing > 0 && verdict == Verdict::Ready {
-                eprintln!("coracle trace: {}", delivered::note(missing));
+            if !missing.is_empty() && verdict == Verdict::Ready {
+                for silent in silent::nodes(connected, &missing).await {
+                    eprintln!("coracle trace: {}", silent.note());
+                }
             }
             if lost > 0 {
                 eprintln!("coracle trace: {}", delivered::lost_note(lost, changes));

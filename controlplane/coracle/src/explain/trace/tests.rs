@@ -55,6 +55,7 @@ fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Body> {
         }
         "/apis/apps/v1/namespaces/default/deployments/web" => (answers.object.0, answers.object.1.to_owned()),
         "/coracle/v1/trace" => (answers.code, answers.body.to_owned()),
+        "/api/v1/namespaces/default" => (200, "{}".to_owned()),
         "/coracle/v1/traces" => (200, fixture!("traces.json").to_owned()),
         _ => (
             404,
@@ -83,8 +84,17 @@ async fn server(answers: Answers) -> String {
     address
 }
 
+/// Why the command draws nothing.
+async fn error_of(answers: Answers, arguments: &[&str]) -> AskError {
+    run_at(&server(answers).await, arguments).await.unwrap_err()
+}
+
 /// The exit code of the command against a server.
 async fn code_at(address: &str, arguments: &[&str]) -> i32 {
+    run_at(address, arguments).await.unwrap_or_else(|error| error.exit_code())
+}
+
+async fn run_at(address: &str, arguments: &[&str]) -> Result<i32, AskError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kubeconfig");
     let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
@@ -93,7 +103,7 @@ async fn code_at(address: &str, arguments: &[&str]) -> i32 {
     std::fs::write(&path, config.to_string()).unwrap();
     let kubeconfig = ["trace", "--kubeconfig", path.to_str().unwrap()];
     let args = Program::try_parse_from([&kubeconfig[..], arguments].concat()).unwrap().args;
-    trace(&args).await.unwrap_or_else(|error| error.exit_code())
+    trace(&args).await
 }
 
 async fn code(answers: Answers, arguments: &[&str]) -> i32 {
@@ -158,7 +168,23 @@ async fn following_ends_with_the_last_state() {
         r#"{"type": "spans", "spans": [{"id": "1", "stage": "write", "end": 5}], "state": "failed"}"#,
         "\n"
     );
-    assert_eq!(code(Answers { lines: ready, ..READY }, &["deployment/web", "--follow"]).await, 1);
+    // What is drawn at the end is a last answer, with what became of it since.
+    let failed = Answers { lines: ready, body: fixture!("deployment-refused.json"), ..READY };
+    assert_eq!(code(failed, &["deployment/web", "--follow"]).await, 1);
+    assert_eq!(code(Answers { lines: ready, ..READY }, &["deployment/web", "--follow"]).await, 0);
+}
+
+#[tokio::test]
+async fn a_namespace_that_does_not_exist_is_said() {
+    let missing = Answers { code: 404, body: fixture!("not-found-never.json"), ..READY };
+    let error = error_of(missing, &["deployment/web", "-n", "nowhere"]).await;
+    assert_eq!(error.exit_code(), 2);
+    assert_eq!(error.to_string(), "namespace \"nowhere\" does not exist, and nothing of it is kept");
+    let error = error_of(missing, &["deployment/web", "-n", "default"]).await;
+    assert!(error.to_string().starts_with("no deployments"), "{error}");
+    let stock = Answers { version: "v1.34.0", ..missing };
+    let error = error_of(stock, &["deployment/web", "-n", "nowhere"]).await;
+    assert!(error.to_string().starts_with("namespace \"nowhere\" does not exist"), "{error}");
 }
 
 #[tokio::test]

@@ -46,6 +46,11 @@ struct Row<'a> {
     node: &'a Node,
 }
 
+/// The lines above the waterfall.
+pub(super) fn head(trace: &Trace, form: Form, screen: Screen, now: i128) -> Vec<String> {
+    headline::head(&Builder::new(trace, form.all), screen.width, now)
+}
+
 /// The lines of a trace; `now` is in nanoseconds since 1970.
 pub(super) fn draw(trace: &Trace, form: Form, screen: Screen, now: i128) -> Vec<String> {
     let mut builder = Builder::new(trace, form.all);
