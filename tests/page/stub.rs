@@ -103,6 +103,11 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
             (Some("missing"), _) => (404, "application/json", fixture("not-found-never.json").2),
             (Some("running"), true) => (200, "application/x-ndjson", fixture("follow.ndjson").2),
             (Some("running"), false) => fixture("deployment-running.json"),
+            (Some("waits"), true) => {
+                std::thread::sleep(Duration::from_secs(1));
+                (200, "application/x-ndjson", waiting("the readiness probe", true))
+            }
+            (Some("waits"), false) => (200, "application/json", waiting("node-3, which is away", false)),
             (Some(name), _) if name.starts_with("web-") => fixture("pod-ready.json"),
             _ => fixture("deployment-ready.json"),
         },
@@ -124,6 +129,22 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
         _ if query.contains_key("limit") => json_answer(200, &page(query, 0, &["Name"], node)),
         _ => json_answer(404, &json!({"kind": "Status", "code": 404, "message": "not found"})),
     }
+}
+
+/// A timeline whose pod waits for something, or what changes in it.
+fn waiting(what: &str, is_change: bool) -> Vec<u8> {
+    let text = std::fs::read(Path::new(FIXTURES).join("deployment-running.json")).unwrap();
+    let mut trace: Value = serde_json::from_slice(&text).unwrap();
+    let pods = trace["objects"].as_array_mut().unwrap().iter_mut();
+    for pod in pods.filter(|object| object["resource"] == "pods") {
+        pod["waits"] = json!(format!("waits for {what}"));
+    }
+    if !is_change {
+        return trace.to_string().into_bytes();
+    }
+    let change = json!({"type": "spans", "spans": [], "objects": trace["objects"], "critical": trace["critical"],
+        "summary": trace["summary"], "state": trace["state"]});
+    format!("{change}\n").into_bytes()
 }
 
 fn file(name: &str) -> Answer {

@@ -105,6 +105,18 @@ pub fn follows(browser: &mut Browser) {
     browser.check();
 }
 
+/// What an object waits for is above its timeline and in the row that made it, and changes with it.
+pub fn waits(browser: &mut Browser) {
+    open(browser, "#/object/deployments.apps/default/waits");
+    let above = "[...document.querySelectorAll('.summary .waits')].map((line) => line.innerText).join('|')";
+    let name = "pods/web-7d9f8c6b5-2xk4p";
+    for what in ["node-3, which is away", "the readiness probe"] {
+        browser.wait(what, &format!("({above}) === '{name} waits for {what}'"));
+        browser.wait("the row says it", &format!("({ROWS}).includes('create {name} waits for {what}')"));
+    }
+    browser.check();
+}
+
 /// Why a pod is on its node: a sentence, not the record of the scheduler.
 pub fn placement(browser: &mut Browser) {
     let stub = Stub::start(3);

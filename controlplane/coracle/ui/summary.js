@@ -68,6 +68,14 @@ export function outcome(trace) {
   return trace.state === "stuck" ? `stuck for ${total}` : `${trace.state} after ${total}`;
 }
 
+/** What objects of it wait for now, such as `pods/web-1 waits for node-3, which is away`; of many the first. */
+export function waiting(trace) {
+  const waits = trace.objects.filter((object) => object.waits && !object.hidden);
+  const lines = waits.slice(0, NAMED).map(({ resource, name, waits }) => `${resource}/${name} ${waits}`);
+  const more = waits.length - lines.length;
+  return more > 0 ? [...lines, `${more} more object${more > 1 ? "s wait" : " waits"}`] : lines;
+}
+
 /** What the critical path consists of. */
 export function criticalPath(trace) {
   const known = new Map(trace.spans.map((span) => [span.id, span]));

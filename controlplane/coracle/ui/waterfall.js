@@ -2,7 +2,7 @@
 
 import { html, say, show, svg } from "./dom.js";
 import { Timeline, partOf, title } from "./spans.js";
-import { author, criticalPath, outcome, podTimes, time } from "./summary.js";
+import { author, criticalPath, outcome, podTimes, time, waiting } from "./summary.js";
 import { List } from "./table.js";
 import { duration } from "./time.js";
 
@@ -66,6 +66,7 @@ export class Waterfall {
     const state = isOver ? "warn" : { ready: "good", complete: "good", failed: "bad", stuck: "bad" }[trace.state];
     const facts = [author(trace), html("strong", { class: state }, outcome(trace), isOver && ", not well now"), `${(trace.summary.covered * 100).toFixed(1)} % explained`, `${trace.spans.length} spans`];
     show(this.summary, html("p", { class: "facts" }, facts.filter(Boolean).map((fact) => html("span", {}, fact))),
+      waiting(trace).map((line) => html("p", { class: "warn waits" }, line)),
       [criticalPath(trace), podTimes(trace)].map((line) => html("p", {}, line)));
     const lost = trace.kept?.lost > 0 ? [`${trace.kept.lost} spans were lost`] : [];
     show(this.notes, [...trace.notes, ...lost].map((note) => html("p", { class: "warn" }, note)));
@@ -83,8 +84,15 @@ export class Waterfall {
     const flags = span.flags.filter((flag) => ["failed", "unfinished", "cancelled", "inferred"].includes(flag));
     return html("span", { class: onPath ? "on-path" : undefined, title: span.text || undefined }, folded, title(this.timeline.trace, span),
       node.pod?.ready !== undefined && html("span", { class: "quiet" }, ` ready after ${time(node.pod.ready)}`),
+      this.waits(span) && html("span", { class: "warn" }, ` ${this.waits(span)}`),
       onPath && html("span", { class: "quiet", title: "on the critical path" }, " *"),
       flags.length > 0 && html("span", { class: flags.includes("failed") ? "bad" : "warn" }, ` (${flags.join(", ")})`));
+  }
+
+  /** What the object that a row creates or deletes waits for now. */
+  waits(span) {
+    const object = this.timeline.trace.objects[span.object ?? -1];
+    return span.stage === "write" && ["create", "delete"].includes(span.name) && object && !object.hidden ? object.waits : undefined;
   }
 
   length(span) {
