@@ -143,6 +143,13 @@ fn the_usage_is_the_command_s_own() {
 }
 
 #[test]
+fn the_reference_is_what_the_programs_say() {
+    let mut check = Command::new(Path::new(TREE).join("scripts/docs"));
+    let output = check.args(["--reference", "--check"]).env("CORACLE_BIN", bin()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
 fn without_root_it_says_so() {
     let copy = tempfile::tempdir().unwrap();
     let script = copy.path().join("scripts");
