@@ -2,7 +2,7 @@
 
 use cel::common::types::{DYN_TYPE, Type};
 use cel::common::value::CowVal;
-use cel::objects::OptionalValue;
+use cel::objects::{Opaque, OptionalValue};
 use cel::{ExecutionError, Value};
 use std::sync::Arc;
 
@@ -52,6 +52,10 @@ pub(super) fn give<'b, 'v>(is: bool) -> Answer<'b, 'v> {
 
 pub(super) fn give_int<'b, 'v>(number: i64) -> Answer<'b, 'v> {
     give_value(Value::Int(number))
+}
+
+pub(super) fn give_opaque<'b, 'v>(opaque: impl Opaque) -> Answer<'b, 'v> {
+    give_value(Value::Opaque(Arc::new(opaque)))
 }
 
 pub(super) fn give_value<'b, 'v>(value: Value) -> Answer<'b, 'v> {

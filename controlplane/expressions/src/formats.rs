@@ -148,7 +148,7 @@ mod tests {
             ("qualifiedName", "example.com/Name", "a/b/c"),
             ("dns1123LabelPrefix", "a-", "-"),
             ("dns1123SubdomainPrefix", "a.b-", "-."),
-            ("dns1035LabelPrefix", "a-", "1-"),
+            ("dns1035LabelPrefix", "a-", "1a-"),
             ("labelValue", "", "-a"),
             ("uri", "https://a/b", "a b"),
             ("uri", "/path", "path"),

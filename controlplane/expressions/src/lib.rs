@@ -30,8 +30,8 @@ mod arguments;
 mod library;
 // Named formats of text.
 mod formats;
-// Versions.
-mod semver;
+// Semantic versions.
+mod versions;
 // Comprehensions with two variables.
 mod two_variables;
 // `Object{…}` and `JSONPatch{…}` of mutating admission policies.

@@ -1,8 +1,10 @@
 //! Functions that only the API server has.
 
 use super::arguments::{
-    Answer, Args, Function, anything, failed, give, give_int, give_value, list, optional, text, unfit, value,
+    Answer, Args, Function, anything, failed, give, give_int, give_opaque, give_value, list, optional, text,
+    unfit, value,
 };
+use super::versions;
 use cel::common::types::{DYN_TYPE, LIST_TYPE, STRING_TYPE};
 use cel::objects::Opaque;
 use cel::{DeclarationError, Env, ExecutionError, Value};
@@ -230,8 +232,8 @@ fn amount(args: &Args<'_, '_>, at: usize) -> Result<Quantity, ExecutionError> {
 
 /// The order of two versions or two quantities.
 fn compared(args: &Args<'_, '_>) -> Result<Ordering, ExecutionError> {
-    match super::semver::compared(args)? {
-        Some(order) => Ok(order),
+    match versions::order(&value(args, 0)?, &value(args, 1)?) {
+        Some(order) => order,
         None => Ok(amount(args, 0)?.cmp(&amount(args, 1)?)),
     }
 }
@@ -335,8 +337,4 @@ fn give_text<'b, 'v>(text: &str) -> Answer<'b, 'v> {
 
 fn give_place<'b, 'v>(place: Option<usize>) -> Answer<'b, 'v> {
     give_int(place.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1))
-}
-
-fn give_opaque<'b, 'v>(opaque: impl Opaque) -> Answer<'b, 'v> {
-    give_value(Value::Opaque(Arc::new(opaque)))
 }

@@ -72,6 +72,8 @@ mod tests;
 #[cfg(test)]
 mod run_tests;
 #[cfg(test)]
+mod device_run_tests;
+#[cfg(test)]
 mod extender_tests;
 #[cfg(test)]
 mod span_tests;

@@ -87,12 +87,10 @@ impl Placer {
         if nodes == 0 {
             return Some(Arc::new(Diagnosis::default()));
         }
-        // Nobody allocates devices: without them it would run as another pod than the one that was written.
-        if let Some(claim) = pod.device_claims.first().filter(|_| !pod.skips(Plugin::DynamicResources)) {
-            let why = format!(
-                "cannot allocate resource claim {claim:?}: dynamic resource allocation is not supported"
-            );
-            return Some(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why)));
+        if !pod.skips(Plugin::DynamicResources)
+            && let Err(why) = self.snapshot.devices.blocked(pod, &self.snapshot.namespaces)
+        {
+            return Some(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why.to_string())));
         }
         if pod.skips(Plugin::VolumeBinding) {
             return None;
@@ -106,9 +104,6 @@ impl Placer {
         self.last = Choice::default();
         if let Some(why) = self.hindrance(pod) {
             return Err(why);
-        }
-        if let Err(why) = self.snapshot.devices.blocked(pod, &self.snapshot.namespaces) {
-            return Err(Arc::new(Diagnosis::of_all(nodes, Plugin::DynamicResources, why.to_string())));
         }
         if let Some(id) = self.nominated(pod) {
             self.last.reason = "nominated by a preemption";

@@ -18,7 +18,7 @@ pub(super) struct Fixture {
     _tasks: JoinSet<()>,
 }
 
-async fn fixture() -> Fixture {
+pub(super) async fn fixture() -> Fixture {
     fixture_with(Configuration::default()).await
 }
 

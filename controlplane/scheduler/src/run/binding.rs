@@ -1,6 +1,7 @@
 //! From a decision to the binding: counts the pod at its node, has its claims bound, and writes the node into the pod.
 
-use super::{Awaiting, Bound, Done, Runner};
+use super::{Awaiting, Bound, Done, Runner, Written};
+use crate::devices::ClaimDecision;
 use crate::metrics::{Point, Status};
 use crate::pod::{PodInfo, PodKey};
 use crate::queue::{Event, Millis};
@@ -77,7 +78,10 @@ impl Runner {
     pub(super) fn settle_claims(&mut self) {
         let now = self.now();
         let volumes = &self.state.placer.snapshot.volumes;
-        let ready = |a: &Awaiting| volumes.ready(&a.pod) || now > a.since.saturating_add(patience(&a.pod));
+        let ready = |a: &Awaiting| {
+            let is_settled = volumes.ready(&a.pod) || volumes.refused(&a.pod).is_some();
+            !a.is_writing && (is_settled || now > a.since.saturating_add(patience(&a.pod)))
+        };
         let keys: Vec<PodKey> =
             self.awaiting.iter().filter(|(_, a)| ready(a)).map(|(k, _)| k.clone()).collect();
         for key in keys {
@@ -109,6 +113,7 @@ fn patience(pod: &PodInfo) -> Millis {
     u64::try_from(patience.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Writes what was decided about a pod's claims, up to the first error.
 async fn decide_claims(
     writes: &Writes,
     pod: &PodInfo,

@@ -18,8 +18,8 @@ use tokio::task::JoinError;
 
 /// What extenders were asked about a pod, and what they said.
 pub(super) enum Consulted {
-    /// Its node.
-    Nodes(Arc<PodInfo>, Result<Verdict, ExtenderError>),
+    /// Its node. The version of the snapshot is that of the question.
+    Nodes(Arc<PodInfo>, u64, Result<Verdict, ExtenderError>),
     /// The pods that may be removed for it.
     Preemption(Preempting, Result<Victims, ExtenderError>),
     /// To bind it.
@@ -55,17 +55,17 @@ impl Runner {
             // It is gone, which the next turn sees.
             return self.state.queue.retry(&pod.key, now);
         };
-        let pod = pod.clone();
+        let (pod, version) = (pod.clone(), self.state.placer.snapshot.version());
         self.consulting.spawn(async move {
             let verdict = extender::consult(&extenders, &object, nodes).await;
-            Consulted::Nodes(pod, verdict)
+            Consulted::Nodes(pod, version, verdict)
         });
     }
 
     /// Extenders have answered.
     pub(super) fn consulted(&mut self, answer: Result<Consulted, JoinError>) {
         match answer {
-            Ok(Consulted::Nodes(asked, verdict)) => self.place_by(&asked, verdict),
+            Ok(Consulted::Nodes(asked, version, verdict)) => self.place_by(&asked, version, verdict),
             Ok(Consulted::Preemption(asked, victims)) => self.preempt_by(asked, victims),
             Ok(Consulted::Bound(bound)) => self.bound(Ok(bound)),
             Err(error) => {
@@ -76,7 +76,7 @@ impl Runner {
         }
     }
 
-    fn place_by(&mut self, asked: &PodInfo, verdict: Result<Verdict, ExtenderError>) {
+    fn place_by(&mut self, asked: &PodInfo, version: u64, verdict: Result<Verdict, ExtenderError>) {
         // It may have been deleted, or bound by another scheduler, and another one of its name may be there.
         let current = self.state.queue.get(&asked.key).filter(|pod| pod.uid == asked.uid);
         let Some(pod) = current.cloned() else { return };
@@ -96,7 +96,13 @@ impl Runner {
             why.rejections.sort_by(|(a, _), (b, _)| a.cmp(b));
             why.rejections.dedup_by(|(a, _), (b, _)| a == b);
             self.metrics.attempted(&pod.scheduler, AttemptResult::Unschedulable, took);
-            return self.mark_unschedulable(&pod, Arc::new(why), now);
+            let is_outdated = self.state.placer.snapshot.version() != version;
+            self.mark_unschedulable(&pod, Arc::new(why), now);
+            // Events while extenders were asked have not moved it: it was not unschedulable yet.
+            if is_outdated {
+                self.state.queue.retry(&pod.key, now);
+            }
+            return;
         }
         let snapshot = &self.state.placer.snapshot;
         let given = nodes.iter().filter_map(|(name, score)| Some((snapshot.node_named(name)?, *score)));
