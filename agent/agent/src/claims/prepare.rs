@@ -122,7 +122,9 @@ impl Claims {
             if record.pods.iter().all(|other| other == pod) {
                 self.unprepare_one(&uid, &record).await?;
             }
-            self.records.change(&uid, |record| drop(record.pods.remove(pod)))?;
+            self.records.change(&uid, |record| {
+                record.pods.remove(pod);
+            })?;
         }
         Ok(())
     }

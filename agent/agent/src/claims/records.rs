@@ -203,8 +203,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         std::fs::write(&path, "[").unwrap();
-        let error =
-            Records::load(&path).change("u", |record| drop(record.pods.insert("p".into()))).unwrap_err();
+        let change = |record: &mut Record| {
+            record.pods.insert("p".into());
+        };
+        let error = Records::load(&path).change("u", change).unwrap_err();
         assert!(error.to_string().contains("state"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "[");
     }
