@@ -1,6 +1,9 @@
 //! What a user may see of a timeline: names, texts and nodes only of objects that she may get, and of other users' requests only that
 //! they were there.
 
+// Nodes that a user may not get.
+mod nodes;
+
 use coracle_apiserver::authz::{Authorizer, Decision};
 use coracle_apiserver::request_info::RequestInfo;
 use coracle_apiserver::verb::Verb;

@@ -36,7 +36,9 @@ pub(super) fn hide(tree: &mut Tree, readable: &HashSet<String>) {
         }
         match span.stage {
             Stage::Verdict if is_of_nodes(span) => censor_verdict(span, readable, &own),
-            stage if is_named_after_node(stage) && aliases.contains_key(span.name.as_str()) => span.name.clear(),
+            stage if is_named_after_node(stage) && aliases.contains_key(span.name.as_str()) => {
+                span.name.clear()
+            }
             _ => {}
         }
     }
@@ -146,8 +148,11 @@ mod tests {
     fn somebody_without_rights_knows_only_where_her_pods_run() {
         let mut seen = tree();
         hide(&mut seen, &HashSet::new());
-        let texts: Vec<(&str, &str, &str)> =
-            seen.spans.iter().map(|span| (span.name.as_str(), span.text.as_str(), span.node.as_str())).collect();
+        let texts: Vec<(&str, &str, &str)> = seen
+            .spans
+            .iter()
+            .map(|span| (span.name.as_str(), span.text.as_str(), span.node.as_str()))
+            .collect();
         let wanted = [
             ("n1 of 4", "", ""),
             ("", "", ""),
