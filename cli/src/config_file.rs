@@ -1,4 +1,4 @@
-//! Options from a YAML file: the long flags in camel case. The command line takes precedence.
+//! Options from a YAML file: the long flags in camel case. The command line takes precedence, and so do environment variables.
 
 use crate::yaml::YamlError;
 use clap::{Arg, ArgAction, Command};
@@ -35,7 +35,7 @@ fn key(long: &str) -> String {
     })
 }
 
-/// Adds the options of the `--config` file to the arguments, except those that the command line sets.
+/// Adds the options of the `--config` file to the arguments, except those that the command line or the environment sets.
 /// `command` is the subcommand that `arguments` begins with, after the program's name.
 pub fn expand(arguments: Vec<OsString>, command: &Command) -> Result<Vec<OsString>, Error> {
     let text: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
@@ -59,7 +59,8 @@ pub fn expand(arguments: Vec<OsString>, command: &Command) -> Result<Vec<OsStrin
             Some((argument, format!("--{long}")))
         });
         let (argument, flag) = known.ok_or_else(|| Error::Unknown(path.clone(), name.clone()))?;
-        if text.iter().any(|word| *word == flag || word.starts_with(&format!("{flag}="))) {
+        let is_flag = text.iter().any(|word| *word == flag || word.starts_with(&format!("{flag}=")));
+        if is_flag || crate::environment::is_set(argument) {
             continue;
         }
         expanded.extend(
@@ -96,7 +97,7 @@ fn flags(argument: &Arg, flag: &str, value: &Value) -> Option<Vec<String>> {
 /// no default. Options that take several values, and only they, have a list in brackets: `#name: []`, `#name: [a, b]`.
 pub fn template(command: &Command, program: &str) -> String {
     let mut text = format!(
-        "# Options of `{program} {}`. Every option is here; those in force are not commented out.\n# Flags on the command line win.\n",
+        "# Options of `{program} {}`. Every option is here; those in force are not commented out.\n# Flags on the command line win, then environment variables.\n",
         command.get_name()
     );
     for argument in command.get_arguments().filter(|a| !a.is_hide_set()) {

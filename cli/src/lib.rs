@@ -4,8 +4,14 @@
 pub mod yaml;
 // Options from a YAML file, and a template of that file.
 pub mod config_file;
+// Environment variables for options.
+pub mod environment;
+// Logs on standard error.
+pub mod log;
 // Man pages, shell completions and file templates.
 pub mod manual;
+// Versions of programs.
+pub mod version;
 // Directories with mode 0700 and files with mode 0600.
 pub mod private_files;
 // Kubeconfigs for kubectl and agents.
@@ -16,10 +22,14 @@ pub mod client_cert;
 pub mod server_cert;
 // Readiness notification on an inherited file descriptor.
 pub mod ready;
+// Notifications to the service manager.
+pub mod service;
 // Returning unused memory to the kernel.
 pub mod memory;
 // Listings on standard output.
 pub mod print;
+// Text, JSON or YAML.
+pub mod output;
 // Restarting tasks after panics; quarantine for objects that cause them.
 pub mod supervise;
 // Health checks.

@@ -2,7 +2,7 @@
 
 use crate::config_file;
 use clap::Command;
-use clap_complete::{Shell, generate_to};
+use clap_complete::{Shell, generate, generate_to};
 use std::path::Path;
 
 /// Options of the hidden command.
@@ -16,6 +16,43 @@ impl ManualArgs {
     /// Writes everything; `files` are the subcommands that read options from a file, with the file's name.
     pub fn write(&self, command: Command, files: &[(&str, &str)]) -> std::io::Result<()> {
         write(command, &self.dir, files)
+    }
+}
+
+/// Options of the command `completion`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CompletionArgs {
+    /// Shell to complete commands in.
+    #[arg(value_enum)]
+    shell: CompletionShell,
+}
+
+/// Shells with completion.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum CompletionShell {
+    /// source <(coracle completion bash)
+    Bash,
+    /// source <(coracle completion zsh)
+    Zsh,
+    /// coracle completion fish | source
+    Fish,
+}
+
+impl CompletionArgs {
+    /// Prints the script for the shell.
+    pub fn print(&self, command: Command) -> std::io::Result<()> {
+        crate::print::print(&self.script(command))
+    }
+
+    fn script(&self, mut command: Command) -> String {
+        let shell = match self.shell {
+            CompletionShell::Bash => Shell::Bash,
+            CompletionShell::Zsh => Shell::Zsh,
+            CompletionShell::Fish => Shell::Fish,
+        };
+        let (name, mut script) = (command.get_name().to_owned(), Vec::new());
+        generate(shell, &mut command, name, &mut script);
+        String::from_utf8_lossy(&script).into_owned()
     }
 }
 
@@ -46,6 +83,18 @@ fn without_help(command: Command) -> Command {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn every_shell_completes_flags() {
+        let command = || {
+            let run = Command::new("run").arg(clap::Arg::new("x").long("x-y"));
+            Command::new("boat").subcommand(run)
+        };
+        for shell in [CompletionShell::Bash, CompletionShell::Zsh, CompletionShell::Fish] {
+            let script = CompletionArgs { shell }.script(command());
+            assert!(script.contains("x-y") && script.contains("boat"), "{shell:?}: {script}");
+        }
+    }
 
     #[test]
     fn everything_is_written() {

@@ -5,5 +5,5 @@
 use coracle_agent::cli::Cli;
 
 fn main() -> anyhow::Result<()> {
-    Cli::read()?.run()
+    Cli::read()?.run(&coracle_cli::version!(coracle_proto::version::KUBERNETES))
 }

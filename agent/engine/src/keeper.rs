@@ -356,6 +356,9 @@ fn spawn(program: &Path, run: &Path) -> io::Result<()> {
     log.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     let mut command = std::process::Command::new(program);
     command.arg(run).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    for variable in coracle_cli::service::VARIABLES {
+        command.env_remove(variable);
+    }
     // SAFETY: setsid and close_range are async-signal-safe, and all that runs between fork and exec.
     #[allow(unsafe_code)]
     unsafe {

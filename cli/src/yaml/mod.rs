@@ -1,4 +1,9 @@
-//! Reading YAML files: configurations, kubeconfigs, manifests.
+//! YAML files: configurations, kubeconfigs, manifests.
+
+// Writing.
+mod write;
+
+pub use write::to_string;
 
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Options, UserMessageFormatter};

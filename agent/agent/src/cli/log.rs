@@ -1,12 +1,21 @@
 //! Logs of the commands.
 
-/// Without what kube's client says of every connection, and without dumps of netlink notifications that cannot be decoded.
-const DEFAULT_FILTER: &str = "info,kube_client::client::builder=off,netlink_proto=off";
+use coracle_cli::log::LogArgs;
 
-/// Logs to stderr, filtered by `RUST_LOG`.
+/// Without what kube's client says of every connection, and without dumps of netlink notifications that cannot be decoded.
+const QUIET: &str = "kube_client::client::builder=off,netlink_proto=off";
+
+/// Logs to stderr as the options say.
+pub fn start(args: &LogArgs) {
+    // What earlier versions read.
+    let usual = std::env::var("RUST_LOG").ok().filter(|level| !level.is_empty());
+    match usual {
+        Some(directives) => args.start(&directives, ""),
+        None => args.start("info", QUIET),
+    }
+}
+
+/// Logs to stderr as the environment says, for commands without options of the log.
 pub fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(DEFAULT_FILTER));
-    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
+    start(&LogArgs::of_environment());
 }

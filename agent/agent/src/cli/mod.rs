@@ -10,6 +10,8 @@ pub mod run;
 pub mod assemble;
 // Parsers of option values.
 pub mod values;
+// Checks a configuration file.
+pub mod config;
 // Joins a cluster.
 pub mod join;
 // Images of this node.
@@ -17,7 +19,8 @@ pub mod image;
 // Serves the engine as CRI.
 pub mod engine;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
+use coracle_cli::version::Version;
 
 /// The Coracle node agent.
 #[derive(Debug, clap::Parser)]
@@ -39,32 +42,48 @@ pub enum Command {
     Image(image::ImageArgs),
     /// Run only the container engine and serve CRI on a unix socket.
     Engine(engine::EngineArgs),
+    /// Check a configuration file.
+    Config(config::ConfigArgs),
+    /// Print a script that completes commands in a shell.
+    Completion(coracle_cli::manual::CompletionArgs),
+    /// Print versions of this program and of Kubernetes.
+    Version(coracle_cli::version::VersionArgs),
     /// Write man pages, completions and a documented configuration file.
     #[command(hide = true)]
     Manual(coracle_cli::manual::ManualArgs),
 }
 
 impl Cli {
+    /// The command line. Every option of `run` has an environment variable, too.
+    pub fn full_command() -> clap::Command {
+        let variables = |run| coracle_cli::environment::with_variables(run, "CORACLE_AGENT_", &[]);
+        Self::command().mut_subcommand("run", variables)
+    }
+
     /// Parses the command line and the file of `run --config`.
     pub fn read() -> anyhow::Result<Self> {
-        let mut command = Self::command();
+        let mut command = Self::full_command();
         command.build();
         let arguments = std::env::args_os().collect();
         let arguments = match command.find_subcommand("run") {
             Some(run) => coracle_cli::config_file::expand(arguments, run)?,
             None => arguments,
         };
-        Ok(Self::parse_from(arguments))
+        let matches = Self::full_command().get_matches_from(arguments);
+        Ok(Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
     }
 
-    /// Runs the command.
-    pub fn run(self) -> anyhow::Result<()> {
+    /// Runs the command; `version` is that of the program.
+    pub fn run(self, version: &Version) -> anyhow::Result<()> {
         match self.command {
+            Command::Config(args) => args.run(),
+            Command::Completion(args) => Ok(args.print(Self::full_command())?),
+            Command::Version(args) => Ok(version.print(&args)?),
             Command::Run(args) => args.run(),
             Command::Join(args) => args.run(),
             Command::Image(args) => args.run(),
             Command::Engine(args) => args.run(),
-            Command::Manual(args) => Ok(args.write(Self::command(), &[("run", "agent.yaml")])?),
+            Command::Manual(args) => Ok(args.write(Self::full_command(), &[("run", "agent.yaml")])?),
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct RunArgs {
     /// YAML file with any of these options, in camel case.
     #[arg(long)]
     pub config: Option<PathBuf>,
+    /// Level and format of the log.
+    #[command(flatten)]
+    pub log: coracle_cli::log::LogArgs,
     /// Name of the node; the host name by default.
     #[arg(long)]
     pub node_name: Option<String>,

@@ -47,6 +47,7 @@ use crate::trace::clock::ServerClock;
 use crate::trace::spool::Spool;
 use crate::volume::csi::propagation;
 use coracle_cli::ready::Ready;
+use coracle_cli::service::ServiceManager;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::{CriRuntime, Runtime};
 use coracle_engine::{Engine, serve};
@@ -59,7 +60,7 @@ impl RunArgs {
         if self.container_runtime_endpoint.is_none() {
             self.engine.enter_mount_namespace()?;
         }
-        super::log::log_to_stderr();
+        super::log::start(&self.log);
         // An error means that a crypto provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
@@ -72,11 +73,15 @@ impl RunArgs {
 
     async fn serve(mut self) -> anyhow::Result<()> {
         let readiness = Ready::inherited();
+        let manager = ServiceManager::of_environment();
         let supervisor = Supervisor::default();
         let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
             Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
             None => self.open_engine(&supervisor).await?,
         };
+        // The service runs. Whether the node is ready is in the API: a server that is away must not delay the boot.
+        manager.ready();
+        let alive = tokio::spawn(manager.clone().keep_alive());
         let list = self.root_dir.join(SERVERS);
         let identity = Identity::open(&self.kubeconfig, Some(&list)).await.context("kubeconfig")?;
         let (client, clock) = (identity.client(), identity.clock().clone());
@@ -161,7 +166,9 @@ impl RunArgs {
             whole: Duration::from_secs(self.shutdown_grace_period),
             critical: Duration::from_secs(self.shutdown_grace_period_critical_pods),
         };
-        if until_stopped(periods).await? {
+        let ends = until_stopped(periods).await?;
+        manager.stopping();
+        if ends {
             node.shutdown.run(periods).await;
         } else {
             tracing::info!(node = config.name, "agent ends, pods go on");
@@ -169,6 +176,7 @@ impl RunArgs {
         if let Some(spool) = spool {
             spool.stop();
         }
+        alive.abort();
         Ok(())
     }
 

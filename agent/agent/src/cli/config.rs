@@ -1,0 +1,89 @@
+//! `coracle-agent config validate`: checks a configuration file without starting anything.
+
+use super::Cli;
+use clap::{Args, CommandFactory as _, Parser as _, Subcommand};
+use coracle_cli::config_file;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Checks of configuration files.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check a file as `run --config FILE` reads it: syntax, names and values of options.
+    Validate {
+        /// The file.
+        #[arg(default_value = "/etc/coracle/agent.yaml")]
+        file: PathBuf,
+    },
+}
+
+/// Why a file is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read, or has options that there are not.
+    #[error(transparent)]
+    File(#[from] config_file::Error),
+    /// An option has a value that it does not take, or is missing.
+    #[error("{0}")]
+    Value(String),
+}
+
+impl ConfigArgs {
+    /// Runs the subcommand.
+    pub fn run(self) -> anyhow::Result<()> {
+        let Verb::Validate { file } = self.verb;
+        validate(&file)?;
+        println!("{}: valid", file.display());
+        Ok(())
+    }
+}
+
+fn validate(file: &Path) -> Result<(), ConfigError> {
+    let mut command = Cli::command();
+    command.build();
+    let words: Vec<OsString> = ["coracle-agent".into(), "run".into(), "--config".into(), file.into()].into();
+    let words = match command.find_subcommand("run") {
+        Some(run) => config_file::expand(words, run)?,
+        None => words,
+    };
+    match Cli::try_parse_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let text = error.to_string();
+            // Without the usage, which is about the command line.
+            let lines =
+                text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+            let lines: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+            Err(ConfigError::Value(lines.join(" ").trim_start_matches("error: ").to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_as_run_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.yaml");
+        let check = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            validate(&file).map_err(|error| error.to_string())
+        };
+        assert_eq!(check("kubeconfig: /k\nnodeName: a\nnodeIp: [10.0.0.1]\n"), Ok(()));
+        assert!(check("kubeconfig: /k\nnodename: a\n").unwrap_err().contains("there is no option nodename"));
+        let error = check("kubeconfig: /k\nnetwork: carrier-pigeons\n").unwrap_err();
+        assert!(
+            error.contains("carrier-pigeons") && error.contains("--network") && !error.contains("Usage"),
+            "{error}"
+        );
+    }
+}
