@@ -60,6 +60,14 @@ fn a_cluster_is_as_before_and_what_is_not_done_is_said() {
     assert!(text.ends_with("as before\n"), "{text}");
 }
 
+#[test]
+fn several_clusters_run_side_by_side_and_are_reached_from_the_machine() {
+    let output = in_sandbox("several.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.ends_with("side by side\n"), "{text}");
+}
+
 /// What `coracle up` puts between itself and a program.
 fn supervise(command: &[&str]) -> Command {
     let mut supervise = Command::new(program("coracle"));
@@ -140,6 +148,75 @@ fn the_usage_is_the_command_s_own() {
     let output = Command::new(program("coracle")).args(["up", "--image", "x", "--wrong"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output).contains("Usage: coracle up [OPTIONS]\n"), "{}", text(&output));
+}
+
+#[test]
+fn daily_commands_need_no_cluster() {
+    let run = |line: &str| {
+        let output = Command::new(program("coracle")).args(line.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let version: Value = serde_json::from_str(&run("version -o json")).unwrap();
+    assert!(version["kubernetesVersion"].as_str().unwrap().starts_with("v1."), "{version}");
+    assert!(run("version -o yaml").contains("program: coracle\n"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&format!("completion {shell}")).contains("publish"), "{shell}");
+    }
+    let bash = Command::new("bash").args(["-n", "-c"]).arg(run("completion bash")).status().unwrap();
+    assert!(bash.success());
+
+    let dir = tempfile::tempdir().unwrap();
+    let (server, agent) = (dir.path().join("server.yaml"), dir.path().join("agent.yaml"));
+    std::fs::write(&server, "bind: 127.0.0.1:0\nlogLevel: debug\n").unwrap();
+    std::fs::write(&agent, "kubeconfig: /k\nmaxPods: many\n").unwrap();
+    let validate = |files: &[&Path]| {
+        let mut command = Command::new(program("coracle"));
+        command.args(["config", "validate"]).args(files).output().unwrap()
+    };
+    assert_eq!(validate(&[&server]).status.code(), Some(0));
+    let output = validate(&[&server, &agent]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("--max-pods"), "{}", text(&output));
+    let output =
+        Command::new(program("coracle")).args(["kubeconfig", "--data-dir"]).arg(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("there is no cluster in"), "{}", text(&output));
+}
+
+/// A server as systemd runs it: with a socket for notifications, options in the environment and a log in JSON.
+#[test]
+fn a_server_is_a_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let log = dir.path().join("log");
+    let file = dir.path().join("server.yaml");
+    std::fs::write(&file, "bind: 127.0.0.1:1\nadvertise: from-the-file\nlogFormat: json\n").unwrap();
+    let mut server = Command::new(program("coracle"))
+        .args(["server", "--api-only", "--data-dir"])
+        .arg(dir.path().join("data"))
+        .arg("--config")
+        .arg(&file)
+        .env("CORACLE_SERVER_BIND", "127.0.0.1:0")
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut seen: Vec<String> = Vec::new();
+    while !["READY=1", "WATCHDOG=1"].iter().all(|wanted| seen.iter().any(|message| message == wanted)) {
+        let mut bytes = [0; 256];
+        let length = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{seen:?}: {error}"));
+        seen.push(String::from_utf8_lossy(&bytes[..length]).into_owned());
+    }
+    kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    let log = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let serving = lines.iter().find(|line| line["message"] == "serving").unwrap_or_else(|| panic!("{log}"));
+    assert!(serving["url"].as_str().unwrap().contains("from-the-file"), "{serving}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Requests of commands to the API server, with a kubeconfig of an administrator.
 
+use crate::cluster_args::ClusterArgs;
 use anyhow::bail;
 use clap::Args;
 use coracle_apiserver::https_client::HttpsClient;
@@ -13,10 +14,10 @@ use std::path::PathBuf;
 /// Kubeconfig used to connect to the API server.
 #[derive(Debug, Clone, Args)]
 pub struct KubeconfigArgs {
-    /// Data directory of the server; its admin.kubeconfig is used, or $KUBECONFIG if there is none.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
-    pub(crate) data_dir: PathBuf,
-    /// Kubeconfig to use instead.
+    /// Its admin.kubeconfig is used, or $KUBECONFIG if there is none.
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Kubeconfig to use, instead of admin.kubeconfig in the data directory of the cluster or $KUBECONFIG.
     #[arg(long)]
     pub(crate) kubeconfig: Option<PathBuf>,
 }
@@ -27,9 +28,14 @@ impl KubeconfigArgs {
         Ok(HttpsClient::from_kubeconfig(&self.path(std::env::var_os("KUBECONFIG").as_deref()))?)
     }
 
+    /// The data directory of the cluster.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.cluster.data_dir()
+    }
+
     /// Whether the kubeconfig is that of the data directory, which then has the keys of the cluster, too.
     pub(crate) fn is_here(&self) -> bool {
-        self.kubeconfig.is_none() && self.data_dir.join("admin.kubeconfig").exists()
+        self.kubeconfig.is_none() && self.data_dir().join("admin.kubeconfig").exists()
     }
 
     /// The kubeconfig to use. On a machine without a server, or for a user who cannot read its directory, it is the first file of
@@ -38,7 +44,7 @@ impl KubeconfigArgs {
         if let Some(given) = &self.kubeconfig {
             return given.clone();
         }
-        let own = self.data_dir.join("admin.kubeconfig");
+        let own = self.data_dir().join("admin.kubeconfig");
         if own.exists() {
             return own;
         }
@@ -86,7 +92,7 @@ mod tests {
         let (own, other) = (dir.path().join("admin.kubeconfig"), dir.path().join("mine"));
         std::fs::write(&other, "").unwrap();
         let listed = std::env::join_paths([dir.path().join("none"), other.clone()]).unwrap();
-        let args = KubeconfigArgs { data_dir: dir.path().into(), kubeconfig: None };
+        let args = KubeconfigArgs { cluster: ClusterArgs::of(dir.path()), kubeconfig: None };
         assert_eq!(args.path(None), own, "named in the error");
         assert_eq!(args.path(Some(&listed)), other);
         assert!(!args.is_here());

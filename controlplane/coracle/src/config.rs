@@ -8,6 +8,7 @@ use crate::join::{JoinArgs, JoinOptions, JoinOptionsError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
 use coracle_kinds::registry::features::Features;
 use coracle_store::{Datastore, DatastoreError};
@@ -67,6 +68,9 @@ pub struct ServerArgs {
     /// one of the cluster, with its data, and exit. Only on the command line.
     #[arg(long)]
     cluster_reset: bool,
+    /// Level and format of the log.
+    #[command(flatten, next_help_heading = "Log")]
+    log: LogArgs,
     /// The store of the cluster.
     #[command(flatten, next_help_heading = "Datastore")]
     datastore: DatastoreArgs,
@@ -84,11 +88,17 @@ pub struct ServerArgs {
     recording: RecordingArgs,
 }
 
+/// The command with a variable for every option. A reset is for one start, and a variable would reset at every one.
+pub fn with_variables(command: clap::Command) -> clap::Command {
+    coracle_cli::environment::with_variables(command, "CORACLE_SERVER_", &["cluster-reset"])
+}
+
 /// Options in the file: the names of the flags, without nesting.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "serde_json::Map<String, serde_json::Value>")]
 struct File {
     plain: Plain,
+    log: LogArgs,
     datastore: DatastoreArgs,
     join: JoinArgs,
     backup: ScheduleArgs,
@@ -106,10 +116,12 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
             rest.into_iter().partition(|(key, _)| RecordingArgs::has(key));
         let (datastore, rest): (Options, Options) =
             rest.into_iter().partition(|(key, _)| DatastoreArgs::has(key));
+        let (log, rest): (Options, Options) = rest.into_iter().partition(|(key, _)| LogArgs::has(key));
         let (join, rest): (Options, Options) = rest.into_iter().partition(|(key, _)| JoinArgs::has(key));
         let (backup, plain): (Options, Options) =
             rest.into_iter().partition(|(key, _)| ScheduleArgs::has(key));
         Ok(Self {
+            log: serde_json::from_value(log.into())?,
             join: serde_json::from_value(join.into())?,
             backup: serde_json::from_value(backup.into())?,
             datastore: serde_json::from_value(datastore.into())?,
@@ -220,9 +232,15 @@ pub enum ConfigError {
 }
 
 impl ServerArgs {
+    /// Options of the log. A file that cannot be read is an error later.
+    pub fn log(&self) -> LogArgs {
+        let file = self.config.as_deref().and_then(|path| read(path).ok()).unwrap_or_default();
+        self.log.clone().over(file.log)
+    }
+
     /// Flags over file over defaults; `matches` knows which is a flag and which a default.
     pub fn resolve(self, matches: &ArgMatches) -> Result<Config, ConfigError> {
-        let File { plain: file, datastore, join, backup, security, recording } =
+        let File { plain: file, log: _, datastore, join, backup, security, recording } =
             self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         if file.cluster_reset {
             return Err(ConfigError::ResetInFile(self.config.unwrap_or_default()));
@@ -338,6 +356,33 @@ mod tests {
         assert!(matches!(resolve("", &["--cluster-reset"]), Err(ConfigError::ResetOfOther)));
         assert!(matches!(resolve("clusterReset: true\n", &[]), Err(ConfigError::ResetInFile(_))));
         assert!(matches!(resolve("etcdPeerPort: 0\n", &[]), Err(ConfigError::Parse(..))));
+    }
+
+    #[test]
+    fn the_environment_comes_before_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("server.yaml");
+        std::fs::write(&file, "bind: 127.0.0.1:1\nadvertise: file\nserviceCidr: 10.1.0.0/16\n").unwrap();
+        let command = ServerArgs::augment_args(clap::Command::new("server"));
+        // PATH stands for a variable that is set.
+        let command = command.mut_arg("advertise", |argument| argument.env("PATH"));
+        let matches =
+            command.get_matches_from(["server", "--config", file.to_str().unwrap(), "--bind", "127.0.0.1:2"]);
+        let config = ServerArgs::from_arg_matches(&matches).unwrap().resolve(&matches).unwrap();
+        assert_eq!(config.bind.port(), 2, "the command line");
+        assert_eq!(config.advertise, std::env::var("PATH").ok(), "the environment");
+        assert_eq!(config.service_cidr, "10.1.0.0/16", "the file");
+    }
+
+    #[test]
+    fn every_flag_but_the_reset_has_a_variable() {
+        let command = ServerArgs::augment_args(clap::Command::new("server"));
+        let command = with_variables(command);
+        for argument in command.get_arguments() {
+            let name = argument.get_env().map(|name| name.to_string_lossy().into_owned());
+            let expected = argument.get_long() != Some("cluster-reset");
+            assert_eq!(name.is_some_and(|name| name.starts_with("CORACLE_")), expected, "{argument}");
+        }
     }
 
     /// The documented file comes from the flags: each of them must be an option of the file too.

@@ -31,10 +31,22 @@ pub mod operations;
 pub mod server;
 // Programs in PATH.
 pub mod executables;
+// Which cluster of this machine a command is about.
+pub mod cluster_args;
+// The user who ran a command through sudo.
+mod sudo;
 // `coracle up` and `coracle down`: a whole cluster on this machine.
 pub mod up;
 // `coracle doctor`: checks what this machine lacks.
 pub mod doctor;
+// `coracle kubeconfig`: kubeconfigs of users.
+pub mod kubeconfig;
+// `coracle logs`: logs of the programs.
+pub mod logs;
+// `coracle image`: images of this machine, into nodes.
+pub mod image;
+// `coracle config`: checks of configuration files.
+pub mod config_command;
 // `coracle hollow`: simulated nodes without containers.
 pub mod hollow;
 // The format of what commands print.

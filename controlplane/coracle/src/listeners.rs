@@ -87,7 +87,7 @@ fn same(bound: SocketAddr, asked: SocketAddr) -> bool {
 }
 
 /// The listening socket with this file descriptor.
-fn inherited(number: RawFd) -> io::Result<TcpListener> {
+pub(crate) fn inherited(number: RawFd) -> io::Result<TcpListener> {
     // SAFETY: the environment says that the descriptor is ours, and nothing else in this program opens it. One that is not
     // there fails below; one that is no socket is found out by whoever asks for its address.
     #[allow(unsafe_code)]
@@ -109,7 +109,8 @@ fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     socket.listen(QUEUE)
 }
 
-fn listening(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+/// The same for the runtime.
+pub(crate) fn listening(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
     tokio::net::TcpListener::from_std(listener)
 }

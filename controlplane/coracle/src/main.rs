@@ -7,18 +7,25 @@ use coracle::backup::BackupArgs;
 use coracle::backup::restore::RestoreArgs;
 use coracle::certificate::CertificateArgs;
 use coracle::config::ServerArgs;
+use coracle::config_command::ConfigArgs;
 use coracle::doctor::DoctorArgs;
 use coracle::explain::proxy::UiArgs;
 use coracle::explain::trace::{self, TraceArgs};
 use coracle::hollow::HollowArgs;
+use coracle::image::ImageArgs;
+use coracle::kubeconfig::KubeconfigCommandArgs;
+use coracle::logs::LogsArgs;
 use coracle::member::MemberArgs;
 use coracle::revoke_node::RevokeNodeArgs;
 use coracle::secrets_encrypt::SecretsEncryptArgs;
 use coracle::status::StatusArgs;
 use coracle::store_command::StoreArgs;
 use coracle::token::TokenArgs;
-use coracle::up::{DownArgs, SuperviseArgs, UpArgs};
+use coracle::up::{DownArgs, ForwardArgs, SuperviseArgs, UpArgs};
 use coracle_cli::causes;
+use coracle_cli::log::LogArgs;
+use coracle_cli::manual::CompletionArgs;
+use coracle_cli::version::VersionArgs;
 use coracle_why::args::{KubectlWhy, WhyArgs, is_plugin};
 
 /// Kubernetes you can carry.
@@ -39,6 +46,18 @@ enum Command {
     Down(DownArgs),
     /// Check whether this machine can run a cluster, and how to fix what is missing.
     Doctor(DoctorArgs),
+    /// Print a kubeconfig of a cluster, or merge it into ~/.kube/config.
+    Kubeconfig(KubeconfigCommandArgs),
+    /// Print the log of the server, an agent or a shim.
+    Logs(LogsArgs),
+    /// Load images of this machine into nodes.
+    Image(ImageArgs),
+    /// Check configuration files.
+    Config(ConfigArgs),
+    /// Print a script that completes commands in a shell.
+    Completion(CompletionArgs),
+    /// Print versions of this program and of Kubernetes.
+    Version(VersionArgs),
     /// Write man pages, completions and a documented configuration file.
     #[command(hide = true)]
     Manual(coracle_cli::manual::ManualArgs),
@@ -68,6 +87,9 @@ enum Command {
     Restore(Box<RestoreArgs>),
     /// Find the root cause of what is not well in a cluster: all of it, one object, or a connection.
     Why(Box<WhyArgs>),
+    /// Forward a published port into a cluster; started by `up`.
+    #[command(hide = true)]
+    Forward(ForwardArgs),
     /// Hold the namespaces of a node open; started by `up`.
     #[command(hide = true)]
     Hold,
@@ -82,7 +104,7 @@ fn main() -> anyhow::Result<()> {
         return why(&KubectlWhy::parse().args);
     }
     let arguments = trace::plugin_arguments(std::env::args_os().collect());
-    let matches = Cli::command().get_matches_from(arguments);
+    let matches = command().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // What is printed for people is not interrupted by logs.
     let asks = matches!(
@@ -96,6 +118,8 @@ fn main() -> anyhow::Result<()> {
             | Command::SecretsEncrypt(_)
             | Command::Backup(_)
             | Command::Restore(_)
+            | Command::Kubeconfig(_)
+            | Command::Config(_)
     );
     // Errors of requests are in the answer of the command.
     let usual = match &cli.command {
@@ -103,9 +127,11 @@ fn main() -> anyhow::Result<()> {
         _ if asks => "warn,kube_client=off",
         _ => "info",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CORACLE_LOG").unwrap_or_else(|_| usual.into());
-    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
+    let log = match &cli.command {
+        Command::Server(args) => args.log(),
+        _ => LogArgs::of_environment(),
+    };
+    log.start(usual, "");
     match cli.command {
         Command::Server(args) => {
             let matches = matches.subcommand_matches("server").expect("the command is server");
@@ -143,18 +169,30 @@ fn main() -> anyhow::Result<()> {
         Command::Backup(args) => small_runtime()?.block_on(coracle::backup::run(&args)),
         Command::Restore(args) => small_runtime()?.block_on(coracle::backup::restore::run(*args)),
         Command::Why(args) => why(&args),
+        Command::Kubeconfig(args) => coracle::kubeconfig::run(&args),
+        Command::Logs(args) => coracle::logs::run(&args),
+        Command::Image(args) => coracle::image::run(&args),
+        Command::Config(args) => end(coracle::config_command::run(&args)?),
+        Command::Completion(args) => Ok(args.print(command())?),
+        Command::Version(args) => Ok(coracle_cli::version!(coracle_proto::version::KUBERNETES).print(&args)?),
+        Command::Forward(args) => small_runtime()?.block_on(coracle::up::forward(args)),
         Command::Hold => coracle::up::hold(),
         Command::Supervise(args) => {
             std::process::exit(small_runtime()?.block_on(coracle::up::supervise(&args))?);
         }
         Command::Up(args) => coracle::up::up(&args),
         Command::Down(args) => coracle::up::down(&args),
-        Command::Manual(args) => Ok(args.write(Cli::command(), &[("server", "server.yaml")])?),
+        Command::Manual(args) => Ok(args.write(command(), &[("server", "server.yaml")])?),
         Command::Doctor(args) => {
             let fit = coracle::doctor::run(&args)?;
             std::process::exit(i32::from(!fit));
         }
     }
+}
+
+/// The command line. Every option of the server has an environment variable, too.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommand("server", coracle::config::with_variables)
 }
 
 /// Ends the process with the exit code of `why`.

@@ -3,8 +3,9 @@
 
 use crate::etcd_member::removal::{KnownMember, known, plan_removal, remove};
 use crate::etcd_member::{ClientFiles, saved_options};
+use crate::output::Output;
 use anyhow::Context as _;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use coracle_store::etcd::Membership;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -38,14 +39,8 @@ struct DataDirArgs {
     #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle")]
     data_dir: PathBuf,
     /// Output format.
-    #[arg(long, short, value_enum, default_value = "text")]
+    #[arg(long, short, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Text,
-    Json,
 }
 
 impl DataDirArgs {
@@ -67,20 +62,15 @@ pub async fn run(args: &MemberArgs) -> anyhow::Result<()> {
     match &args.command {
         MemberCommand::Ls { server } => {
             let members = list(&server.cluster()?).await?;
-            match server.output {
-                Output::Json => println!("{}", serde_json::to_string_pretty(&members)?),
-                Output::Text => coracle_cli::print::print(&table(&members)?)?,
-            }
+            let text = table(&members)?;
+            server.output.print(&members, || text)?;
         }
         MemberCommand::Remove { server, name } => {
             let cluster = server.cluster()?;
             let members = list(&cluster).await?;
             let removed = plan_removal(&members, name)?;
             remove(&cluster, removed.member.id).await?;
-            match server.output {
-                Output::Json => println!("{}", serde_json::to_string_pretty(removed)?),
-                Output::Text => println!("member {} removed", removed.name()),
-            }
+            server.output.print(removed, || format!("member {} removed\n", removed.name()))?;
         }
     }
     Ok(())

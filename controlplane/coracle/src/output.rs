@@ -1,17 +1,6 @@
-//! The format of what commands print.
+//! What commands print.
 
-use clap::ValueEnum;
-
-/// How an answer is printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// Tables for people.
-    #[default]
-    #[value(alias = "table")]
-    Text,
-    /// JSON for programs.
-    Json,
-}
+pub use coracle_cli::output::Output;
 
 /// A table: the widest cell of a column decides its width. The last column is not padded.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {

@@ -4,8 +4,9 @@
 mod server;
 
 use crate::admin::{KubeconfigArgs, ask};
+use crate::output::Output;
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use coracle_apiserver::https_client::HttpsClient;
 use coracle_fields::core::v1::{ConfigMap, Secret, SecretList};
 use coracle_fields::{Schema as _, make};
@@ -68,17 +69,10 @@ enum TokenCommand {
         kubeconfig: KubeconfigArgs,
         /// Id (the characters before the dot) or the whole token.
         id: String,
+        /// Format of the output.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
     },
-}
-
-/// Format of the output.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Text for people.
-    #[default]
-    Text,
-    /// JSON.
-    Json,
 }
 
 /// A row of the list.
@@ -93,7 +87,7 @@ struct Row {
 }
 
 /// Seconds of a duration such as `90s`, `30m`, `24h` or `7d`.
-fn seconds(text: &str) -> anyhow::Result<i64> {
+pub(crate) fn seconds(text: &str) -> anyhow::Result<i64> {
     let (number, unit) = text.split_at(text.len() - usize::from(text.ends_with(char::is_alphabetic)));
     let factor = match unit {
         "" | "s" => 1,
@@ -132,23 +126,17 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
                     false => format!("K10{}::{token}", authority_hash(&remote, kubeconfig).await?),
                 }
             };
-            match output {
-                Output::Text => println!("{token}"),
-                Output::Json => println!("{}", json!({"token": token})),
-            }
+            output.print(&json!({"token": token}), || format!("{token}\n"))?;
         }
         TokenCommand::List { kubeconfig, output } => {
             let remote = kubeconfig.remote()?;
             let nodes = list(&remote).await?;
             let mut rows: Vec<Row> = SecretList::of(&nodes).items().to_values().iter().map(row).collect();
             rows.extend(ServerTokens(&remote).rows().await?);
-            let text = match output {
-                Output::Text => table(&rows)?,
-                Output::Json => format!("{:#}\n", json!({"items": rows})),
-            };
-            coracle_cli::print::print(&text)?;
+            let text = table(&rows)?;
+            output.print(&json!({"items": rows}), || text)?;
         }
-        TokenCommand::Revoke { kubeconfig, id } => {
+        TokenCommand::Revoke { kubeconfig, id, output } => {
             let remote = kubeconfig.remote()?;
             let id = match server_token::id_of(id) {
                 Some(id) => {
@@ -161,7 +149,7 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
                     id
                 }
             };
-            println!("token {id} revoked");
+            output.print(&json!({"revoked": id}), || format!("token {id} revoked\n"))?;
         }
     }
     Ok(())
@@ -222,7 +210,7 @@ fn table(rows: &[Row]) -> Result<String, std::fmt::Error> {
 
 /// Hash of the public key of the cluster CA, in hex: from the data directory, or from the ConfigMap of the server.
 async fn authority_hash(remote: &HttpsClient, server: &KubeconfigArgs) -> anyhow::Result<String> {
-    let pki = server.data_dir.join("pki");
+    let pki = server.data_dir().join("pki");
     let certificate = if server.is_here() && pki.join("ca.crt").exists() {
         std::fs::read_to_string(pki.join("ca.crt"))?
     } else {

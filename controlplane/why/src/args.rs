@@ -1,16 +1,8 @@
 //! Options of `coracle why` and `kubectl why`.
 
 use crate::connect::ConnectArgs;
-use clap::{Args, Parser, ValueEnum};
-
-/// Format of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
+use clap::{Args, Parser};
+use coracle_cli::output::Output;
 
 /// Options of `coracle why`.
 #[derive(Debug, Clone, Args)]
@@ -35,7 +27,7 @@ pub struct WhyArgs {
     #[arg(long, value_name = "NAME", default_value = "TCP")]
     pub(crate) protocol: String,
     /// Format of the output.
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
@@ -75,7 +67,7 @@ mod tests {
         for bad in [
             "kubectl-why --from pod/a",
             "kubectl-why pod/a -A",
-            "kubectl-why -o yaml",
+            "kubectl-why -o xml",
             "kubectl-why pod/a --from x --to y",
         ] {
             assert_eq!(parse(bad).unwrap_err().exit_code(), 2, "{bad}");

@@ -1,6 +1,6 @@
 //! The command: connect, look, print.
 
-use crate::args::{Output, WhyArgs};
+use crate::args::WhyArgs;
 use crate::cluster::{Answer, Cluster, Need};
 use crate::connect::Connection;
 use crate::explain::inspect;
@@ -37,12 +37,9 @@ pub async fn run(args: &WhyArgs) -> u8 {
     let result = look(args, &cluster, &connection.namespace).await;
     match result {
         Ok(report) => {
-            let text = match (args.output, args.objects.is_empty() && args.from.is_none()) {
-                (Output::Json, _) => report.json(),
-                (Output::Text, true) => report.table(),
-                (Output::Text, false) => report.text(),
-            };
-            match coracle_cli::print::print(&text) {
+            let everything = args.objects.is_empty() && args.from.is_none();
+            let text = || if everything { report.table() } else { report.text() };
+            match args.output.print(&report, text) {
                 Ok(()) => report.exit_code(),
                 Err(error) => failed(BLIND, &error.to_string()),
             }

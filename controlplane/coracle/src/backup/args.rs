@@ -1,5 +1,6 @@
 //! Options that several commands have: keys of encryption, S3, the form of the output.
 
+use crate::output::Output;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use coracle_backup::age::{Identity, Passphrase, Recipient, identities};
@@ -11,24 +12,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct OutputArgs {
     /// Form of the output.
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Text,
-    Json,
 }
 
 impl OutputArgs {
     /// Prints one of both.
-    pub(super) fn print(self, text: &str, json: &serde_json::Value) -> anyhow::Result<()> {
-        match self.output {
-            Output::Text => coracle_cli::print::print(text)?,
-            Output::Json => coracle_cli::print::print(&format!("{json}\n"))?,
-        }
-        Ok(())
+    pub(super) fn print(self, text: &str, answer: &serde_json::Value) -> anyhow::Result<()> {
+        Ok(self.output.print(answer, || text.to_owned())?)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::files::{self, FileCertificate};
 use super::{CheckArgs, served};
-use crate::output::{Output, table};
-use coracle_cli::{causes, print};
+use crate::output::table;
+use coracle_cli::causes;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -50,10 +50,7 @@ pub(super) async fn run(args: &CheckArgs) -> anyhow::Result<bool> {
         certificate,
     });
     let checked = Checked { certificates: rows.collect(), not_served, problems };
-    match args.output {
-        Output::Json => print::print(&format!("{}\n", serde_json::to_string_pretty(&checked)?))?,
-        Output::Text => print::print(&text(&checked))?,
-    }
+    args.output.print(&checked, || text(&checked))?;
     Ok(checked.problems.is_empty())
 }
 

@@ -1,9 +1,8 @@
 //! `coracle certificate rotate`: new leaf certificates, which a running server uses without a restart.
 
 use super::{RotateArgs, served};
-use crate::output::{Output, table};
+use crate::output::table;
 use anyhow::{Context as _, bail};
-use coracle_cli::print;
 use coracle_pki::inspect::CertificateInfo;
 use coracle_pki::rotate::Leaf;
 use serde::Serialize;
@@ -51,10 +50,7 @@ pub(super) async fn run(args: &RotateArgs) -> anyhow::Result<bool> {
         let expires = jiff::Timestamp::from_second(info.not_after).map(|until| until.to_string());
         rotated.push(Rotated { name: leaf.file(), expires: expires.unwrap_or_default(), in_use, info });
     }
-    match args.output {
-        Output::Json => print::print(&format!("{}\n", serde_json::to_string_pretty(&rotated)?))?,
-        Output::Text => print::print(&text(&rotated, running))?,
-    }
+    args.output.print(&rotated, || text(&rotated, running))?;
     Ok(rotated.iter().all(|one| one.in_use != Some(false)))
 }
 

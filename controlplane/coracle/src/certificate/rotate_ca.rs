@@ -8,7 +8,6 @@ use crate::other_servers;
 use crate::output::{Output, table};
 use anyhow::{Context as _, bail};
 use coracle_apiserver::https_client::HttpsClient;
-use coracle_cli::print;
 use coracle_pki::cluster_keys::Stage;
 use http::Method;
 use jiff::Timestamp;
@@ -104,11 +103,7 @@ fn next(step: CaStep, stage: Stage) -> &'static str {
 }
 
 fn show(status: &CaStatus, output: Output) -> anyhow::Result<()> {
-    let text = match output {
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(status)?),
-        Output::Text => text(status),
-    };
-    Ok(print::print(&text)?)
+    Ok(output.print(status, || text(status))?)
 }
 
 fn text(status: &CaStatus) -> String {

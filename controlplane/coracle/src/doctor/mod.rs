@@ -22,6 +22,7 @@ mod managed_etcd;
 
 pub use role::Role;
 
+use crate::output::Output;
 use clap::Args;
 use finding::{Finding, Outcome};
 use std::net::SocketAddr;
@@ -35,7 +36,7 @@ pub struct DoctorArgs {
     #[arg(long, value_enum, default_value = "up")]
     role: Role,
     /// Data directory to check.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = crate::up::directory())]
+    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = crate::cluster_args::directory())]
     data_dir: PathBuf,
     /// Address of the API; port 0 is any free port [default: that of `up` or `server`].
     #[arg(long)]
@@ -43,8 +44,11 @@ pub struct DoctorArgs {
     /// Store of the server; `etcd` checks for what a server needs to run a member of etcd.
     #[arg(long)]
     datastore: Option<String>,
-    /// Print a JSON object instead of text.
-    #[arg(long)]
+    /// Format of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// The same as `--output json`.
+    #[arg(long, conflicts_with = "output")]
     json: bool,
     /// Print only problems.
     #[arg(long, short)]
@@ -55,11 +59,9 @@ pub struct DoctorArgs {
 pub fn run(args: &DoctorArgs) -> anyhow::Result<bool> {
     let findings = examine(args);
     let fit = findings.iter().all(|finding| finding.outcome != Outcome::Missing);
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({"fit": fit, "findings": findings}))?);
-    } else {
-        print!("{}", finding::text(&findings, args.quiet));
-    }
+    let output = if args.json { Output::Json } else { args.output };
+    let answer = serde_json::json!({"fit": fit, "findings": findings});
+    output.print(&answer, || finding::text(&findings, args.quiet))?;
     Ok(fit)
 }
 

@@ -107,6 +107,10 @@ impl Launch {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         remove_settings(&mut command);
+        // Only the server tells the service manager how it is.
+        for variable in coracle_cli::service::VARIABLES {
+            command.env_remove(variable);
+        }
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }

@@ -128,7 +128,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("PreferSameTrafficDistribution", Honoured("controlplane/controllers/src/endpoints/service.rs")),
     ("PreventStaticPodAPIReferences", Refused("manifests of static pods are not checked for it")),
     ("ProcMountType", Honoured("agent/agent/src/pod/security.rs")),
-    ("RecoverVolumeExpansionFailure", Honoured("agent/agent/src/volume/csi/expand.rs")),
+    ("RecoverVolumeExpansionFailure", Honoured("agent/agent/src/volume/csi/claim_status.rs")),
     ("RecursiveReadOnlyMounts", Honoured("agent/agent/src/volume/mounts.rs")),
     ("RelaxedDNSSearchValidation", Honoured("controlplane/validation/src/pods/dns.rs")),
     ("RelaxedEnvironmentVariableValidation", Honoured("proto/src/names.rs")),

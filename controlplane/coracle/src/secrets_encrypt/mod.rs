@@ -14,7 +14,6 @@ use crate::output::{Output, table};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use coracle_apiserver::https_client::HttpsClient;
-use coracle_cli::print;
 use http::Method;
 use std::time::Duration;
 
@@ -85,11 +84,7 @@ async fn status(remote: &HttpsClient) -> anyhow::Result<EncryptionStatus> {
 }
 
 fn show(status: &EncryptionStatus, output: Output) -> anyhow::Result<()> {
-    match output {
-        Output::Json => print::print(&format!("{}\n", serde_json::to_string_pretty(status)?))?,
-        Output::Text => print::print(&text(status))?,
-    }
-    Ok(())
+    Ok(output.print(status, || text(status))?)
 }
 
 fn text(status: &EncryptionStatus) -> String {

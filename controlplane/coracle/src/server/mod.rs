@@ -35,6 +35,7 @@ use crate::listeners::Listeners;
 use addresses::own_identity;
 use coracle_apiserver::tls;
 use coracle_cli::ready::Ready;
+use coracle_cli::service::ServiceManager;
 use coracle_controllers::servers::{self, Shutdown};
 use futures::future::join_all;
 use std::sync::atomic::Ordering;
@@ -44,12 +45,19 @@ use tokio_util::sync::CancellationToken;
 /// Runs the server until SIGTERM, SIGINT or SIGUSR2. After SIGUSR2 it returns its sockets for a new process.
 pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::TcpListener>>> {
     let readiness = Ready::inherited();
+    let manager = ServiceManager::of_environment();
+    let alive = tokio::spawn(manager.clone().keep_alive());
     raise_descriptor_limit();
     let shutdown = Shutdown::default();
     let told = tokio::spawn({
-        let shutdown = shutdown.clone();
+        let (shutdown, manager) = (shutdown.clone(), manager.clone());
         async move {
             let again = wait_for_signal().await;
+            if again {
+                manager.reloading()
+            } else {
+                manager.stopping()
+            }
             shutdown.restart.store(again, Ordering::Release);
             shutdown.stop.cancel();
             again
@@ -62,7 +70,12 @@ pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::Tc
         joined = join::ensure(&config) => joined?,
         () = shutdown.stop.cancelled() => return Ok(None),
     }
-    let listeners = serve(config, shutdown, readiness).await?;
+    let ready = move || {
+        readiness.tell();
+        manager.ready();
+    };
+    let listeners = serve(config, shutdown, ready).await?;
+    alive.abort();
     Ok(if told.await? { Some(listeners.into_std()?) } else { None })
 }
 
@@ -99,7 +112,7 @@ async fn wait_for_signal() -> bool {
 }
 
 /// Serves until `shutdown`; the returned sockets are still open.
-async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::Result<Listeners> {
+async fn serve(config: Config, shutdown: Shutdown, ready: impl Fn()) -> anyhow::Result<Listeners> {
     let stop = shutdown.stop.clone();
     let opened = open::open(&config, &stop).await?;
     let built = build::build(&config, &opened, &stop)?;
@@ -129,7 +142,7 @@ async fn serve(config: Config, shutdown: Shutdown, readiness: Ready) -> anyhow::
         loops.push(servers::announce(client, own, shared, &opened.supervisor, &shutdown).await);
         built.server.wellknown.ready.store(true, Ordering::Release);
         tracing::info!(url = %opened.url, kubeconfig = %opened.kubeconfig.display(), "serving");
-        readiness.tell();
+        ready();
         opening.cancel();
         anyhow::Ok(loops)
     };

@@ -10,7 +10,6 @@ mod table;
 use crate::admin::KubeconfigArgs;
 use crate::output::Output;
 use clap::Args;
-use coracle_cli::print;
 
 /// Options of `coracle status`.
 #[derive(Debug, Clone, Args)]
@@ -35,9 +34,7 @@ pub async fn run(args: &StatusArgs) -> anyhow::Result<bool> {
         }
     };
     cluster.problems.extend(assess::problems(&cluster, asked));
-    match args.output {
-        Output::Json => print::print(&format!("{}\n", serde_json::to_string_pretty(&cluster)?))?,
-        Output::Text => print::print(&table::text(&cluster, asked)?)?,
-    }
+    let text = table::text(&cluster, asked)?;
+    args.output.print(&cluster, || text)?;
     Ok(cluster.problems.is_empty())
 }

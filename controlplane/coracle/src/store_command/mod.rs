@@ -11,7 +11,6 @@ use crate::admin::{KubeconfigArgs, ask};
 use crate::operations::STORE_RESUME;
 use crate::output::Output;
 use clap::{Args, Subcommand};
-use coracle_cli::print;
 use http::Method;
 use place::EtcdArgs;
 use serde::Serialize;
@@ -78,10 +77,7 @@ pub async fn run(args: &StoreArgs) -> anyhow::Result<()> {
                 "server" => online::copy(args).await?,
                 _ => offline::copy(args).await?,
             };
-            match args.output {
-                Output::Json => print::print(&format!("{}\n", serde_json::to_string_pretty(&copied)?))?,
-                Output::Text => print::print(&text(&copied))?,
-            }
+            args.output.print(&copied, || text(&copied))?;
         }
     }
     Ok(())

@@ -2,30 +2,40 @@
 
 use super::process;
 use super::state::State;
+use crate::cluster_args::{ClusterArgs, context_of, name_of, selector_of};
+use crate::kubeconfig;
+use crate::output::Output;
 use anyhow::{Context, bail};
 use clap::Args;
-use std::path::{Path, PathBuf};
+use serde_json::json;
+use std::path::Path;
 
 /// Options of `coracle down`.
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "coracle down [OPTIONS]")]
 pub struct DownArgs {
-    /// Data directory of the cluster.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = super::options::directory())]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Also remove the data directory.
     #[arg(long)]
     purge: bool,
+    /// Format of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
 }
 
 /// Stops every process of the cluster. The options are kept for the next `up`, unless `purge` is set.
 pub fn down(args: &DownArgs) -> anyhow::Result<()> {
-    let dir = &args.data_dir;
+    let dir = &args.cluster.data_dir();
     let Some(state) = State::read(dir)? else {
-        return nothing_there(dir, args.purge);
+        return nothing_there(dir, args);
     };
     if !nix::unistd::geteuid().is_root() {
-        bail!("the cluster of {} is root's: sudo coracle down", State::file(dir).display());
+        bail!(
+            "the cluster of {} is root's: sudo coracle down{}",
+            State::file(dir).display(),
+            selector_of(dir)
+        );
     }
     let started = state.started();
     end(&state);
@@ -34,20 +44,30 @@ pub fn down(args: &DownArgs) -> anyhow::Result<()> {
             let _ = std::fs::remove_file(spans);
         }
         std::fs::remove_dir_all(dir).with_context(|| dir.display().to_string())?;
+        // The last of several clusters takes their directory with it.
+        if let Some(clusters) = dir.parent().filter(|_| name_of(dir).is_some()) {
+            let _ = std::fs::remove_dir(clusters);
+        }
     } else {
         state.ended().write(dir)?;
     }
-    match (started, args.purge) {
-        (true, false) => println!("cluster down"),
-        (true, true) => println!("cluster down, state removed"),
-        (false, false) => println!("the cluster in {} is down already", dir.display()),
-        (false, true) => println!("the cluster in {} was down already, state removed", dir.display()),
+    let said = match (started, args.purge) {
+        (true, false) => "cluster down".to_owned(),
+        (true, true) => "cluster down, state removed".to_owned(),
+        (false, false) => format!("the cluster in {} is down already", dir.display()),
+        (false, true) => format!("the cluster in {} was down already, state removed", dir.display()),
+    };
+    let answer = json!({"dataDir": dir, "stopped": started, "purged": args.purge});
+    args.output.print(&answer, || format!("{said}\n"))?;
+    if args.purge {
+        kubeconfig::of_user::remove(&context_of(dir))?;
     }
     Ok(())
 }
 
 /// Refuses to remove a directory that `up` did not create: it may belong to an installed server, or be a typo.
-fn nothing_there(dir: &Path, purge: bool) -> anyhow::Result<()> {
+fn nothing_there(dir: &Path, args: &DownArgs) -> anyhow::Result<()> {
+    let purge = args.purge;
     let holds_something = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     if purge && holds_something {
         bail!("no cluster of `coracle up` in {} (it has no up.json): nothing was removed", dir.display());
@@ -55,8 +75,8 @@ fn nothing_there(dir: &Path, purge: bool) -> anyhow::Result<()> {
     if purge && dir.exists() {
         std::fs::remove_dir(dir).with_context(|| dir.display().to_string())?;
     }
-    println!("no cluster in {}", dir.display());
-    Ok(())
+    let answer = json!({"dataDir": dir, "stopped": false, "purged": false});
+    Ok(args.output.print(&answer, || format!("no cluster in {}\n", dir.display()))?)
 }
 
 fn end(state: &State) {
@@ -89,7 +109,7 @@ mod tests {
     fn only_what_up_made_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().join("mistyped");
-        let args = DownArgs { data_dir: data_dir.clone(), purge: true };
+        let args = DownArgs { cluster: ClusterArgs::of(&data_dir), purge: true, output: Output::Text };
         down(&args).unwrap();
         std::fs::create_dir(&data_dir).unwrap();
         std::fs::write(data_dir.join("letter"), "").unwrap();

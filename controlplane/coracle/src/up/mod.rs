@@ -17,6 +17,12 @@ mod readiness;
 mod supervise;
 // The nodes' way out to the machine's network.
 mod outbound;
+// What is published, on the command line and on disk.
+mod published;
+// Ports of the machine that lead into the cluster.
+mod publish;
+// The forwarder of such a port.
+mod forward;
 // Packet forwarding of the hub.
 mod rules;
 // Nodes.
@@ -25,14 +31,18 @@ mod node;
 mod down;
 
 pub use down::{DownArgs, down};
+pub use forward::{ForwardArgs, forward};
 pub use options::UpArgs;
-pub(crate) use options::directory;
+pub(crate) use process::beside as program_beside;
+pub(crate) use publish::log as publish_log;
+pub(crate) use state::State;
 pub use supervise::{SuperviseArgs, supervise};
 
+use crate::kubeconfig;
 use anyhow::{Context, bail};
 use options::{HUB, PORT};
 use outbound::OutboundSetup;
-use state::{Process, State};
+use process::Process;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
@@ -50,28 +60,60 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("coracle up makes namespaces, bridges and mounts, which needs root");
     }
-    std::fs::create_dir_all(&args.data_dir).with_context(|| args.data_dir.display().to_string())?;
-    let mut state = State::read(&args.data_dir)?.unwrap_or_default();
+    let dir = &args.data_dir();
+    let mut state = State::read(dir)?.unwrap_or_default();
     let (args, warnings) = &options::merge(args, &mut state);
     for warning in warnings {
         eprintln!("{warning}");
     }
     let before = Instant::now();
-    let mut outbound = OutboundSetup::plan(args.outbound, &mut state, &args.data_dir);
+    let reserved = publish::reserve(&args.publish, &mut state, dir)?;
+    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let mut outbound = OutboundSetup::plan(args.outbound, &mut state, dir);
     ensure_server(args, &mut state, &mut outbound)?;
     outbound.begin(&mut state)?;
     for number in 1..=state.node_count {
         node::ensure(args, &mut state, number)?;
     }
     outbound.finish(&mut state)?;
-    let kubeconfig = args.data_dir.join("admin.kubeconfig");
-    println!(
-        "cluster up in {:.2} s: API server and {} node(s)",
-        before.elapsed().as_secs_f64(),
-        state.nodes.len()
-    );
-    println!("export KUBECONFIG={}", kubeconfig.display());
-    Ok(())
+    publish::start(reserved, &mut state, dir)?;
+    state.write(dir)?;
+    let took = before.elapsed().as_secs_f64();
+    // From here on with the privileges of the user who ran sudo, if it was run.
+    let kubeconfig = match kubeconfig::of_user::keep(dir) {
+        Ok(copy) => copy.unwrap_or_else(|| dir.join("admin.kubeconfig")),
+        Err(error) => {
+            eprintln!("only root can read the kubeconfig: {error:#}");
+            dir.join("admin.kubeconfig")
+        }
+    };
+    show(args, &state, &kubeconfig, took)
+}
+
+/// Prints what runs. The last line for people sets the kubeconfig in a shell.
+fn show(args: &UpArgs, state: &State, kubeconfig: &Path, took: f64) -> anyhow::Result<()> {
+    let published = state
+        .published
+        .iter()
+        .map(|each| serde_json::json!({"url": each.url(), "port": each.port, "target": each.target}));
+    let answer = serde_json::json!({
+        "dataDir": args.data_dir(),
+        "server": state.bind.map(|bind| format!("https://{bind}")),
+        "nodes": state.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
+        "published": published.collect::<Vec<_>>(),
+        "kubeconfig": kubeconfig,
+        "seconds": took,
+    });
+    let text = || {
+        let lines = state.published.iter().map(|each| format!("{} leads to {}\n", each.url(), each.target));
+        format!(
+            "cluster up in {took:.2} s: API server and {} node(s)\n{}export KUBECONFIG={}\n",
+            state.nodes.len(),
+            lines.collect::<String>(),
+            kubeconfig.display()
+        )
+    };
+    Ok(args.output.print(&answer, text)?)
 }
 
 fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup) -> anyhow::Result<()> {
@@ -79,7 +121,8 @@ fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup)
         return Ok(());
     }
     // First: who cannot have the address has started nothing.
-    let listener = listen(args.bind.unwrap_or(options::BIND))?;
+    let listener = listen(args.address())?;
+    let dir = &args.data_dir();
     let hub = match state.hub.as_ref().filter(|hub| hub.alive()) {
         Some(hub) => hub.clone(),
         None => {
@@ -89,18 +132,18 @@ fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup)
             let hub = process::hold("coracle-hub", &outbound.ensure_resolv_conf()?)?;
             network::make_hub(&hub, HUB)?;
             state.hub = Some(hub.clone());
-            state.write(&args.data_dir)?;
+            state.write(dir)?;
             hub
         }
     };
     // It comes up while the server does.
     outbound.begin(state)?;
     state.bind = Some(listener.local_addr()?);
-    let log = args.data_dir.join("server.log");
+    let log = dir.join("server.log");
     let mut flags: Vec<String> = vec![
         "server".into(),
         "--data-dir".into(),
-        args.data_dir.display().to_string(),
+        dir.display().to_string(),
         "--bind".into(),
         format!("0.0.0.0:{PORT}"),
         "--advertise".into(),
@@ -110,7 +153,7 @@ fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup)
     let program = process::beside("coracle")?;
     let (server, ready) = process::start_supervised(&hub, &program, flags, &log, Some(listener.as_raw_fd()))?;
     state.server = Some(server);
-    state.write(&args.data_dir)?;
+    state.write(dir)?;
     readiness::wait("the API server serves", &log, ready)
 }
 
@@ -118,7 +161,7 @@ fn listen(bind: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(bind).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => anyhow::anyhow!(
             "{bind} is in use already: choose another address (--bind 127.0.0.1:0 takes a free one); \
-             a second cluster needs a --data-dir of its own, too"
+             a second cluster needs a --name (or a --data-dir) of its own, too"
         ),
         _ => anyhow::Error::from(error).context(format!("listen on {bind}")),
     })

@@ -1,6 +1,6 @@
 //! Links and addresses between the namespaces: a bridge in the hub, a veth pair to every node.
 
-use super::state::Process;
+use super::process::Process;
 use anyhow::Context;
 use coracle_cni::netns::Netns;
 use coracle_cni::route::{Cidr, Link, Route, RouteSpec, VethPair};

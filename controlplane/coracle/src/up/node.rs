@@ -1,7 +1,8 @@
 //! One node: its namespaces, its identity and its agent.
 
 use super::options::{HUB, PORT, UpArgs};
-use super::state::{Node, Process, State};
+use super::process::Process;
+use super::state::{Node, State};
 use super::{network, outbound, process, readiness};
 use anyhow::{Context, bail};
 use coracle_pki::authority::{Authority, Profile};
@@ -18,7 +19,7 @@ pub fn ensure(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result
         None => make_namespaces(args, &hub, &name, number)?,
     };
     let running = node.agent.as_ref().is_some_and(Process::alive);
-    let dir = args.data_dir.join(&name);
+    let dir = args.data_dir().join(&name);
     let log = dir.join("agent.log");
     std::fs::create_dir_all(&dir)?;
     let program = process::beside("coracle-agent")?;
@@ -32,7 +33,7 @@ pub fn ensure(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result
     }
     state.nodes.push(node);
     state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    state.write(&args.data_dir)?;
+    state.write(&args.data_dir())?;
     match ready {
         Some(ready) => readiness::wait(&format!("{name} is ready"), &log, ready),
         None => Ok(()),
@@ -41,7 +42,7 @@ pub fn ensure(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result
 
 /// Makes the namespaces of a node and connects them to the hub.
 fn make_namespaces(args: &UpArgs, hub: &Process, name: &str, number: usize) -> anyhow::Result<Node> {
-    let holder = process::hold(name, &outbound::resolv_conf(&args.data_dir))?;
+    let holder = process::hold(name, &outbound::resolv_conf(&args.data_dir()))?;
     let address = network::attach(hub, &holder, number, HUB)?;
     let address6 = match server_flag(args, "--cluster-cidr").is_some_and(|ranges| ranges.contains(':')) {
         true => Some(network::attach_ipv6(hub, &holder, number)?),
@@ -58,7 +59,7 @@ fn agent_flags(
     dir: &Path,
     program: &Path,
 ) -> anyhow::Result<Vec<String>> {
-    let kubeconfig = ensure_identity(&args.data_dir, dir, node)?;
+    let kubeconfig = ensure_identity(&args.data_dir(), dir, node)?;
     let cgroup = format!("/{}", process::cgroup(hub, &node.name));
     let mut flags: Vec<String> = vec!["run".into(), "--node-name".into(), node.name.clone()];
     for (flag, value) in [

@@ -1,8 +1,11 @@
 //! Options of `coracle up`, merged with those of the previous one.
 
-use super::state::{Process, State};
+use super::process::Process;
+use super::published::PublishArg;
+use super::state::State;
+use crate::cluster_args::{ClusterArgs, name_of};
+use crate::output::Output;
 use clap::Args;
-use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -20,13 +23,14 @@ pub const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PO
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "coracle up [OPTIONS]")]
 pub struct UpArgs {
-    /// Directory for state, keys, logs and images.
-    #[arg(long, env = "CORACLE_DATA_DIR", default_value = "/var/lib/coracle", value_parser = directory())]
-    pub(super) data_dir: PathBuf,
+    /// Where state, keys, logs and images are.
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
     /// Number of nodes [default: as before, or 1].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MOST_NODES))]
     pub(super) nodes: Option<u16>,
-    /// Address of the API on this machine; port 0 selects a free port [default: as before, or 127.0.0.1:6443].
+    /// Address of the API on this machine; port 0 selects a free port [default: as before, or 127.0.0.1:6443; with --name a free
+    /// port].
     #[arg(long)]
     pub(super) bind: Option<SocketAddr>,
     /// Image archives to load into every node.
@@ -41,11 +45,27 @@ pub struct UpArgs {
     /// Outbound network access of nodes and pods through slirp4netns [default: as before, or true].
     #[arg(long, env = "CORACLE_OUTBOUND", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) outbound: Option<bool>,
+    /// Port of this machine's loopback that leads to a TCP port of a Service: PORT:SERVICE:PORT or PORT:NAMESPACE/SERVICE:PORT;
+    /// 0 selects a free port. A PORT alone leads to the same port of the first node, such as a NodePort. May be repeated;
+    /// those of before stay, an empty one clears them.
+    #[arg(long)]
+    pub(super) publish: Vec<PublishArg>,
+    /// Format of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output: Output,
 }
 
-/// Parser of a directory: it is made absolute, because processes of the cluster have another working directory.
-pub(crate) fn directory() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(std::path::absolute)
+impl UpArgs {
+    /// Directory for state, keys, logs and images.
+    pub(super) fn data_dir(&self) -> PathBuf {
+        self.cluster.data_dir()
+    }
+
+    /// Address of the API on this machine. Only the cluster without a name has a port of its own.
+    pub(super) fn address(&self) -> SocketAddr {
+        let named = name_of(&self.data_dir()).is_some();
+        self.bind.unwrap_or(if named { SocketAddr::new(BIND.ip(), 0) } else { BIND })
+    }
 }
 
 /// Options that are not given have their previous values. Returns warnings about options that do not apply to processes that
@@ -209,6 +229,13 @@ mod tests {
         assert_eq!((args.server_flags, args.agent_flags), (vec!["--v=2".to_owned()], vec![]));
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].contains("not started any more: node-2 node-3"), "{warnings:?}");
+    }
+
+    #[test]
+    fn several_clusters_have_ports_of_their_own() {
+        assert_eq!(said("").address(), BIND);
+        assert_eq!(said("--name a").address(), "127.0.0.1:0".parse().unwrap());
+        assert_eq!(said("--name a --bind 127.0.0.1:7443").address().port(), 7443);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! once instead of timing out.
 
 use super::process;
+use super::process::Process;
 use super::readiness;
 use super::rules::Rules;
-use super::state::{Process, State};
+use super::state::State;
 use crate::executables::find_program;
 use anyhow::Context;
 use std::io::{self, PipeReader};

@@ -1,7 +1,7 @@
 //! Starting and ending processes: holders of namespaces, and programs inside them.
 
-use super::state::Process;
 use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::PipeReader;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -11,6 +11,35 @@ use std::time::{Duration, Instant};
 
 /// How long a process may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(20);
+
+/// A process, told apart from a later one with the same number by its start time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub started: u64,
+}
+
+impl Process {
+    /// The process behind a number right now.
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, started: started(pid)? })
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+}
+
+/// Field 22 of `/proc/<pid>/stat`; `None` for processes that are gone or zombies.
+fn started(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    (state != "Z").then(|| fields.nth(18)?.parse().ok())?
+}
 
 /// A program that was built or installed beside this one.
 pub fn beside(name: &str) -> anyhow::Result<PathBuf> {

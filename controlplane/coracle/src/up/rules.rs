@@ -1,7 +1,7 @@
 //! Packet forwarding of the hub: outbound packets of the nodes go to slirp4netns, or are rejected without it.
 
 use super::network;
-use super::state::Process;
+use super::process::Process;
 use anyhow::{Context, anyhow, ensure};
 use coracle_cni::route::{Cidr, Route, RouteSpec, Rule};
 use std::io::Write as _;

@@ -1,39 +1,12 @@
 //! What `coracle up` started, kept in `<data-dir>/up.json` so that a later `up` or `down` finds it again.
 
+use super::process::Process;
+use super::published::Published;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-
-/// A process, told apart from a later one with the same number by its start time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Process id.
-    pub pid: u32,
-    /// Start time in clock ticks since boot.
-    pub started: u64,
-}
-
-impl Process {
-    /// The process behind a number right now.
-    pub fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, started: started(pid)? })
-    }
-
-    /// Whether it still runs.
-    pub fn alive(&self) -> bool {
-        started(self.pid) == Some(self.started)
-    }
-}
-
-/// Field 22 of `/proc/<pid>/stat`; `None` for processes that are gone or zombies.
-fn started(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    (state != "Z").then(|| fields.nth(18)?.parse().ok())?
-}
 
 /// A node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,6 +56,8 @@ pub struct State {
     pub agent_flags: Vec<String>,
     /// The nodes' way out.
     pub outbound: Outbound,
+    /// Ports of this machine that lead into the cluster.
+    pub published: Vec<Published>,
 }
 
 impl State {
@@ -118,7 +93,10 @@ impl State {
     }
 
     /// Forgets the processes, and keeps what the next `up` is to be like.
-    pub fn ended(self) -> Self {
+    pub fn ended(mut self) -> Self {
+        for published in &mut self.published {
+            published.forwarder = None;
+        }
         Self { hub: None, server: None, nodes: Vec::new(), ..self }
     }
 }

@@ -115,7 +115,7 @@ fn those_who_may_read_nothing_are_told_so() {
 #[test]
 fn json_for_programs() {
     let report = report(CRASHING, "pod/web");
-    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let json: serde_json::Value = serde_json::to_value(&report).unwrap();
     let finding = json.pointer("/findings/0").unwrap();
     assert_eq!(finding.get("trouble").unwrap(), "exit-code");
     assert_eq!(finding.get("severity").unwrap(), "error");
