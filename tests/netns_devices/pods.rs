@@ -83,7 +83,7 @@ fn many_pods_share_four_devices() {
     ));
     let status = |path: &str| s.cluster.kubectl.run(&format!("get job many -o jsonpath={{.status.{path}}}"));
     eventually("all have run", PATIENCE, || {
-        assert_eq!(status("failed"), "", "a device was given twice");
+        assert_eq!(status("failed"), "", "a device was given twice: {}", s.cluster.kubectl.run("get events"));
         status("succeeded") == "24"
     });
     let allocated = s.gpus.calls().iter().filter(|call| call.starts_with("allocate")).count();

@@ -39,6 +39,11 @@ impl Worker {
             now: Timestamp::now(),
         });
         let phase = status.phase.as_deref().and_then(Phase::parse).unwrap_or(Phase::Pending);
+        // When the API knows, the scheduler gives what it had to others.
+        if phase.is_terminal() && self.observed.get().alive().next().is_none() {
+            self.executor.devices.release(self.uid());
+            self.parts.pods.mark_ended(self.uid());
+        }
         let starting_up =
             phase == Phase::Pending && self.retries.waiting.is_empty() && !ended && !self.stage.is_ending();
         let outdated = self.status.is_outdated();
