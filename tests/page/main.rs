@@ -54,6 +54,7 @@ fn in_a_browser() {
         ("a timeline is a tree for screen readers", timelines::tree),
         ("a timeline goes on", timelines::follows),
         ("a timeline says what is waited for", timelines::waits),
+        ("a timeline says what is not known", timelines::untold),
         ("a placement is a sentence", timelines::placement),
         ("what is missing is said", timelines::missing),
         ("a real server, as its administrator", real::administrator),

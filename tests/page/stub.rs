@@ -108,6 +108,7 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
                 (200, "application/x-ndjson", waiting("the readiness probe", true))
             }
             (Some("waits"), false) => (200, "application/json", waiting("node-3, which is away", false)),
+            (Some("untold"), _) => (200, "application/json", untold()),
             (Some(name), _) if name.starts_with("web-") => fixture("pod-ready.json"),
             _ => fixture("deployment-ready.json"),
         },
@@ -145,6 +146,15 @@ fn waiting(what: &str, is_change: bool) -> Vec<u8> {
     let change = json!({"type": "spans", "spans": [], "objects": trace["objects"], "critical": trace["critical"],
         "summary": trace["summary"], "state": trace["state"]});
     format!("{change}\n").into_bytes()
+}
+
+/// A timeline with a pod whose node has told nothing of it.
+fn untold() -> Vec<u8> {
+    let text = std::fs::read(Path::new(FIXTURES).join("deployment-ready.json")).unwrap();
+    let mut trace: Value = serde_json::from_slice(&text).unwrap();
+    let mut pods = trace["objects"].as_array_mut().unwrap().iter_mut();
+    pods.find(|object| object["resource"] == "pods").unwrap()["untold"] = json!(true);
+    trace.to_string().into_bytes()
 }
 
 fn file(name: &str) -> Answer {

@@ -117,6 +117,14 @@ pub fn waits(browser: &mut Browser) {
     browser.check();
 }
 
+/// A pod is ready, and its node, such as one of a stock kubelet, does not tell since when.
+pub fn untold(browser: &mut Browser) {
+    open(browser, "#/object/deployments.apps/default/untold");
+    let text = "6 pods ready, of 1 it is not known when";
+    browser.wait(text, &format!("document.querySelector('main').innerText.includes('{text}')"));
+    browser.check();
+}
+
 /// Why a pod is on its node: a sentence, not the record of the scheduler.
 pub fn placement(browser: &mut Browser) {
     let stub = Stub::start(3);

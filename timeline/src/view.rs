@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use crate::coverage::coverage;
 use crate::critical::{critical_path, end_of};
 use crate::gaps::name_gaps;
+use crate::scope::Scope;
 use crate::state::{State, state_of};
 use crate::timestamp::format_timestamp;
 use crate::tree::{ObjectKey, Piece, SpanNode, TracedObject, Tree};
 use crate::usual::Usual;
-use crate::waiting::Waiting;
+use crate::waiting::{Waiting, is_untold};
 
 /// A trace. Times of spans and pieces are nanoseconds since `begin`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,7 +29,7 @@ pub struct TraceView {
     pub remote_parent: Option<String>,
     /// When the root began.
     pub begin: String,
-    /// When the critical path ended, unless it goes on.
+    /// When the critical path ended, unless it goes on, or a node has not told when.
     pub end: Option<String>,
     /// How far it has come.
     pub state: State,
@@ -91,6 +92,9 @@ pub struct ObjectView {
     /// What it waits for now, for people; empty if for nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits: String,
+    /// Whether a pod is ready while its node has told nothing of it: when it became so is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untold: bool,
 }
 
 /// A span.
@@ -173,6 +177,9 @@ pub fn view_of(tree: &Tree, about: Option<&ObjectKey>, usual: Option<&Usual>) ->
     let covered = (coverage(&path) * 1e6).round() / 1e6;
     let total = path.last().map_or(reached, |piece| piece.end.max(reached)).saturating_sub(begin);
     let state = state_of(tree, about);
+    let untold: Vec<bool> = (0..tree.objects.len()).map(|object| is_untold(tree, object)).collect();
+    let scope = Scope::of(tree, about);
+    let is_known = !untold.iter().enumerate().any(|(object, untold)| *untold && scope.has_object(object));
     TraceView {
         kind: "Trace".into(),
         api_version: "coracle/v1".into(),
@@ -180,11 +187,16 @@ pub fn view_of(tree: &Tree, about: Option<&ObjectKey>, usual: Option<&Usual>) ->
         trace: tree.trace.to_string(),
         remote_parent: (!tree.remote.is_none()).then(|| tree.remote.to_string()),
         begin: format_timestamp(begin),
-        end: state.is_final().then(|| format_timestamp(begin + total)),
+        end: (state.is_final() && is_known).then(|| format_timestamp(begin + total)),
         state,
         kept: KeptView::default(),
         notes: tree.notes.clone(),
-        objects: tree.objects.iter().map(object_view).collect(),
+        objects: tree
+            .objects
+            .iter()
+            .zip(untold)
+            .map(|(object, untold)| object_view(object, untold))
+            .collect(),
         spans: tree.spans.iter().map(|span| span_view(tree, span, begin, usual)).collect(),
         critical: path.iter().map(|piece| piece_view(tree, piece, begin)).collect(),
         summary: SummaryView { total, covered },
@@ -192,11 +204,11 @@ pub fn view_of(tree: &Tree, about: Option<&ObjectKey>, usual: Option<&Usual>) ->
 }
 
 fn root_view(object: &TracedObject) -> RootView {
-    let ObjectView { resource, namespace, name, uid, .. } = object_view(object);
+    let ObjectView { resource, namespace, name, uid, .. } = object_view(object, false);
     RootView { resource, namespace, name, uid, exists: true, replicas: None }
 }
 
-fn object_view(object: &TracedObject) -> ObjectView {
+fn object_view(object: &TracedObject, untold: bool) -> ObjectView {
     let visible = |text: &str| if object.hidden { String::new() } else { text.to_owned() };
     let uid = if object.uid.is_none() { String::new() } else { object.uid.to_string() };
     ObjectView {
@@ -207,6 +219,7 @@ fn object_view(object: &TracedObject) -> ObjectView {
         node: visible(&object.node),
         hidden: object.hidden,
         waits: visible(&object.standing.sentence()),
+        untold: untold && !object.hidden,
     }
 }
 

@@ -88,6 +88,17 @@ fn waits(tree: &Tree, about: Option<&ObjectKey>) -> Vec<Waiting> {
     objects.filter(is_waiting).filter_map(|object| Waiting::new(tree, object)).collect()
 }
 
+/// Whether a pod is ready by its state in the API while its node has told nothing of it, such as that of a stock kubelet: when it
+/// became so is not known.
+pub(crate) fn is_untold(tree: &Tree, object: usize) -> bool {
+    let Some(pod) = tree.objects.get(object) else { return false };
+    let own = || tree.spans.iter().filter(|span| span.object == Some(object));
+    pod.key.resource == "pods"
+        && pod.standing == Standing::Ready
+        && own().any(|span| is_write(span, "create"))
+        && !own().any(|span| is_start(span.stage))
+}
+
 /// What only the node of a pod does.
 fn is_start(stage: Stage) -> bool {
     matches!(stage, Stage::PodStart | Stage::Ready | Stage::Exit)
@@ -159,6 +170,10 @@ mod tests {
         // A node that sends no spans.
         tree.objects[2].standing = Standing::Ready;
         assert_eq!(state_of(&tree, Some(&deployment)), State::Ready);
+        let view = view_of(&tree, Some(&deployment), None);
+        let untold: Vec<bool> = view.objects.iter().map(|object| object.untold).collect();
+        assert_eq!((untold.as_slice(), view.end), (&[false, false, true][..], None));
+        assert!(view_of(&tree, Some(&ready), None).end.is_some(), "the other pod's node told of it");
         tree.objects[2].standing = Standing::Gone;
         assert_eq!(state_of(&tree, Some(&deployment)), State::Ready);
     }

@@ -63,6 +63,9 @@ export function author(trace, now = Date.now()) {
 export function outcome(trace) {
   const pods = [...readyPods(trace).values()];
   const total = time(trace.summary.total);
+  // The last span that is known is not the one that made it ready.
+  const untold = trace.objects.filter((object) => object.untold).length;
+  if (trace.state === "ready" && untold) return pods.length > 1 ? `${pods.length} pods ready, of ${untold} it is not known when` : "ready, it is not known when";
   if (trace.state === "ready" && pods.length > 1) return `${pods.length} pods ready after ${total}`;
   if (trace.state === "running" && pods.length > 1) return `${pods.filter((pod) => pod.ready !== undefined).length} of ${pods.length} pods ready after ${total}`;
   return trace.state === "stuck" ? `stuck for ${total}` : `${trace.state} after ${total}`;
