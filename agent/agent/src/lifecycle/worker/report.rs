@@ -39,8 +39,11 @@ impl Worker {
             now: Timestamp::now(),
         });
         let phase = status.phase.as_deref().and_then(Phase::parse).unwrap_or(Phase::Pending);
+        let is_over = phase.is_terminal() && self.observed.get().alive().next().is_none();
+        // A job may still create a container, with the pod's devices.
+        let is_early = is_over && self.tasks.job.is_some();
         // When the API knows, the scheduler gives what it had to others.
-        if phase.is_terminal() && self.observed.get().alive().next().is_none() {
+        if is_over && !is_early {
             self.executor.devices.release(self.uid());
             self.parts.pods.mark_ended(self.uid());
         }
@@ -52,6 +55,9 @@ impl Worker {
         self.status = if starting_up && self.began.elapsed() < FIRST_REPORT {
             self.trace.status_held();
             self.wake_in(FIRST_REPORT.saturating_sub(self.began.elapsed()));
+            Known::Outdated(status)
+        } else if is_early {
+            self.trace.status_held();
             Known::Outdated(status)
         } else if news && !self.desired.is_gone() {
             self.trace.status_reported();
