@@ -1,10 +1,26 @@
 use crate::clock::Moment;
 use crate::ids::{SpanId, TraceId, Uid};
+use crate::open::SlotRef;
 use crate::record::{Details, Record, Text};
-use crate::recorder::Recorder;
+use crate::recorder::{Inner, Recorder};
 use crate::scope::{Scope, current};
 use crate::span::{named, new_record};
 use crate::stage::{Part, Stage};
+
+/// A span that is shown as open, see [`Recorder::show`].
+#[derive(Debug)]
+#[must_use = "the span is shown until this is dropped"]
+pub struct Shown {
+    open: Option<(&'static Inner, SlotRef)>,
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some((inner, slot)) = self.open {
+            inner.open.free(slot);
+        }
+    }
+}
 
 impl Recorder {
     /// Records a span that is over, with the beginning of a text.
@@ -13,6 +29,28 @@ impl Recorder {
         let mut record = *record;
         let text = named(&mut record, text);
         inner.push(&record, details, &text);
+    }
+
+    /// Shows a span as open until the result is dropped: for a span that its owner records itself when it is over. A process that is
+    /// killed before leaves it behind as unfinished.
+    ///
+    /// ```
+    /// use coracle_trace::{Flags, Moment, Record, Recorder, SpanId, Stage, TraceId, Uid};
+    ///
+    /// let recorder = Recorder::for_tests();
+    /// let record = Record {
+    ///     stage: Stage::Attempt, flags: Flags::NONE, code: 1, span: SpanId(5), parent: SpanId(4), trace: TraceId(3),
+    ///     subject: Uid(7), revision: 3, start: recorder.now(), duration: 0,
+    /// };
+    /// let shown = recorder.show(&record);
+    /// assert_eq!(recorder.open()[0].record.span, SpanId(5));
+    /// recorder.push(&record, None, "");
+    /// drop(shown);
+    /// assert!(recorder.open().is_empty());
+    /// ```
+    pub fn show(self, record: &Record) -> Shown {
+        let open = self.inner().map(|inner| (inner, inner.claim(record, &Text::of(""))));
+        Shown { open }
     }
 
     /// A span that is known only when it is over.

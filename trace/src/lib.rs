@@ -69,6 +69,7 @@ pub use cause::{Cause, Rank};
 pub use clock::{Clock, Moment};
 pub use context::TraceContext;
 pub use contexts::Contexts;
+pub use finished::Shown;
 pub use ids::{SpanId, TraceId, Uid};
 pub use leftover::{Leftover, leftover};
 pub use open::OpenSpan;

@@ -127,7 +127,7 @@ stages! {
     Gated 69 "gated" "scheduling gates" Scheduler Open,
     SchedulerBackoff 70 "scheduler-backoff" "scheduling back-off" Scheduler Open,
     Unschedulable 71 "unschedulable" "unschedulable" Scheduler Open,
-    Attempt 72 "attempt" "scheduling attempt" Scheduler Brief,
+    Attempt 72 "attempt" "scheduling attempt" Scheduler Open,
     Filter 73 "filter" "filter" Scheduler Brief,
     Score 74 "score" "score" Scheduler Brief,
     Preempt 75 "preempt" "preemption" Scheduler Open,
@@ -145,6 +145,7 @@ stages! {
     Policies 94 "policies" "network policies" Node Open,
     Exit 95 "exit" "container exit" Node Point,
     Evicted 96 "evicted" "evicted" Node Point,
+    ThreadWait 97 "thread-wait" "waiting for a thread" Node Brief,
 
     Image 104 "image" "image" Image Open,
     ImageQueue 105 "image-queue" "image pull queue" Image Open,

@@ -12,7 +12,7 @@ const EVENTS = { evicted: "evicted", exit: "container ended", "status-report": "
 const WORDS = {
   "store-queue": "queue", "scheduler-queue": "queue", "store-commit": "commit", "image-commit": "commit", "store-sync": "sync",
   "image-queue": "wait for other pulls", "image-resolve": "resolve", "image-backoff": "image pull back-off", "crash-backoff": "crash back-off",
-  "scheduler-backoff": "scheduler back-off", unschedulable: "waits for a node", gated: "scheduling gates", "container-config": "config",
+  "scheduler-backoff": "scheduler back-off", unschedulable: "waits for a node", gated: "scheduling gates", "thread-wait": "waiting for a thread", "container-config": "config",
   "oci-bundle": "bundle", "oci-create": "create", "oci-start": "start", "init-run": "init container", "mutating-webhook": "webhook",
   "validating-webhook": "webhook", "validating-policy": "policy", "pre-stop": "preStop", "post-start": "postStart", "cni-plugin": "",
   "mutating-plugin": "", "validating-plugin": "",

@@ -2,7 +2,7 @@
 //! no node. Its id is drawn at the begin, so that writes can be recorded below it; the span itself is recorded at the end.
 
 use super::waits::Waited;
-use coracle_trace::{Cause, Flags, Moment, Record, Recorder, Scope, SpanId, Stage, TraceId, Uid};
+use coracle_trace::{Cause, Flags, Moment, Record, Recorder, Scope, Shown, SpanId, Stage, TraceId, Uid};
 use std::time::Instant;
 
 /// A scheduling attempt that is under way.
@@ -76,15 +76,26 @@ impl Attempt {
         if !self.is_on() {
             return;
         }
-        let now = Instant::now();
-        let mut record = self.record(Stage::Attempt, self.span, self.above.span, (now, now));
-        record.duration = record.start.nanos_since(self.began);
-        (record.start, record.code) = (self.began, self.count);
+        let mut record = self.whole();
         if failure.is_some() {
             record.flags.insert(Flags::FAILED);
         }
         let text = failure.map(|failure| format!("\n{failure}"));
         self.above.recorder.push(&record, None, text.as_deref().unwrap_or_default());
+    }
+
+    /// Shows the attempt as open while the pod is being bound: what a killed scheduler had bound has a cause.
+    pub fn show(&self) -> Shown {
+        self.above.recorder.show(&self.whole())
+    }
+
+    /// The attempt until now.
+    fn whole(&self) -> Record {
+        let now = Instant::now();
+        let mut record = self.record(Stage::Attempt, self.span, self.above.span, (now, now));
+        record.duration = record.start.nanos_since(self.began);
+        (record.start, record.code) = (self.began, self.count);
+        record
     }
 
     fn record(&self, stage: Stage, span: SpanId, parent: SpanId, (from, to): (Instant, Instant)) -> Record {

@@ -18,7 +18,7 @@ use coracle_informer::resource::Resource;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use coracle_proto::time;
-use coracle_trace::Stage;
+use coracle_trace::{Shown, Stage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -31,6 +31,8 @@ pub struct Placed {
     pub node: String,
     /// The attempt that chose the node.
     pub attempt: Attempt,
+    /// Shows the attempt until the binding is recorded.
+    pub shown: Shown,
 }
 
 impl Placed {
@@ -74,7 +76,7 @@ impl Writes {
     pub async fn bind(&self, placed: &[Placed]) -> Vec<Result<(), ApiError>> {
         let placements: Vec<Placement<'_>> = placed
             .iter()
-            .map(|Placed { pod, node, attempt }| Placement {
+            .map(|Placed { pod, node, attempt, .. }| Placement {
                 namespace: &pod.namespace,
                 name: &pod.name,
                 uid: &pod.uid,

@@ -29,8 +29,8 @@ pub enum Message {
     Objects,
     /// Volumes were refreshed, or failed.
     Prepared(Option<Arc<Prepared>>),
-    /// A job has finished.
-    Done(Box<Outcome>),
+    /// A job has finished, and when.
+    Done(Box<Outcome>, Instant),
     /// Stopping a container has finished, successfully or not.
     Stopped(String),
     /// The pod is evicted.

@@ -48,7 +48,7 @@ impl Runner {
 
     fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
         let attempt = self.attempt(&pod.key);
-        self.decided.push(Placed { pod, node, attempt });
+        self.decided.push(Placed { pod, node, attempt, shown: attempt.show() });
     }
 
     /// Begins to bind what was decided on.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::clock::now;
 use super::stage::{EndReason, Stage, Volumes};
 use super::task::{RETRY, Worker};
+use super::trace::waited_for_thread;
 use crate::devices::names::is_extended_resource;
 use crate::events::{Kind, pod_reference};
 use crate::lifecycle::execute::Job;
@@ -325,11 +326,13 @@ impl Worker {
         self.trace.job_begins();
         self.tasks.job = Some(names.clone());
         let (mailbox, parts, pod) = (self.tasks.mailbox.clone(), self.parts.clone(), self.pod().clone());
+        let spawned = Instant::now();
         let run = async move {
+            waited_for_thread(spawned);
             let outcome = parts.catch_panic(&pod, job.run()).await;
             let names: Vec<String> = names.into_iter().collect();
             let outcome = outcome.unwrap_or_else(|panicked| Outcome::panicked(&names, &panicked.to_string()));
-            let _ = mailbox.send(Message::Done(Box::new(outcome)));
+            let _ = mailbox.send(Message::Done(Box::new(outcome), Instant::now()));
         };
         self.tasks.tracker.spawn(within(self.trace.scope(), Box::pin(run)));
     }

@@ -1,7 +1,7 @@
 //! The worker of one pod: takes messages and makes passes.
 
 use coracle_cli::causes;
-use coracle_trace::within;
+use coracle_trace::{enter, within};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::known::Known;
 use super::shared::{TASK, WorkerParts, subject};
 use super::stage::{EndReason, Stage, Step, Termination, Volumes};
 use super::tasks::Tasks;
-use super::trace::PodTrace;
+use super::trace::{PodTrace, waited_for_thread};
 use crate::lifecycle::execute::Executor;
 use crate::lifecycle::execute::outcome::Outcome;
 use crate::lifecycle::observe;
@@ -233,7 +233,10 @@ impl Worker {
             Message::Verdicts => {}
             Message::Objects => self.refresh_volumes(),
             Message::Prepared(prepared) => self.refreshed(prepared),
-            Message::Done(outcome) => self.done(*outcome),
+            Message::Done(outcome, finished) => {
+                enter(self.trace.scope(), || waited_for_thread(finished));
+                self.done(*outcome);
+            }
             Message::Stopped(id) => {
                 self.tasks.stopping.remove(&id);
                 self.observed.outdate();

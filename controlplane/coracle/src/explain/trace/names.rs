@@ -205,6 +205,7 @@ fn common(stage: &str) -> String {
         "scheduler-backoff" => "scheduler back-off",
         "unschedulable" => "waits for a node",
         "gated" => "scheduling gates",
+        "thread-wait" => "waiting for a thread",
         "container-config" => "config",
         "oci-bundle" => "bundle",
         "oci-create" => "create",
