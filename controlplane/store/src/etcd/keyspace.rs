@@ -7,6 +7,8 @@ use bytes::Bytes;
 
 /// The key of the offset, a decimal number.
 pub(super) const OFFSET: &str = "/coracle/revision-offset";
+/// Who changed or deleted an object last, as a number that each such write draws.
+pub(super) const WRITER: &str = "/coracle/store/writer";
 /// Present while keys are loaded into the store.
 pub(super) const LOADING: &str = "/coracle/store/loading";
 

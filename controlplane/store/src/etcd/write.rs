@@ -3,18 +3,22 @@
 //! A write whose answer was lost is sent again: it expects a revision, so that at most one of the attempts can succeed. A
 //! creation also ends the session of the attempt before it, which might arrive after the object was deleted again. If the last
 //! attempt finds another revision, the history of the key tells whether an earlier one succeeded. A creation is recognised by
-//! its value, which is unique. Other writes could have been made by another server with the same value; they are reported as
-//! ambiguous, and the client finds out, as with any API server on etcd.
+//! its value, which is unique. Other writes could have been made by another server with the same value: with each of them a
+//! random number is written, under one key for all, and the revision of the change has that number or another one.
 
 use super::{
     attempt::QUICK,
     error::EtcdError,
+    keyspace::WRITER,
     shared::{Shared, kv},
 };
 use crate::{KeyValue, Revision, StoreError, Unhealthy, Write};
 use bytes::Bytes;
-use etcd_client::{Compare, CompareOp, EventType, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchOptions};
+use etcd_client::{
+    Compare, CompareOp, EventType, GetOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchOptions,
+};
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// How long an endpoint may take for a write before another is asked.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -41,10 +45,10 @@ impl From<Refusal> for StoreError {
     }
 }
 
-/// What happened first to a key after a revision.
+/// What happened first to a key after a revision, and in which revision of etcd.
 enum FirstChange {
-    Put(Bytes, Revision),
-    Delete,
+    Put(Bytes, i64),
+    Delete(i64),
     /// It cannot be found out.
     Unknown,
 }
@@ -57,9 +61,10 @@ impl Shared {
         // Whatever this write changes is changed after it.
         let (before, begun) = (self.heard(), Instant::now());
         let (mut lost, mut limit) = (false, ATTEMPT);
+        let number = Uuid::new_v4();
         loop {
             let session = (write.expect == 0).then(|| self.session.at());
-            let txn = self.transaction(&write, session);
+            let txn = self.transaction(&write, session, number);
             let asked = self.endpoints.attempt(limit, |client| async move { kv(&client).txn(txn).await });
             match asked.await {
                 Ok((answer, _)) if answer.succeeded() => {
@@ -70,7 +75,7 @@ impl Shared {
                     match (session, refusal.session) {
                         // Another creation has ended the session. This one was not made.
                         (Some(used), now) if used != now => self.session.found(now),
-                        _ if lost => return self.settle(write, before, refusal).await,
+                        _ if lost => return self.settle(write, number, before, refusal).await,
                         _ => return Err(refusal.into()),
                     }
                 }
@@ -96,13 +101,16 @@ impl Shared {
         }
     }
 
-    /// The key at the expected revision, the session of a creation, and the fence.
-    fn transaction(&self, write: &Write, session: Option<i64>) -> Txn {
+    /// The key at the expected revision, the session of a creation, or the number of another write, and the fence.
+    fn transaction(&self, write: &Write, session: Option<i64>, number: Uuid) -> Txn {
         let key = self.keys.key(&write.key);
-        let then = match &write.value {
+        let mut then = vec![match &write.value {
             Some(value) => TxnOp::put(key.as_str(), value.to_vec(), None),
             None => TxnOp::delete(key.as_str(), None),
-        };
+        }];
+        if write.expect > 0 {
+            then.push(TxnOp::put(self.keys.key(WRITER), number.as_bytes().as_slice(), None));
+        }
         let mut expected = vec![(key, self.keys.expected(write.expect))];
         expected.extend(session.map(|at| (self.session.key.clone(), at)));
         let fence = write.fence.as_ref();
@@ -114,7 +122,7 @@ impl Shared {
                 (Compare::mod_revision(key, CompareOp::Equal, at), found)
             })
             .unzip();
-        Txn::new().when(when).and_then([then]).or_else(otherwise)
+        Txn::new().when(when).and_then(then).or_else(otherwise)
     }
 
     /// What etcd had instead of what the write expected.
@@ -134,19 +142,47 @@ impl Shared {
     }
 
     /// The result of a write that was refused after an earlier attempt may have succeeded.
-    async fn settle(&self, write: Write, before: i64, refusal: Refusal) -> Result<Revision, StoreError> {
+    async fn settle(
+        &self,
+        write: Write,
+        number: Uuid,
+        before: i64,
+        refusal: Refusal,
+    ) -> Result<Revision, StoreError> {
         let Write { key, expect, value, .. } = write;
         if expect > 0 && refusal.current.as_ref().is_some_and(|now| now.modified == expect) {
             // Nobody has changed it, and no earlier attempt can do so any more.
             return Err(refusal.into());
         }
         let after = if expect == 0 { before } else { before.max(self.keys.expected(expect)) };
-        match (self.first_change(&key, after).await, value) {
-            (FirstChange::Put(found, revision), Some(own)) if found == own && expect == 0 => Ok(revision),
-            (FirstChange::Put(found, _), Some(own)) if found != own => Err(refusal.into()),
-            (FirstChange::Put(..), None) | (FirstChange::Delete, Some(_)) => Err(refusal.into()),
-            _ => Err(EtcdError::Ambiguous(key).into()),
+        let changed = match (self.first_change(&key, after).await, value) {
+            (FirstChange::Put(found, etcd), Some(own)) if found == own => etcd,
+            (FirstChange::Delete(etcd), None) => etcd,
+            (FirstChange::Unknown, _) => return Err(EtcdError::Ambiguous(key).into()),
+            _ => return Err(refusal.into()),
+        };
+        if expect == 0 {
+            return Ok(self.keys.seen(changed));
         }
+        match self.writer(changed).await {
+            Ok(Some(found)) if found == number.as_bytes() => Ok(self.keys.seen(changed)),
+            // Another server has written the same.
+            Ok(_) => Err(refusal.into()),
+            Err(error) => {
+                tracing::debug!(%error, key, "who made a write is not known");
+                Err(EtcdError::Ambiguous(key).into())
+            }
+        }
+    }
+
+    /// The number of the write that made a revision of etcd, if it has one.
+    async fn writer(&self, etcd: i64) -> Result<Option<Vec<u8>>, EtcdError> {
+        let get = |client| {
+            let (key, options) = (self.keys.key(WRITER), GetOptions::new().with_revision(etcd));
+            async move { kv(&client).get(key, Some(options)).await }
+        };
+        let found = self.endpoints.read(QUICK, get).await?.take_kvs().pop();
+        Ok(found.filter(|found| found.mod_revision() == etcd).map(|found| found.value().to_vec()))
     }
 
     /// What happened first to the key after a revision of etcd.
@@ -172,11 +208,13 @@ impl Shared {
             });
             match asked.await {
                 Ok((Some(event), _)) => {
-                    let Some(now) = event.kv().filter(|_| event.event_type() == EventType::Put) else {
-                        return FirstChange::Delete;
+                    let Some(now) = event.kv() else { break };
+                    return match event.event_type() {
+                        EventType::Put => {
+                            FirstChange::Put(Bytes::copy_from_slice(now.value()), now.mod_revision())
+                        }
+                        EventType::Delete => FirstChange::Delete(now.mod_revision()),
                     };
-                    let revision = self.keys.seen(now.mod_revision());
-                    return FirstChange::Put(Bytes::copy_from_slice(now.value()), revision);
                 }
                 Ok((None, _)) => break,
                 Err(error) => {
