@@ -341,6 +341,38 @@ fn by_hand(first: &Server, text: &str) {
 }
 
 #[test]
+fn a_server_of_a_cluster_does_not_begin_another_one_on_an_empty_datastore() {
+    let etcd = Etcd::start();
+    let store = store(&etcd);
+    let mut server = Server::with(&["--api-only", "--datastore", &store]);
+    let admin = Caller::admin(&server);
+    let map = json!({"metadata": {"name": "kept"}});
+    admin.create("/api/v1/namespaces/default/configmaps", &map);
+    server.stop();
+    let typo = ["--api-only", "--datastore", &store, "--etcd-prefix", "/typo"];
+    // The second time, too: the first one has left nothing under the prefix.
+    for _ in 0..2 {
+        let said = ends(server.data_dir(), &typo);
+        for words in
+            ["pki/sealing.key", &*etcd.address, "--etcd-prefix /typo is empty", "--allow-empty-datastore"]
+        {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+    server.restart();
+    assert_eq!(admin.get("/api/v1/namespaces/default/configmaps/kept").0, 200);
+    server.stop();
+    server.restart_with(&["--etcd-prefix", "/typo", "--allow-empty-datastore"]);
+    assert_eq!(
+        admin.get("/api/v1/namespaces/default/configmaps/kept").0,
+        404,
+        "another cluster, the same keys"
+    );
+    server.stop();
+    server.restart_with(&["--etcd-prefix", "/typo"]);
+}
+
+#[test]
 fn a_server_with_an_embedded_datastore_stays_alone() {
     let first = Server::with(&["--api-only", "--datastore", "embedded"]);
     let (worked, said) = coracle(&first, &["token", "create", "--server"]);

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
+/// What was restored, beside the keys: the data directory belongs to a cluster before a server has started on it.
+pub const RESTORED: &str = "restored.json";
 /// Parts that are read ahead of the store.
 const AHEAD: usize = 2;
 
@@ -133,6 +135,10 @@ impl<'a> Staged<'a> {
             let path = keys.path().join(&file.name);
             private_files::write(&path, &file.bytes).map_err(|error| RestoreError::File(path, error))?;
         }
+        let path = keys.path().join(RESTORED);
+        let written = serde_json::to_vec(&backup.header).map_err(io::Error::from);
+        let written = written.and_then(|bytes| private_files::write(&path, &bytes));
+        written.map_err(|error| RestoreError::File(path, error))?;
         Ok(Self { source: (file, identities), backup, keys, target })
     }
 

@@ -68,6 +68,10 @@ pub struct ServerArgs {
     /// one of the cluster, with its data, and exit. Only on the command line.
     #[arg(long)]
     cluster_reset: bool,
+    /// Start on an empty datastore although the data directory belongs to a cluster: begin an empty cluster with the same keys,
+    /// in which nodes end the pods of the old one. Only on the command line.
+    #[arg(long)]
+    allow_empty_datastore: bool,
     /// Level and format of the log.
     #[command(flatten, next_help_heading = "Log")]
     log: LogArgs,
@@ -88,9 +92,12 @@ pub struct ServerArgs {
     recording: RecordingArgs,
 }
 
-/// The command with a variable for every option. A reset is for one start, and a variable would reset at every one.
+/// Options for one start: a variable or a file would repeat them at every one.
+const ONCE: [&str; 2] = ["cluster-reset", "allow-empty-datastore"];
+
+/// The command with a variable for every option that is not for one start.
 pub fn with_variables(command: clap::Command) -> clap::Command {
-    coracle_cli::environment::with_variables(command, "CORACLE_SERVER_", &["cluster-reset"])
+    coracle_cli::environment::with_variables(command, "CORACLE_SERVER_", &ONCE)
 }
 
 /// Options in the file: the names of the flags, without nesting.
@@ -149,6 +156,7 @@ struct Plain {
     policy_config_file: Option<PathBuf>,
     api_only: bool,
     cluster_reset: bool,
+    allow_empty_datastore: bool,
 }
 
 /// The options in force.
@@ -166,6 +174,8 @@ pub struct Config {
     pub etcd_ports: EtcdPorts,
     /// Whether to make a new cluster from the data of this server's member, instead of serving.
     pub cluster_reset: bool,
+    /// Whether a server of a cluster may begin on an empty store.
+    pub allow_empty_datastore: bool,
     /// What clients call the server.
     pub advertise: Option<String>,
     /// More names of the serving certificate.
@@ -214,6 +224,11 @@ pub enum ConfigError {
     /// A reset at every start.
     #[error("clusterReset belongs on the command line: in {0} it would reset the cluster at every start")]
     ResetInFile(PathBuf),
+    /// A datastore that was wiped would not be noticed at any start.
+    #[error(
+        "allowEmptyDatastore belongs on the command line: in {0} it would let an empty cluster begin at every start"
+    )]
+    AllowEmptyInFile(PathBuf),
     /// Two files for one scheduler.
     #[error("--scheduler-config and --policy-config-file exclude each other")]
     TwoSchedulers,
@@ -245,6 +260,9 @@ impl ServerArgs {
         if file.cluster_reset {
             return Err(ConfigError::ResetInFile(self.config.unwrap_or_default()));
         }
+        if file.allow_empty_datastore {
+            return Err(ConfigError::AllowEmptyInFile(self.config.unwrap_or_default()));
+        }
         let store_args = self.datastore.over(datastore);
         let (etcd_ports, datastore) = (store_args.ports(), store_args.resolve()?);
         if self.cluster_reset && datastore != Datastore::ManagedEtcd {
@@ -274,6 +292,7 @@ impl ServerArgs {
             join: self.join.over(join).resolve()?,
             etcd_ports,
             cluster_reset: self.cluster_reset,
+            allow_empty_datastore: self.allow_empty_datastore,
             advertise: self.advertise.or(file.advertise),
             tls_san,
             service_cidr: over(matches, "service_cidr", self.service_cidr, file.service_cidr),
@@ -341,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_of_a_managed_etcd_and_not_in_a_file() {
+    fn a_reset_is_of_a_managed_etcd_and_options_for_one_start_are_not_in_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("server.yaml");
         let resolve = |text: &str, args: &[&str]| {
@@ -355,6 +374,10 @@ mod tests {
         assert!(config.cluster_reset && config.etcd_ports == EtcdPorts { client: 2379, peer: 5 });
         assert!(matches!(resolve("", &["--cluster-reset"]), Err(ConfigError::ResetOfOther)));
         assert!(matches!(resolve("clusterReset: true\n", &[]), Err(ConfigError::ResetInFile(_))));
+        assert!(!config.allow_empty_datastore);
+        assert!(resolve("", &["--allow-empty-datastore"]).unwrap().allow_empty_datastore);
+        let once = resolve("allowEmptyDatastore: true\n", &[]);
+        assert!(matches!(once, Err(ConfigError::AllowEmptyInFile(_))));
         assert!(matches!(resolve("etcdPeerPort: 0\n", &[]), Err(ConfigError::Parse(..))));
     }
 
@@ -375,12 +398,12 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_but_the_reset_has_a_variable() {
+    fn every_flag_that_is_not_for_one_start_has_a_variable() {
         let command = ServerArgs::augment_args(clap::Command::new("server"));
         let command = with_variables(command);
         for argument in command.get_arguments() {
             let name = argument.get_env().map(|name| name.to_string_lossy().into_owned());
-            let expected = argument.get_long() != Some("cluster-reset");
+            let expected = !argument.get_long().is_some_and(|name| ONCE.contains(&name));
             assert_eq!(name.is_some_and(|name| name.starts_with("CORACLE_")), expected, "{argument}");
         }
     }

@@ -88,7 +88,7 @@ pub(crate) enum ClusterEncryption {
 
 /// What a look at the store found.
 struct Found {
-    /// `None` if this server cannot let others join.
+    /// `None` if this server cannot let others join, or if the store has no keys yet and this server has not begun to store them.
     sealing: Option<SealingKey>,
     /// The keys to store.
     publish: Option<Publication>,
@@ -126,7 +126,7 @@ impl Claimer<'_> {
     /// The configuration of encryption at rest that the cluster has.
     pub(crate) async fn encryption_of_cluster(&self) -> Result<ClusterEncryption, ClaimError> {
         let Some(stored) = self.store.get(KEYS).await? else { return Ok(ClusterEncryption::NoCluster) };
-        let Some(sealing) = SealingKey::read(self.dir)? else { return Ok(ClusterEncryption::Sealed) };
+        let Some(sealing) = self.sealing()? else { return Ok(ClusterEncryption::Sealed) };
         Ok(match sealing.open(&stored.value) {
             Ok(keys) => ClusterEncryption::Known(keys.file(ENCRYPTION).map(<[u8]>::to_vec)),
             // It is said why when the keys are published.
@@ -135,6 +135,10 @@ impl Claimer<'_> {
     }
 
     /// Stores the keys, if they are not there or have changed here. Returns the key that seals them, if this server has it.
+    ///
+    /// A first server writes its sealing key as a pending file, stores the keys, and renames the file. Whenever it is killed, the
+    /// next start continues: with the pending key, or by the rename only. `sealing.key` thus says that the store had the keys of
+    /// the cluster.
     pub(crate) async fn publish(&self) -> Result<Option<SealingKey>, ClaimError> {
         for _ in 0..ATTEMPTS {
             let Found { sealing, publish, problem } = self.look().await?;
@@ -142,9 +146,15 @@ impl Claimer<'_> {
                 let dir = self.dir.display();
                 tracing::warn!(%error, %dir, "servers cannot join through this one");
             }
-            let (sealing, Publication { keys, expect, changed }) = match (sealing, publish) {
-                (Some(sealing), Some(publish)) => (sealing, publish),
-                (sealing, _) => return Ok(sealing),
+            let Some(Publication { keys, expect, changed }) = publish else {
+                if sealing.is_some() {
+                    SealingKey::confirm(self.dir)?;
+                }
+                return Ok(sealing);
+            };
+            let sealing = match sealing {
+                Some(sealing) => sealing,
+                None => SealingKey::ensure_pending(self.dir)?,
             };
             let write = Write {
                 key: KEYS.to_owned(),
@@ -157,6 +167,7 @@ impl Claimer<'_> {
                 Err(StoreError::Conflict(_)) => {}
                 Err(error) => return Err(error.into()),
                 Ok(_) => {
+                    SealingKey::confirm(self.dir)?;
                     let (ca, files) = (keys.ca_hash(), changed.join(","));
                     match expect {
                         0 => tracing::info!(ca, "stored the sealed keys of the cluster"),
@@ -173,23 +184,23 @@ impl Claimer<'_> {
         Err(ClaimError::Changing)
     }
 
+    /// The sealing key, also one of a first start that was interrupted.
+    fn sealing(&self) -> Result<Option<SealingKey>, SealedError> {
+        Ok(match SealingKey::read(self.dir)? {
+            Some(sealing) => Some(sealing),
+            None => SealingKey::read_pending(self.dir)?,
+        })
+    }
+
     async fn look(&self) -> Result<Found, ClaimError> {
         let mut own = ClusterKeys::collect(self.dir)?;
         if let Some(encryption) = &self.encryption {
             own = own.with_encryption(encryption.clone())?;
         }
-        let sealing = SealingKey::read(self.dir)?;
+        let sealing = self.sealing()?;
         let Some(stored) = self.store.get(KEYS).await? else {
-            let sealing = match sealing {
-                Some(sealing) => sealing,
-                None => {
-                    let new = SealingKey::generate()?;
-                    new.write(self.dir)?;
-                    new
-                }
-            };
             let publish = Some(Publication { keys: own, expect: 0, changed: Vec::new() });
-            return Ok(Found { sealing: Some(sealing), publish, problem: None });
+            return Ok(Found { sealing, publish, problem: None });
         };
         let opened = match &sealing {
             Some(sealing) => sealing.open(&stored.value),

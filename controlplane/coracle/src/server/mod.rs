@@ -63,7 +63,7 @@ pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::Tc
             again
         }
     });
-    datastore::check(&config.datastore, &config.data_dir)?;
+    datastore::check(&config)?;
     managed_etcd::check_address(&config)?;
     // A server that cannot be reached is tried for a while, which a signal ends.
     tokio::select! {

@@ -1,6 +1,7 @@
 //! Opens what the server is built on: sockets, keys, store and caches.
 
 use super::addresses::{first_service_address, names, own_identity, reachable};
+use super::datastore;
 use super::identity::{self, Established};
 use super::managed_etcd;
 use crate::config::Config;
@@ -88,13 +89,14 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
     let mut opened = tokio::spawn({
         let data_dir = config.data_dir.clone();
         let (supervisor, recording) = (supervisor.clone(), config.recording.clone());
+        let (named_by, allow_empty) = (config.datastore.clone(), config.allow_empty_datastore);
         async move {
             let dir = data_dir.clone();
             let (recorder, collector) =
                 tokio::task::spawn_blocking(move || record::start(&recording, &dir)).await?;
             let (datastore, data_dir) = (&datastore, data_dir.as_path());
             let opening = Opening { datastore, data_dir, supervisor: &supervisor, recorder };
-            anyhow::Ok((opening.open().await?, recorder, collector))
+            anyhow::Ok((datastore::open(opening, &named_by, allow_empty).await?, recorder, collector))
         }
     });
     let pki_dir = config.data_dir.join("pki");

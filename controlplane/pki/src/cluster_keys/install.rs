@@ -2,8 +2,8 @@
 
 use super::{ClusterKeys, ClusterKeysError, SealingKey};
 use crate::PkiError;
-use crate::files::{private_directory, write_private};
-use std::fs::{self, File};
+use crate::files::{private_directory, sync_directory, write_private};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
@@ -44,8 +44,7 @@ pub fn install(
         let _ = fs::remove_dir_all(&new);
         return written;
     }
-    let parent = dir.parent().unwrap_or(Path::new("."));
-    File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(parent))
+    Ok(sync_directory(dir.parent().unwrap_or(Path::new(".")))?)
 }
 
 fn write(
@@ -59,8 +58,7 @@ fn write(
         write_private(&dir.join(name), bytes)?;
     }
     sealing.write(dir)?;
-    let synced = File::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|source| ClusterKeysError::Files(PkiError::File { path: dir.into(), source }))
+    Ok(sync_directory(dir)?)
 }
 
 #[cfg(test)]

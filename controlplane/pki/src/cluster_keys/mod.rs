@@ -53,6 +53,9 @@ pub const CA_CANCELLED: &str = "ca-cancelled";
 pub const ENCRYPTION: &str = "encryption.yaml";
 /// The file of the key that seals the others. Every server of the cluster has it; it is never in the store.
 pub const SEALING_KEY: &str = "sealing.key";
+/// The sealing key of a first server until the keys that it seals are in the store. A server with [`SEALING_KEY`] has a cluster,
+/// one with this file is only about to found it.
+pub const PENDING_SEALING_KEY: &str = "sealing.key.pending";
 /// The files without which there is no cluster.
 const REQUIRED: [&str; 5] = ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key"];
 /// More is neither a key nor a list of certificates.

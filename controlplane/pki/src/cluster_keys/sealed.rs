@@ -1,9 +1,9 @@
 //! The envelope: keys of the cluster, encrypted and authenticated with AES-256-GCM. Its version, the id of the sealing key and
 //! the hash of the cluster CA are readable and authenticated.
 
-use super::{ClusterKeys, ClusterKeysError, SEALING_KEY, read};
+use super::{ClusterKeys, ClusterKeysError, PENDING_SEALING_KEY, SEALING_KEY, read};
 use crate::PkiError;
-use crate::files::write_private;
+use crate::files::{sync_directory, write_private};
 use crate::hex;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -137,8 +137,16 @@ impl SealingKey {
 
     /// Reads the key in a pki directory; `None` if there is none.
     pub fn read(dir: &Path) -> Result<Option<Self>, SealedError> {
-        let path = dir.join(SEALING_KEY);
-        let Some(text) = read(&path, 1024)? else { return Ok(None) };
+        Self::read_file(&dir.join(SEALING_KEY))
+    }
+
+    /// Reads the key of a server that has not finished founding its cluster; `None` if there is none.
+    pub fn read_pending(dir: &Path) -> Result<Option<Self>, SealedError> {
+        Self::read_file(&dir.join(PENDING_SEALING_KEY))
+    }
+
+    fn read_file(path: &Path) -> Result<Option<Self>, SealedError> {
+        let Some(text) = read(path, 1024)? else { return Ok(None) };
         let key = std::str::from_utf8(&text).ok().and_then(|text| hex::decode(text.trim()));
         let key = key.and_then(|bytes| Self::from_bytes(&bytes));
         key.map(Some).ok_or_else(|| SealedError::SealingKey(path.display().to_string()))
@@ -146,7 +154,39 @@ impl SealingKey {
 
     /// Writes the key to a pki directory.
     pub fn write(&self, dir: &Path) -> Result<(), PkiError> {
-        write_private(&dir.join(SEALING_KEY), format!("{}\n", hex::encode(&self.0)).as_bytes())
+        write_private(&dir.join(SEALING_KEY), self.text().as_bytes())
+    }
+
+    fn text(&self) -> String {
+        format!("{}\n", hex::encode(&self.0))
+    }
+
+    /// The pending key of a pki directory; a new one if there is none. It is on disk when this returns, with the other files of
+    /// the directory, so that what it seals afterwards can be opened whenever the server ends.
+    pub fn ensure_pending(dir: &Path) -> Result<Self, SealedError> {
+        if let Some(pending) = Self::read_pending(dir)? {
+            return Ok(pending);
+        }
+        let new = Self::generate()?;
+        new.write_pending(dir).map_err(ClusterKeysError::Files)?;
+        Ok(new)
+    }
+
+    fn write_pending(&self, dir: &Path) -> Result<(), PkiError> {
+        write_private(&dir.join(PENDING_SEALING_KEY), self.text().as_bytes())?;
+        // The other keys of a new cluster are in the same directory, which may be new, too.
+        sync_directory(dir)?;
+        sync_directory(dir.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// Makes the pending key that of the server, once the keys that it seals are stored. Does nothing if the server has a key.
+    pub fn confirm(dir: &Path) -> Result<(), PkiError> {
+        let (pending, path) = (dir.join(PENDING_SEALING_KEY), dir.join(SEALING_KEY));
+        if path.exists() {
+            return Ok(());
+        }
+        std::fs::rename(&pending, &path).map_err(|source| PkiError::File { path: pending, source })?;
+        sync_directory(dir)
     }
 
     /// What the key is called: nothing of it can be computed from that.
@@ -315,5 +355,24 @@ mod tests {
         assert!(!format!("{key:?}").contains(text.trim()), "it is not printed");
         std::fs::write(&path, &text[..20]).unwrap();
         assert!(matches!(SealingKey::read(dir.path()), Err(SealedError::SealingKey(_))));
+    }
+
+    #[test]
+    fn a_pending_key_stays_the_same_until_it_is_confirmed() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let key = SealingKey::ensure_pending(dir.path()).unwrap();
+        assert_eq!(SealingKey::ensure_pending(dir.path()).unwrap(), key, "what it has sealed can be opened");
+        assert_eq!(SealingKey::read(dir.path()).unwrap(), None);
+        let pending = dir.path().join(PENDING_SEALING_KEY);
+        assert_eq!(std::fs::metadata(&pending).unwrap().permissions().mode() & 0o777, 0o600);
+        for _ in 0..2 {
+            SealingKey::confirm(dir.path()).unwrap();
+            assert_eq!(SealingKey::read(dir.path()).unwrap(), Some(key.clone()));
+            assert_eq!(SealingKey::read_pending(dir.path()).unwrap(), None);
+        }
+        SealingKey::ensure_pending(dir.path()).unwrap();
+        SealingKey::confirm(dir.path()).unwrap();
+        assert_eq!(SealingKey::read(dir.path()).unwrap(), Some(key), "a key is not replaced");
     }
 }

@@ -46,6 +46,71 @@ async fn the_first_server_stores_its_keys_once() {
     assert_eq!(store.get(KEYS).await.unwrap().unwrap(), stored, "nothing is written again");
 }
 
+/// The files of a sealing key: the one of a cluster, and the pending one.
+fn files(dir: &TempDir) -> (Option<SealingKey>, Option<SealingKey>) {
+    (SealingKey::read(dir.path()).unwrap(), SealingKey::read_pending(dir.path()).unwrap())
+}
+
+/// What a first start that was killed has left: `store` begins empty.
+async fn continues(store: &Arc<dyn Store>, dir: &TempDir) {
+    let first = claimer(store, dir);
+    first.check_new().await.unwrap();
+    first.check().await.unwrap();
+    let sealing = first.publish().await.unwrap().unwrap();
+    let stored = store.get(KEYS).await.unwrap().unwrap();
+    assert_eq!(sealing.open(&stored.value).unwrap(), ClusterKeys::collect(dir.path()).unwrap());
+    assert_eq!(files(dir), (Some(sealing), None));
+}
+
+#[tokio::test]
+async fn a_check_of_an_empty_store_writes_nothing() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    let (revision, checked) = (store.revision().await.unwrap(), claimer(&store, &first));
+    checked.check().await.unwrap();
+    assert_eq!(checked.encryption_of_cluster().await.unwrap(), ClusterEncryption::NoCluster);
+    assert_eq!((files(&first), store.revision().await.unwrap()), ((None, None), revision));
+    continues(&store, &first).await;
+}
+
+#[tokio::test]
+async fn a_first_start_continues_with_its_pending_key() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    let pending = SealingKey::ensure_pending(first.path()).unwrap();
+    claimer(&store, &first).check().await.unwrap();
+    assert_eq!(files(&first), (None, Some(pending.clone())), "a check confirms nothing");
+    continues(&store, &first).await;
+    assert_eq!(files(&first).0, Some(pending), "the one that an answer that was lost may have stored");
+}
+
+#[tokio::test]
+async fn a_first_start_that_stored_the_keys_only_confirms_the_sealing_key() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    let sealing = claimer(&store, &first).publish().await.unwrap().unwrap();
+    // As it was before the rename.
+    let (path, pending) = (first.path().join("sealing.key"), first.path().join("sealing.key.pending"));
+    std::fs::rename(path, pending).unwrap();
+    let (again, revision) = (claimer(&store, &first), store.revision().await.unwrap());
+    assert_eq!(again.encryption_of_cluster().await.unwrap(), ClusterEncryption::Known(None));
+    continues(&store, &first).await;
+    assert_eq!(files(&first).0, Some(sealing));
+    assert_eq!(store.revision().await.unwrap(), revision, "nothing is written again");
+}
+
+#[tokio::test]
+async fn a_pending_key_that_did_not_seal_the_keys_is_not_confirmed() {
+    let (_dir, store) = store().await;
+    let first = keys();
+    // Servers with the same keys that start together: the other one was faster.
+    let second = copied(&first);
+    let pending = SealingKey::ensure_pending(second.path()).unwrap();
+    claimer(&store, &first).publish().await.unwrap();
+    assert_eq!(claimer(&store, &second).publish().await.unwrap(), None);
+    assert_eq!(files(&second), (None, Some(pending)));
+}
+
 #[tokio::test]
 async fn servers_of_other_clusters_and_without_keys_are_refused() {
     let (_dir, store) = store().await;
