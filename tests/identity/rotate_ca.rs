@@ -77,7 +77,7 @@ fn the_ca_is_replaced_and_nobody_who_follows_the_steps_is_refused() {
     let ann = Caller::certified(&server, "ann", &["system:masters"]);
     let unaware = ann.with(&["--cacert", old_ca.to_str().unwrap()]);
     let mut watch = admin.watch_into("/api/v1/namespaces/default/configmaps?watch=true", &events);
-    let invitation = token(&server, &[]);
+    let (invitation, bare) = (token(&server, &[]), token(&server, &["--bare"]));
 
     let place = IdentityFiles::below(dir.path());
     let params = JoinParams::read(&server.url(), &invitation, None).unwrap();
@@ -149,6 +149,13 @@ fn the_ca_is_replaced_and_nobody_who_follows_the_steps_is_refused() {
     eventually("only the new CA is known", PATIENCE, || known(&server, &node_ca) == [1; 5]);
     eventually("the node says so", PATIENCE, || annotation("trusted-cas") == new);
     eventually("certificates of the old CA are refused", PATIENCE, || ann.get(WHERE).0 == 401);
+
+    let record = |token: &str| {
+        let id = token.rsplit("::").next().unwrap().split('.').next().unwrap().to_owned();
+        Caller::admin(&server).get(&format!("/api/v1/namespaces/kube-system/secrets/bootstrap-token-{id}")).0
+    };
+    assert_eq!((record(&invitation), record(&bare)), (404, 200), "a token that names the old CA is revoked");
+    assert_eq!(record(&token(&server, &[])), 200, "one that names the new CA");
 
     // Neither the watch nor the node has noticed.
     let body = json!({"metadata": {"name": "after-the-rotation"}});

@@ -1,5 +1,7 @@
 //! `coracle token`: bootstrap tokens for joining nodes, and tokens for joining servers.
 
+// Which tokens name a CA that the cluster trusts.
+mod trusted;
 // Tokens of servers.
 mod server;
 
@@ -11,7 +13,7 @@ use coracle_apiserver::https_client::HttpsClient;
 use coracle_fields::core::v1::{ConfigMap, Secret, SecretList};
 use coracle_fields::{Schema as _, make};
 use coracle_pki::authority::Authority;
-use coracle_pki::bootstrap_token::{PREFIX, SECRET_TYPE, field};
+use coracle_pki::bootstrap_token::{CA_HASH, PREFIX, SECRET_TYPE, expired, field};
 use coracle_pki::server_token;
 use http::Method;
 use rand::RngExt;
@@ -19,6 +21,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use server::ServerTokens;
 use std::fmt::Write as _;
+use trusted::{TokenStatus, Trusted};
 
 /// Extra group of the created tokens, besides `system:bootstrappers`.
 const GROUP: &str = "system:bootstrappers:coracle:default-node-token";
@@ -77,9 +80,14 @@ enum TokenCommand {
 
 /// A row of the list.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Row {
     id: String,
     kind: &'static str,
+    status: TokenStatus,
+    /// The CA that it names; empty if it names none, or if that is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    ca_hash: String,
     /// Empty if it does not expire.
     expires: String,
     usages: Vec<&'static str>,
@@ -119,44 +127,76 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
             let remote = kubeconfig.remote()?;
             let token = if *server {
                 ServerTokens(&remote).create(seconds(ttl)?, description).await?
+            } else if *bare {
+                create(&remote, ttl, description, None).await?
             } else {
-                let token = create(&remote, ttl, description).await?;
-                match bare {
-                    true => token,
-                    false => format!("K10{}::{token}", authority_hash(&remote, kubeconfig).await?),
-                }
+                let certificate = authorities(&remote, kubeconfig).await?;
+                let hash = Authority::hash_of(&certificate);
+                let hash = hash.context("the authority's certificate cannot be read")?;
+                let token = create(&remote, ttl, description, Some(&hash)).await?;
+                format!("K10{}::{token}", hash.trim_start_matches("sha256:"))
             };
             output.print(&json!({"token": token}), || format!("{token}\n"))?;
         }
         TokenCommand::List { kubeconfig, output } => {
             let remote = kubeconfig.remote()?;
-            let nodes = list(&remote).await?;
-            let mut rows: Vec<Row> = SecretList::of(&nodes).items().to_values().iter().map(row).collect();
-            rows.extend(ServerTokens(&remote).rows().await?);
+            let trusted = match authorities(&remote, kubeconfig).await {
+                Ok(certificates) => Trusted::of(Authority::hashes_of(&certificates)),
+                // Who may not read them sees the tokens.
+                Err(_) => Trusted::default(),
+            };
+            let rows = rows(&remote, &trusted).await?;
             let text = table(&rows)?;
             output.print(&json!({"items": rows}), || text)?;
         }
         TokenCommand::Revoke { kubeconfig, id, output } => {
             let remote = kubeconfig.remote()?;
-            let id = match server_token::id_of(id) {
-                Some(id) => {
-                    ServerTokens(&remote).delete(id).await?;
-                    id
-                }
-                None => {
-                    let id = id_of(id);
-                    ask(&remote, Method::DELETE, &format!("{SECRETS}/{PREFIX}{id}"), None).await?;
-                    id
-                }
-            };
+            let id = server_token::id_of(id).unwrap_or_else(|| id_of(id));
+            revoke(&remote, id).await?;
             output.print(&json!({"revoked": id}), || format!("token {id} revoked\n"))?;
         }
     }
     Ok(())
 }
 
-/// Creates a token and returns its `id.secret`.
-async fn create(remote: &HttpsClient, ttl: &str, description: &str) -> anyhow::Result<String> {
+/// All tokens, of nodes and of servers.
+async fn rows(remote: &HttpsClient, trusted: &Trusted) -> anyhow::Result<Vec<Row>> {
+    let (nodes, now) = (list(remote).await?, jiff::Timestamp::now());
+    let nodes = SecretList::of(&nodes).items().to_values();
+    let mut rows: Vec<Row> = nodes.iter().map(|secret| row(secret, trusted, now)).collect();
+    rows.extend(ServerTokens(remote).rows(trusted).await?);
+    Ok(rows)
+}
+
+/// Revokes a token by its id.
+async fn revoke(remote: &HttpsClient, id: &str) -> anyhow::Result<()> {
+    match server_token::id_of(id) {
+        Some(id) => ServerTokens(remote).delete(id).await,
+        None => ask(remote, Method::DELETE, &format!("{SECRETS}/{PREFIX}{id}"), None).await.map(drop),
+    }
+}
+
+/// Revokes the tokens that name a CA that is not trusted any more, and returns their ids: who has one could not join with it.
+pub(crate) async fn revoke_of_old_cas(
+    remote: &HttpsClient,
+    trusted: Vec<String>,
+) -> anyhow::Result<Vec<String>> {
+    let rows = rows(remote, &Trusted::of(trusted)).await?;
+    let mut revoked = Vec::new();
+    for row in rows.into_iter().filter(|row| row.status == TokenStatus::OldCa) {
+        revoke(remote, &row.id).await?;
+        revoked.push(row.id);
+    }
+    Ok(revoked)
+}
+
+/// Creates a token and returns its `id.secret`. It is revoked when `ca_hash`, which it names, is not trusted any more.
+async fn create(
+    remote: &HttpsClient,
+    ttl: &str,
+    description: &str,
+    ca_hash: Option<&str>,
+) -> anyhow::Result<String> {
     let (id, secret) = (random_string(6), random_string(16));
     let mut body = make!(Secret {
         type_: SECRET_TYPE,
@@ -170,6 +210,9 @@ async fn create(remote: &HttpsClient, ttl: &str, description: &str) -> anyhow::R
             ("usage-bootstrap-signing", "true"),
         ],
     });
+    if let Some(hash) = ca_hash {
+        body.edit().metadata().annotations().insert(CA_HASH, hash);
+    }
     let life = seconds(ttl)?;
     if life > 0 {
         let until = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + life)?;
@@ -186,12 +229,15 @@ pub(crate) async fn list(remote: &HttpsClient) -> anyhow::Result<Value> {
 }
 
 /// The row of a token of nodes.
-fn row(secret: &Value) -> Row {
+fn row(secret: &Value, trusted: &Trusted, now: jiff::Timestamp) -> Row {
     let usages = ["authentication", "signing"].into_iter();
     let usages = usages.filter(|usage| field(secret, &format!("usage-bootstrap-{usage}")) == "true");
+    let ca_hash = Secret::of(secret).metadata().annotations().key(CA_HASH).text().to_owned();
     Row {
         id: field(secret, "token-id"),
         kind: "node",
+        status: trusted.status(&ca_hash, expired(secret, now)),
+        ca_hash,
         expires: field(secret, "expiration"),
         usages: usages.collect(),
         description: field(secret, "description"),
@@ -200,27 +246,26 @@ fn row(secret: &Value) -> Row {
 
 fn table(rows: &[Row]) -> Result<String, std::fmt::Error> {
     let mut table = String::new();
-    writeln!(table, "{:<8} {:<6} {:<30} {:<22} DESCRIPTION", "ID", "KIND", "EXPIRES", "USAGES")?;
-    for Row { id, kind, expires, usages, description } in rows {
+    let (id, kind, status, expires, usages) = ("ID", "KIND", "STATUS", "EXPIRES", "USAGES");
+    writeln!(table, "{id:<8} {kind:<6} {status:<8} {expires:<30} {usages:<22} DESCRIPTION")?;
+    for Row { id, kind, status, expires, usages, description, .. } in rows {
         let expires = if expires.is_empty() { "never" } else { expires };
-        writeln!(table, "{id:<8} {kind:<6} {expires:<30} {:<22} {description}", usages.join(","))?;
+        let (status, usages) = (status.text(), usages.join(","));
+        writeln!(table, "{id:<8} {kind:<6} {status:<8} {expires:<30} {usages:<22} {description}")?;
     }
     Ok(table)
 }
 
-/// Hash of the public key of the cluster CA, in hex: from the data directory, or from the ConfigMap of the server.
-async fn authority_hash(remote: &HttpsClient, server: &KubeconfigArgs) -> anyhow::Result<String> {
+/// The certificates of the cluster CA, the one that signs first: from the data directory, or from the ConfigMap of the server.
+async fn authorities(remote: &HttpsClient, server: &KubeconfigArgs) -> anyhow::Result<String> {
     let pki = server.data_dir().join("pki");
-    let certificate = if server.is_here() && pki.join("ca.crt").exists() {
-        std::fs::read_to_string(pki.join("ca.crt"))?
-    } else {
-        let path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt";
-        let map = ask(remote, Method::GET, path, None).await?;
-        let certificate = ConfigMap::of(&map).data().key("ca.crt").get();
-        certificate.context("the server publishes no authority")?.to_owned()
-    };
-    let hash = Authority::hash_of(&certificate).context("the authority's certificate cannot be read")?;
-    Ok(hash.trim_start_matches("sha256:").to_owned())
+    if server.is_here() && pki.join("ca.crt").exists() {
+        return Ok(std::fs::read_to_string(pki.join("ca.crt"))?);
+    }
+    let path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt";
+    let map = ask(remote, Method::GET, path, None).await?;
+    let certificate = ConfigMap::of(&map).data().key("ca.crt").get();
+    Ok(certificate.context("the server publishes no authority")?.to_owned())
 }
 
 #[cfg(test)]
@@ -230,18 +275,22 @@ mod tests {
 
     #[test]
     fn the_list_names_kinds() {
-        let row = |kind, expires: &str| Row {
+        let row = |kind, status, expires: &str| Row {
             id: "abcdef".into(),
             kind,
+            status,
+            ca_hash: String::new(),
             expires: expires.into(),
             usages: vec!["authentication", "signing"],
             description: "for b".into(),
         };
-        let table = table(&[row("node", ""), row("server", "2030-01-01T00:00:00Z")]).unwrap();
+        let valid = row("node", TokenStatus::Valid, "");
+        let old = row("server", TokenStatus::OldCa, "2030-01-01T00:00:00Z");
+        let table = table(&[valid, old]).unwrap();
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["ID", "KIND", "EXPIRES", "USAGES", "DESCRIPTION"]);
-        assert_eq!(lines[1], ["abcdef", "node", "never", "authentication,signing", "for", "b"]);
-        assert_eq!(lines[2][..3], ["abcdef", "server", "2030-01-01T00:00:00Z"]);
+        assert_eq!(lines[0], ["ID", "KIND", "STATUS", "EXPIRES", "USAGES", "DESCRIPTION"]);
+        assert_eq!(lines[1], ["abcdef", "node", "valid", "never", "authentication,signing", "for", "b"]);
+        assert_eq!(lines[2][..4], ["abcdef", "server", "old-ca", "2030-01-01T00:00:00Z"]);
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 /// What the names of the Secrets begin with.
 pub const PREFIX: &str = "bootstrap-token-";
 
+/// The annotation with the hash of the CA that a token names, if it names one: it is of no use when that CA is not trusted any more.
+pub const CA_HASH: &str = "coracle.dev/ca-hash";
+
 /// Splits `id.secret`; `None` when the text is no bootstrap token.
 pub fn parse(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;

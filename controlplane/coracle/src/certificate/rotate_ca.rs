@@ -6,6 +6,7 @@ use crate::operations::ca::{CaStatus, StepRequest};
 use crate::operations::{CA, CA_CANCEL, CA_FINISH, CA_PREPARE, CA_SWITCH};
 use crate::other_servers;
 use crate::output::{Output, table};
+use crate::token;
 use anyhow::{Context as _, bail};
 use coracle_apiserver::https_client::HttpsClient;
 use coracle_pki::cluster_keys::Stage;
@@ -49,10 +50,27 @@ pub(super) async fn run(args: &RotateCaArgs) -> anyhow::Result<bool> {
     for address in &behind {
         eprintln!("server {address} does not have the CAs of this one yet: see its log");
     }
+    let revoked = match args.step {
+        CaStep::Finish => revoke_old_tokens(&args.server.remote()?, &after).await,
+        _ => Vec::new(),
+    };
     if args.output == Output::Text {
+        for id in revoked {
+            println!("token {id} revoked: it names the old CA");
+        }
         println!("{}", next(args.step, after.stage));
     }
     Ok(behind.is_empty())
+}
+
+/// Revokes tokens that nobody can join with any more. The CA is replaced by now: a failure is only told.
+async fn revoke_old_tokens(remote: &HttpsClient, after: &CaStatus) -> Vec<String> {
+    let trusted = after.authorities.iter().map(|ca| ca.hash.clone()).collect();
+    let revoked = token::revoke_of_old_cas(remote, trusted).await;
+    revoked.unwrap_or_else(|error| {
+        eprintln!("tokens that name the old CA are not revoked: {error:#}; see `coracle token list`");
+        Vec::new()
+    })
 }
 
 /// The servers that do not follow in time.

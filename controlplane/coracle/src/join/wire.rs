@@ -114,6 +114,7 @@ pub(crate) struct TokenList {
 
 /// A token, without its secret.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct TokenView {
     pub id: String,
     #[serde(default)]
@@ -121,4 +122,7 @@ pub(crate) struct TokenView {
     pub created: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
+    /// The CA that it names; empty if that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ca_hash: String,
 }

@@ -1,11 +1,13 @@
 //! Tokens of servers, made and kept by the running server: it has the key that they wrap.
 
 use super::Row;
+use super::trusted::Trusted;
 use crate::admin::{ask, refusal};
 use crate::join::{CreateToken, CreatedToken, TOKENS, TokenList, TokenView};
 use anyhow::{Context as _, bail};
 use coracle_apiserver::https_client::HttpsClient;
 use http::Method;
+use jiff::Timestamp;
 
 /// The tokens of the servers of a cluster.
 pub(super) struct ServerTokens<'a>(pub(super) &'a HttpsClient);
@@ -21,7 +23,7 @@ impl ServerTokens<'_> {
     }
 
     /// All of them, for the list. Who may not see them is told so, and sees the others.
-    pub(super) async fn rows(&self) -> anyhow::Result<Vec<Row>> {
+    pub(super) async fn rows(&self, trusted: &Trusted) -> anyhow::Result<Vec<Row>> {
         let (code, answer) = self.0.send(Method::GET, TOKENS, None).await?;
         match code {
             200 => {}
@@ -32,7 +34,8 @@ impl ServerTokens<'_> {
             _ => bail!("{}", refusal(&answer, "the server refused")),
         }
         let list: TokenList = serde_json::from_value(answer).context("the answer of the server")?;
-        Ok(list.items.into_iter().map(row).collect())
+        let now = Timestamp::now();
+        Ok(list.items.into_iter().map(|token| row(token, trusted, now)).collect())
     }
 
     /// Deletes one.
@@ -41,8 +44,11 @@ impl ServerTokens<'_> {
     }
 }
 
-fn row(token: TokenView) -> Row {
+fn row(token: TokenView, trusted: &Trusted, now: Timestamp) -> Row {
+    let is_expired = token.expires.is_some_and(|at| at <= now);
     Row {
+        status: trusted.status(&token.ca_hash, is_expired),
+        ca_hash: token.ca_hash,
         id: token.id,
         kind: "server",
         expires: token.expires.map(|at| at.to_string()).unwrap_or_default(),

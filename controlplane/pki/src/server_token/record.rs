@@ -27,6 +27,9 @@ pub struct TokenRecord {
     /// When it ends; never if there is no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
+    /// The hash of the CA that the token names; empty if it was not noted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ca_hash: String,
     /// The key that verifies proofs.
     pub(super) verifier: String,
     /// The sealing key, wrapped.
@@ -48,6 +51,7 @@ impl TokenRecord {
             description: description.to_owned(),
             created,
             expires,
+            ca_hash: token.ca_hash.clone(),
             verifier: STANDARD.encode(token.derived("proof")),
             wrapped: STANDARD.encode([&nonce[..], &sealed].concat()),
         })

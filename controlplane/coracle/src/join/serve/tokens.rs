@@ -83,8 +83,8 @@ impl Tokens {
     pub(super) async fn list(&self) -> Result<TokenList, ApiError> {
         let (records, _) = self.store.range(SERVER_TOKENS, None).await.map_err(ApiError::internal)?;
         let items = records.iter().filter_map(|stored| match TokenRecord::read(&stored.value) {
-            Ok(TokenRecord { id, description, created, expires, .. }) => {
-                Some(TokenView { id, description, created, expires })
+            Ok(TokenRecord { id, description, created, expires, ca_hash, .. }) => {
+                Some(TokenView { id, description, created, expires, ca_hash })
             }
             Err(error) => {
                 tracing::warn!(key = stored.key, %error, "server token skipped");
