@@ -42,6 +42,24 @@ fn backups_are_saved_listed_restored_and_pruned_in_a_bucket() {
     let again = answer(&["backup", "save", PLACE, "--data-dir", &data_dir], &environment);
     let listed = answer(&["backup", "ls", PLACE], &environment);
     assert!(listed.as_array().unwrap().iter().any(|one| one["bytes"] == saved["bytes"]), "{listed}");
+    // Somebody copies one there under another name.
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("before-upgrade");
+    let file = file.to_str().unwrap();
+    let by_hand = answer(&["backup", "save", file, "--data-dir", &data_dir], &[]);
+    let in_directory = answer(&["backup", "ls", files.path().to_str().unwrap()], &[]);
+    let url = format!("{}/backups/one%20cluster/before-upgrade", s3.endpoint);
+    let copied = std::process::Command::new("curl").args(["-sf", "-T", file, &url]).status().unwrap();
+    assert!(copied.success(), "{url}");
+    let listed = answer(&["backup", "ls", PLACE], &environment);
+    assert_eq!(listed.as_array().unwrap().len(), 3, "{listed}");
+    let in_bucket = listed.as_array().unwrap().iter().find(|one| one["named"] == true).unwrap();
+    for one in [&in_directory[0], in_bucket] {
+        for key in ["revision", "bytes"] {
+            assert_eq!(one[key], by_hand[key], "{one}");
+        }
+        assert_eq!((&one["encrypted"], &one["cluster"]), (&false.into(), &listed[0]["cluster"]), "{one}");
+    }
     let location = again["location"].as_str().unwrap();
     let checked = answer(&["backup", "check", location], &environment);
     assert_eq!(checked["header"]["revision"], again["revision"]);
@@ -58,7 +76,8 @@ fn backups_are_saved_listed_restored_and_pruned_in_a_bucket() {
     server.stop();
 
     let pruned = answer(&["backup", "prune", PLACE, "--keep", "1"], &environment);
-    assert_eq!(answer(&["backup", "ls", PLACE], &environment).as_array().unwrap().len(), 1, "{pruned}");
+    let left = answer(&["backup", "ls", PLACE], &environment);
+    assert_eq!(left.as_array().unwrap().len(), 2, "one, and the one that was named: {pruned}");
     let flags = ["--backup-schedule", "@every 1s", "--backup-to", PLACE, "--backup-keep", "2"];
     let server = Server::with_environment(&flags, &environment);
     eventually("old backups are removed", Duration::from_secs(90), || {

@@ -18,6 +18,8 @@ pub mod name;
 pub mod retention;
 // Places for backups: directories and buckets.
 pub mod target;
+// Backups at a place, also those with other names.
+pub mod listing;
 // A client of S3.
 pub mod s3;
 // Writes a backup to its place.

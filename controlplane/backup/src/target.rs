@@ -33,6 +33,9 @@ pub enum PlaceError {
     /// The directory has too many files.
     #[error("{0} has too many files")]
     TooMany(PathBuf),
+    /// The thread that reads has panicked.
+    #[error(transparent)]
+    Thread(#[from] tokio::task::JoinError),
 }
 
 /// A backup that is kept.
@@ -62,7 +65,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The backups that are directly at the place, oldest first.
+    /// The backups with names of ours that are directly at the place, oldest first.
     pub async fn list(&self, options: &S3Options) -> Result<Vec<(Name, Stored)>, PlaceError> {
         let mut found = match self {
             Self::Path(dir) => list_directory(dir)?,

@@ -26,6 +26,8 @@ pub struct Object {
     pub location: S3Location,
     /// Its size.
     pub size: u64,
+    /// When it was written, if S3 says so.
+    pub modified: Option<jiff::Timestamp>,
 }
 
 /// A client of one endpoint.
@@ -139,9 +141,10 @@ impl S3 {
             let (url, answer) = self.send(&ask).await?;
             let page = xml::page(&text(&url, answer).await?);
             let page = page.ok_or(S3Error::Answer { url, what: "it is no listing" })?;
-            found.extend(page.objects.into_iter().map(|(path, size)| Object {
-                location: S3Location { bucket: place.bucket.clone(), path },
-                size,
+            found.extend(page.objects.into_iter().map(|one| Object {
+                location: S3Location { bucket: place.bucket.clone(), path: one.key },
+                size: one.size,
+                modified: one.modified,
             }));
             if found.len() > MAX_OBJECTS {
                 return Err(S3Error::TooMany(MAX_OBJECTS));
@@ -171,6 +174,28 @@ impl S3 {
             file.write_all(&piece).map_err(S3Error::Source)?;
         }
         Ok(size)
+    }
+
+    /// The first bytes of an object, at most `limit`. The rest is not read.
+    pub async fn beginning(&self, object: &S3Location, limit: u64) -> Result<Vec<u8>, S3Error> {
+        let ask = Ask {
+            method: Method::GET,
+            bucket: &object.bucket,
+            key: &object.path,
+            query: &[],
+            body: Bytes::new(),
+        };
+        let (url, mut answer) = self.send(&ask).await?;
+        let failed =
+            |source: reqwest::Error| S3Error::Connection { url: url.clone(), source: source.without_url() };
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < limit
+            && let Some(piece) = answer.chunk().await.map_err(failed)?
+        {
+            bytes.extend_from_slice(&piece);
+        }
+        bytes.truncate(limit as usize);
+        Ok(bytes)
     }
 
     /// Deletes an object.

@@ -109,9 +109,11 @@ fn options_come_from_flags_and_environment() {
 fn answers_are_read_and_others_are_refused() {
     let list = r#"<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
         <IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b</NextContinuationToken>
-        <Contents><Key>x/y &lt;1&gt;</Key><Size>5</Size></Contents></ListBucketResult>"#;
+        <Contents><Key>x/y &lt;1&gt;</Key><Size>5</Size>
+        <LastModified>2009-10-12T17:50:30.000Z</LastModified></Contents></ListBucketResult>"#;
     let page = xml::page(list).unwrap();
-    assert_eq!(page.objects, [("x/y <1>".to_owned(), 5)]);
+    let modified = "2009-10-12T17:50:30Z".parse().ok();
+    assert_eq!(page.objects, [xml::Entry { key: "x/y <1>".to_owned(), size: 5, modified }]);
     assert_eq!(page.next.as_deref(), Some("a&b"));
     assert_eq!(xml::page(&list.replace("NextContinuationToken", "Other")), None, "truncated, but where?");
     assert_eq!(xml::page(&list.replace("<Size>5", "<Size>many")), None);

@@ -1,15 +1,24 @@
 //! Answers in XML.
 
+use jiff::Timestamp;
 use roxmltree::{Document, Node, ParsingOptions};
 
 /// A page of 1,000 objects has about ten nodes for each.
 const MAX_NODES: u32 = 100_000;
 
+/// An object of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) size: u64,
+    /// When it was written, if that is said.
+    pub(super) modified: Option<Timestamp>,
+}
+
 /// A page of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Keys and sizes.
-    pub(super) objects: Vec<(String, u64)>,
+    pub(super) objects: Vec<Entry>,
     /// The next page begins here.
     pub(super) next: Option<String>,
 }
@@ -43,8 +52,13 @@ pub(super) fn page(xml: &str) -> Option<Page> {
         return None;
     }
     let contents = root.children().filter(|child| child.tag_name().name() == "Contents");
-    let objects =
-        contents.map(|one| Some((child(one, "Key")?.to_owned(), child(one, "Size")?.parse().ok()?)));
+    let objects = contents.map(|one| {
+        Some(Entry {
+            key: child(one, "Key")?.to_owned(),
+            size: child(one, "Size")?.parse().ok()?,
+            modified: child(one, "LastModified").and_then(|time| time.parse().ok()),
+        })
+    });
     let more = child(root, "IsTruncated") == Some("true");
     let next = child(root, "NextContinuationToken").map(str::to_owned);
     if more && next.is_none() {

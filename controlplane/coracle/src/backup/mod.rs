@@ -44,10 +44,13 @@ enum BackupCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// List the backups in a directory or bucket.
+    /// List the backups in a directory or bucket, also those that were given other names. Of these, encrypted ones are read with
+    /// --identity or --passphrase-file.
     Ls {
         /// A directory, or s3://bucket/prefix.
         place: String,
+        #[command(flatten)]
+        identities: IdentityArgs,
         #[command(flatten)]
         s3: S3Args,
         #[command(flatten)]
@@ -87,7 +90,9 @@ pub async fn run(args: &BackupArgs) -> anyhow::Result<()> {
         BackupCommand::Save { to, server, recipients, s3, output } => {
             save::run(to, server, recipients, s3, *output).await
         }
-        BackupCommand::Ls { place, s3, output } => kept::list(place, s3, *output).await,
+        BackupCommand::Ls { place, identities, s3, output } => {
+            kept::list(place, identities, s3, *output).await
+        }
         BackupCommand::Check { backup, identities, s3, output } => {
             kept::check(backup, identities, s3, *output).await
         }
