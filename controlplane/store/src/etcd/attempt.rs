@@ -40,7 +40,9 @@ impl Endpoints {
         let endpoint = self.current()?;
         let generation = endpoint.generation();
         let limit = if self.count() > 1 { limit } else { PATIENCE };
-        let lost = Box::pin(self.lost(&endpoint, (endpoint.given_up(), self.term()), limit / 2));
+        // Also of a large answer: whether the endpoint answers anything does not depend on its size.
+        let long = (limit / 2).min(QUICK);
+        let lost = Box::pin(self.lost(&endpoint, (endpoint.given_up(), self.term()), long));
         let asked = async { Ok::<_, EtcdError>(call(endpoint.client(&self.options).await?).await?) };
         let answer = tokio::select! {
             biased;
@@ -153,6 +155,20 @@ mod tests {
         // A connection that is refused is given up at once, and nobody is left.
         let error = all.read(QUICK, |client| async move { client.kv_client().get("a", None).await }).await;
         assert!(matches!(error, Err(EtcdError::NoQuorum(_))), "{:?}", error.err());
+    }
+
+    /// A list does not wait for half of its time before the other endpoints are asked.
+    #[tokio::test]
+    async fn a_silent_endpoint_is_noticed_as_soon_by_large_requests() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let all = endpoints(&[&address, "127.0.0.1:1"]);
+        let begun = Instant::now();
+        let error = all.attempt(LARGE, |client| async move { client.kv_client().get("a", None).await }).await;
+        // The search for another one has ended without success.
+        assert!(matches!(error, Err(EtcdError::GivenUp(_))), "{:?}", error.err());
+        assert!(begun.elapsed() < LARGE - QUICK, "{:?}", begun.elapsed());
+        drop(silent);
     }
 
     #[tokio::test(start_paused = true)]

@@ -72,8 +72,8 @@ use shared::Shared;
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 
-/// How long a health check waits.
-const HEALTH: Duration = Duration::from_secs(4);
+/// How long a health check waits: less than those who ask for it, so that they learn the reason.
+const HEALTH: Duration = Duration::from_millis(1800);
 
 /// A client of etcd, which also compacts and defragments it; with several servers one of them does.
 pub struct Etcd {
