@@ -114,14 +114,15 @@ impl Runner {
         self.spans.reconcile(self.controller.name(), &key, cause, queued)
     }
 
-    /// Queues an object again as a turn asked for it; the next turn has the same cause.
-    fn requeue(&self, name: Name, again: Requeue, cause: Cause) {
+    /// Queues an object again as a turn asked for it; the next turn has the same cause. `begun` is when the turn began, by both
+    /// clocks: a time that the turn asked for counts from there, also if the wall clock was set during the turn.
+    fn requeue(&self, name: Name, again: Requeue, cause: Cause, begun: (Timestamp, Instant)) {
         match again {
             Requeue::No => {}
             Requeue::Now => caused_by(cause, || self.queue.add(name)),
             Requeue::At(at) => {
                 let cause = if self.controller.acts_on_time() { Cause::NONE } else { cause };
-                let delay = time::until(at, Timestamp::now()).max(SHORTEST);
+                let delay = time::left(at, begun.0, begun.1.elapsed()).max(SHORTEST);
                 caused_by(cause, || self.queue.add_after(name, delay));
             }
         }
@@ -145,7 +146,8 @@ async fn work(runner: Arc<Runner>) {
     loop {
         let (name, cause, queued) = queue.take_caused().await;
         let mut span = runner.begin(&name, cause, queued);
-        let turn = within(span.scope(), controller.reconcile(&name, Timestamp::now()));
+        let begun = (Timestamp::now(), Instant::now());
+        let turn = within(span.scope(), controller.reconcile(&name, begun.0));
         let outcome = supervisor.isolate(controller.name(), || runner.subject(&name), turn).await;
         if !matches!(outcome, Ok(Ok(_))) {
             span.failed();
@@ -155,7 +157,7 @@ async fn work(runner: Arc<Runner>) {
             Err(panicked) => runner.report_panic(&name, &panicked),
             Ok(Ok(again)) => {
                 queue.done(&name);
-                runner.requeue(name, again, cause);
+                runner.requeue(name, again, cause, begun);
             }
             Ok(Err(error)) => {
                 let delay = queue.failed(&name);

@@ -23,6 +23,12 @@ pub fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default()
 }
 
+/// How long is left until `at` when `elapsed` has passed since `now`. The wall clock is not read again: it may have been set
+/// meanwhile.
+pub fn left(at: Timestamp, now: Timestamp, elapsed: Duration) -> Duration {
+    until(at, now).saturating_sub(elapsed)
+}
+
 /// `at` moved by whole seconds; saturates at the end of time.
 pub fn after(at: Timestamp, seconds: i64) -> Timestamp {
     at.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(if seconds < 0 {
@@ -46,5 +52,7 @@ mod tests {
         assert_eq!(parse(Some("soon")), None);
         assert_eq!(until(at, after(at, 5)), Duration::ZERO);
         assert_eq!(until(after(at, 5), at), Duration::from_secs(5));
+        assert_eq!(left(after(at, 5), at, Duration::from_secs(2)), Duration::from_secs(3));
+        assert_eq!(left(after(at, 5), at, Duration::from_secs(9)), Duration::ZERO);
     }
 }

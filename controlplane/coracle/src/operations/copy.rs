@@ -5,10 +5,11 @@ use crate::datastore_args::DatastoreArgs;
 use coracle_apiserver::objects::Objects;
 use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
-use coracle_controllers::servers::lease::{self, Identity};
+use coracle_controllers::servers::lease::{self, HOLDS, Identity};
 use coracle_fields::coordination::v1::Lease;
+use coracle_kinds::object::Object;
 use coracle_store::pause::PausableStore;
-use coracle_store::{Datastore, DatastoreError, Opening, StoreError, copy};
+use coracle_store::{Datastore, DatastoreError, Opening, Revision, StoreError, copy};
 use coracle_trace::Recorder;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -82,6 +83,8 @@ enum CopyError {
     Different,
     #[error("{0} revisions were written during the copy, more than the new store has skipped: copy again")]
     TooManyRevisions(u64),
+    #[error("{0} also writes to this store, and its writes cannot be paused from here: stop it first")]
+    OtherServer(String),
 }
 
 /// How far a copy is.
@@ -188,10 +191,12 @@ impl CopyJob {
         let opening =
             Opening { datastore, data_dir: &data_dir, supervisor: &supervisor, recorder: Recorder::OFF };
         tracing::info!(target = %self.state().target, "copying the store");
+        let (others, looked) = (revisions(&self.others()), Instant::now());
         let begun = copy::load(&*source, &opening, true).await?;
         let target = opening.open().await?;
         // Most of what changed meanwhile, so that the pause is short.
         let first = copy::correct(&*source, &*target).await?;
+        self.check_others(&others, looked).await?;
         if !self.store.pause().await {
             return Err(CopyError::Busy);
         }
@@ -223,13 +228,30 @@ impl CopyJob {
         Ok(())
     }
 
-    /// Another server that runs, by the name of its Lease.
+    /// The Leases of the other servers, running or not.
+    fn others(&self) -> Vec<Arc<Object>> {
+        let kind = self.objects.registry.resource("coordination.k8s.io", "v1", "leases");
+        let leases = kind.and_then(|kind| self.objects.cache(&kind).ok());
+        let mut others = leases.map(|leases| lease::all(&leases)).unwrap_or_default();
+        others.retain(|lease| lease.meta.name != self.own);
+        others
+    }
+
+    /// Fails if a Lease was renewed since the first look, whatever time it says: the clocks of the servers may differ.
+    async fn check_others(&self, before: &[(String, Revision)], looked: Instant) -> Result<(), CopyError> {
+        if !before.is_empty() {
+            tokio::time::sleep(HOLDS.saturating_sub(looked.elapsed())).await;
+        }
+        match renewed(before, &revisions(&self.others())) {
+            Some(other) => Err(CopyError::OtherServer(other)),
+            None => Ok(()),
+        }
+    }
+
+    /// Another server that runs by the time in its Lease, by name.
     fn other_server(&self) -> Option<String> {
-        let kind = self.objects.registry.resource("coordination.k8s.io", "v1", "leases")?;
-        let leases = lease::all(&*self.objects.cache(&kind).ok()?);
-        let now = jiff::Timestamp::now();
-        let others = leases.iter().filter(|lease| lease.meta.name != self.own);
-        let mut running = others.filter(|lease| {
+        let (others, now) = (self.others(), jiff::Timestamp::now());
+        let mut running = others.iter().filter(|lease| {
             let doc = lease.doc();
             let spec = doc.view::<Lease>().spec();
             let renewed = spec.renew_time().text().parse::<jiff::Timestamp>();
@@ -240,5 +262,36 @@ impl CopyJob {
             true => other.name,
             false => other.peer_address,
         })
+    }
+}
+
+/// Names and revisions of Leases.
+fn revisions(leases: &[Arc<Object>]) -> Vec<(String, Revision)> {
+    leases.iter().map(|lease| (lease.meta.name.clone(), lease.revision)).collect()
+}
+
+/// A Lease that has changed or come since. One that is gone is of a server that was stopped.
+fn renewed(before: &[(String, Revision)], now: &[(String, Revision)]) -> Option<String> {
+    now.iter().find(|lease| !before.contains(lease)).map(|(name, _)| name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_runs_whose_lease_changes() {
+        let leases = |all: &[(&str, Revision)]| -> Vec<(String, Revision)> {
+            all.iter().map(|(name, revision)| ((*name).to_owned(), *revision)).collect()
+        };
+        let before = leases(&[("a", 5), ("b", 6)]);
+        for (now, running) in [
+            (leases(&[("a", 5), ("b", 6)]), None),
+            (leases(&[("a", 5)]), None),
+            (leases(&[("a", 5), ("b", 9)]), Some("b")),
+            (leases(&[("a", 5), ("b", 6), ("c", 7)]), Some("c")),
+        ] {
+            assert_eq!(renewed(&before, &now).as_deref(), running, "{now:?}");
+        }
     }
 }
