@@ -373,6 +373,36 @@ fn a_server_of_a_cluster_does_not_begin_another_one_on_an_empty_datastore() {
 }
 
 #[test]
+fn a_first_start_that_is_killed_can_be_repeated() {
+    let etcd = Etcd::start();
+    let store = store(&etcd);
+    let flags = ["--api-only", "--datastore", &store];
+    let dir = tempfile::tempdir().unwrap();
+    // Wherever the server is by then; in the end it was killed everywhere from the keys to the first objects.
+    for after in [10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300] {
+        let mut child = Command::new(program("coracle"))
+            .args(["server", "--bind", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.path())
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(after));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let first = Server::in_directory(dir, &flags, &[]);
+    assert!(first.data_dir().join("pki/sealing.key").exists());
+    assert!(!first.data_dir().join("pki/sealing.key.pending").exists());
+    // Which needs the key that has sealed the keys in the store.
+    let text = server_token(&first, &[]);
+    let url = first.url();
+    let second = Server::with(&[&flags[..], &["--join", &url, "--token", &text]].concat());
+    assert_eq!(file(&first, "ca.key"), file(&second, "ca.key"));
+}
+
+#[test]
 fn a_server_with_an_embedded_datastore_stays_alone() {
     let first = Server::with(&["--api-only", "--datastore", "embedded"]);
     let (worked, said) = coracle(&first, &["token", "create", "--server"]);

@@ -106,7 +106,7 @@ pub async fn list(
         }
         Place::S3(place) => in_bucket(place, options, identities).await?,
     };
-    found.sort_by(|one, other| (one.time, one.revision).cmp(&(other.time, other.revision)));
+    found.sort_by_key(|one| (one.time, one.revision));
     Ok(found)
 }
 
