@@ -69,6 +69,8 @@ pub mod resource_quota;
 pub mod role_escalation;
 // Protects the identity Leases of API servers.
 pub mod server_leases;
+// Namespaces whose claims may have admin access to devices.
+pub mod device_admin_access;
 
 use super::conversion::Converter;
 use super::objects::Objects;

@@ -32,11 +32,13 @@ const DEFAULT_ON: &[&str] = &[
     "ResourceQuota",
     role_escalation::NAME,
     server_leases::NAME,
+    device_admin_access::NAME,
 ];
 
 /// What cannot be turned off: without the first, whoever may write roles may everything; without the second, whoever may write
-/// Leases in `kube-system` chooses what clients reach as the API server.
-const ALWAYS_ON: [&str; 2] = [role_escalation::NAME, server_leases::NAME];
+/// Leases in `kube-system` chooses what clients reach as the API server; without the third, every claim reaches the devices of
+/// others.
+const ALWAYS_ON: [&str; 3] = [role_escalation::NAME, server_leases::NAME, device_admin_access::NAME];
 
 /// Dependencies of the plugins.
 pub struct Needs {
@@ -96,6 +98,7 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
         Box::new(resource_quota::ResourceQuota::new(needs.quota_charges.clone(), settings)?),
         Box::new(role_escalation::RoleEscalation { authz: authz(), roles: needs.roles.clone() }),
         Box::new(server_leases::ApiServerLease),
+        Box::new(device_admin_access::DeviceAdminAccess),
     ];
     let known: Vec<&'static str> = all.iter().map(|plugin| plugin.name()).collect();
     for (flag, names) in

@@ -141,3 +141,25 @@ async fn claims_are_released_when_their_last_pod_has_ended() {
         .await;
     assert!(!cluster.get("pods", &named("own")).is_null());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn admin_access_needs_a_labelled_namespace() {
+    let cluster = Cluster::without_nodes().await;
+    let mut template = template("admin");
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = json!(true);
+    let claim = json!({"metadata": {"name": "admin"}, "spec": template["spec"]["spec"]});
+    let objects = [("resourceclaims", claim, "spec"), ("resourceclaimtemplates", template, "spec.spec")];
+    for (plural, object, path) in &objects {
+        let kind = cluster.client.kind("resource.k8s.io", plural);
+        let refused = cluster.client.create(&kind, "default", object.clone()).await.unwrap_err();
+        assert_eq!(refused.code, 422, "{refused}");
+        let cause = &refused.details.causes[0];
+        assert_eq!(cause.field, format!("{path}.devices.requests[0].exactly.adminAccess"));
+        assert!(cause.message.contains("`resource.kubernetes.io/admin-access: true`"), "{refused}");
+    }
+    let labels = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
+    cluster.patch("namespaces", &Name::new("", "default"), labels).await;
+    for (plural, object, _) in objects {
+        cluster.create("resource.k8s.io", plural, "default", object).await;
+    }
+}
