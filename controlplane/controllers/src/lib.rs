@@ -53,6 +53,8 @@ pub mod podgc;
 pub mod volumes;
 // ResourceClaims of pods: creation from templates, release.
 pub mod resource_claims;
+// Evictions by taints of devices.
+pub mod device_taints;
 // Usage of ResourceQuotas.
 pub mod quota;
 // Certificate signing requests: approval, signing, cleanup.
@@ -134,6 +136,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     load_balancer::start(&mut setup);
     volumes::start(&mut setup, options.node_volumes.clone());
     resource_claims::start(&mut setup);
+    device_taints::start(&mut setup);
     roles::start(&mut setup);
     flow_schemas::start(&mut setup);
     policies::start(&mut setup);

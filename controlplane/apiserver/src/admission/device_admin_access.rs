@@ -71,9 +71,8 @@ impl Plugin for DeviceAdminAccess {
         if namespace.is_some_and(|found| found.meta.labels.get(LABEL).is_some_and(|value| value == "true")) {
             return Ok(());
         }
-        let why = format!(
-            "admin access to devices requires the `{LABEL}: true` label on the containing namespace"
-        );
+        let why =
+            format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
         let name = if at.name.is_empty() { at.called.as_str() } else { at.name };
         Err(ApiError::invalid(GROUP, &at.kind.kind, name, vec![FieldError::forbidden(field, &why)]))
     }

@@ -40,7 +40,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("DRAAdminAccess", Honoured("controlplane/apiserver/src/admission/device_admin_access.rs")),
     ("DRAConsumableCapacity", Refused("a device belongs to one claim; claims with amounts of capacity wait")),
     ("DRADeviceBindingConditions", Refused("devices with binding conditions are not allocated")),
-    ("DRADeviceTaints", Refused("taints keep devices from claims, but pods are not evicted")),
+    ("DRADeviceTaints", Honoured("controlplane/controllers/src/device_taints/mod.rs")),
     ("DRAExtendedResource", Refused("extended resources are those of device plugins")),
     ("DRAPartitionableDevices", Honoured("controlplane/scheduler/src/devices/pools.rs")),
     ("DRAPrioritizedList", Honoured("controlplane/scheduler/src/devices/request.rs")),

@@ -1,9 +1,10 @@
-//! Defaults of device claims and their templates.
+//! Defaults of device claims, their templates, and slices of devices.
 
 use coracle_fields::resource::v1::{
-    ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate,
+    ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
 };
 use coracle_fields::{Edit, Schema};
+use coracle_proto::time;
 use serde_json::Value;
 
 /// A ResourceClaim.
@@ -14,6 +15,13 @@ pub fn resource_claim(object: &mut Value) {
 /// A ResourceClaimTemplate.
 pub fn resource_claim_template(object: &mut Value) {
     claim_spec(ResourceClaimTemplate::edit(object).spec().spec().section());
+}
+
+/// A ResourceSlice: taints count from when they are written, unless they say otherwise.
+pub fn resource_slice(object: &mut Value) {
+    ResourceSlice::edit(object).spec().section().devices().each_object(|mut device| {
+        device.taints().each_object(|mut taint| taint.time_added().default(time::now()));
+    });
 }
 
 fn claim_spec(mut spec: Edit<'_, ResourceClaimSpec>) {

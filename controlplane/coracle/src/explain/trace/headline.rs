@@ -8,6 +8,9 @@ use super::pods::is_subject;
 use super::requests::{is_refused, resource_of};
 use super::width::{length, printable};
 
+/// Controllers whose turns evict pods.
+const EVICTION: [&str; 2] = ["taint-eviction-controller", "device-taint-eviction-controller"];
+
 /// What it is, who did it, how it ended; in as few lines as possible.
 pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String> {
     let trace = builder.trace;
@@ -95,7 +98,7 @@ fn special(root: &Span) -> Option<&'static str> {
                 _ => None,
             }
         }
-        "reconcile" if root.name == "taint-eviction-controller" => Some("evicted"),
+        "reconcile" if EVICTION.contains(&root.name.as_str()) => Some("evicted"),
         _ => None,
     }
 }

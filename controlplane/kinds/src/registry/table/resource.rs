@@ -35,6 +35,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .cluster()
             .generation()
             .fields(fields::resource_slice())
+            .defaults(defaults::devices::resource_slice)
             .columns(columns::resource_slice())
             .validate(devices::slice, devices::slice_update),
     ]
