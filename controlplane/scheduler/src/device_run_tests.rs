@@ -153,3 +153,41 @@ async fn a_claim_with_devices_of_a_lost_node_gets_others() {
     assert_eq!(f.bound("p").await, "n");
     assert_eq!(f.claim("moved")["status"]["allocation"]["devices"]["results"][0]["pool"], "n");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_bound_when_its_devices_are_ready() {
+    let f = fixture().await;
+    f.devices(&[("n", 0)]).await;
+    let devices: Vec<Value> = ["gpu-0", "gpu-1"]
+        .map(|name| json!({"name": name, "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}))
+        .into();
+    let slice = json!({"spec": {"devices": devices}});
+    f.cluster.patch("resource.k8s.io/resourceslices", &Name::new("", "n-gpu"), slice).await;
+    f.template().await;
+    f.user("p", ("resourceClaimTemplateName", "one-gpu")).await;
+    let pending = |e: &Value| e["reason"] == "BindingConditionsPending" && e["involvedObject"]["name"] == "p";
+    f.cluster.until("an event", |c| c.list("events", "default").iter().any(pending)).await;
+    let device = |f: &Fixture| f.claim_of("p")["status"]["allocation"]["devices"]["results"][0].clone();
+    let said = async |condition: &str, result: Value| {
+        let time = "2026-01-01T00:00:00Z";
+        let condition = json!({"type": condition, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": time});
+        let status = json!({"status": {"devices": [{"driver": result["driver"], "pool": result["pool"],
+            "device": result["device"], "conditions": [condition]}]}});
+        let name = f.claim_of("p")["metadata"]["name"].as_str().unwrap().to_owned();
+        let kind = f.cluster.client.kind(GROUP, "resourceclaims");
+        f.cluster.client.patch(&kind, "default", &name, "status", Patch::Merge(status)).await.unwrap();
+    };
+    f.cluster.until("it has a device", |_| device(&f).is_object()).await;
+    assert!(f.get("p")["spec"]["nodeName"].is_null(), "its device is not ready");
+    let first = device(&f);
+    said("broken", first.clone()).await;
+    // The device that failed is given back, and the pod gets one again: with its conditions open, as before.
+    f.cluster
+        .until("it gets a device again", |_| {
+            let claim = f.claim_of("p");
+            claim["status"]["allocation"].is_object() && claim["status"]["devices"].is_null()
+        })
+        .await;
+    said("attached", device(&f)).await;
+    assert_eq!(f.bound("p").await, "n");
+}

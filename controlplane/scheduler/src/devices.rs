@@ -3,6 +3,8 @@
 
 // The parts of objects that are read.
 mod wire;
+// Amounts of capacity.
+mod capacity;
 // Slices, put together.
 mod pools;
 // Which devices an expression selects.
@@ -15,13 +17,18 @@ mod request;
 mod search;
 // What a claim gets.
 mod result;
+// Devices that must be made ready before a pod is bound.
+mod binding;
 
 use crate::node::NodeInfo;
 use crate::node_selector::selects;
 use crate::pod::{ClaimSource, PodInfo, PodKey};
 use crate::rejection::{Plugin, Rejection};
 use crate::terms::Namespaces;
+pub use binding::{BindingError, Readiness};
+use capacity::{Amounts, amounts};
 use coracle_kinds::object::Object;
+use coracle_proto::quantity::Quantity;
 pub use error::ClaimError;
 use pools::Pools;
 use selection::Selection;
@@ -56,6 +63,38 @@ impl DeviceId {
     }
 }
 
+/// What a claim has of a device: all of it, or a share of its capacity.
+#[derive(Debug, Clone)]
+struct Hold {
+    id: DeviceId,
+    share: Option<Amounts>,
+}
+
+/// What claims have of a device.
+#[derive(Debug, Default)]
+struct Held {
+    /// How many claims have all of it.
+    alone: u32,
+    /// How many have a share.
+    shares: u32,
+    /// What the shares take.
+    consumed: Amounts,
+}
+
+impl Held {
+    fn change(&mut self, share: Option<&Amounts>, sign: i32) {
+        let Some(share) = share else {
+            self.alone = self.alone.saturating_add_signed(sign);
+            return;
+        };
+        self.shares = self.shares.saturating_add_signed(sign);
+        for (name, amount) in share {
+            let sum = self.consumed.entry(name.clone()).or_insert_with(Quantity::zero);
+            if sign > 0 { sum.add(amount) } else { sum.sub(amount) }
+        }
+    }
+}
+
 /// A kind of object about devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -74,14 +113,16 @@ pub struct ClaimDecision {
     pub uid: String,
     /// What it gets; `None` if it has its devices and is only to be reserved for the pod.
     pub allocation: Option<Value>,
-    devices: Vec<DeviceId>,
+    devices: Vec<Hold>,
+    /// Its devices must be made ready before the pod is bound.
+    has_conditions: bool,
 }
 
 /// An allocation that the API does not show yet.
 #[derive(Debug)]
 struct Pending {
     pod: PodKey,
-    devices: Vec<DeviceId>,
+    devices: Vec<Hold>,
     /// The revision at which it was written.
     written: Option<u64>,
 }
@@ -97,10 +138,12 @@ pub struct Devices {
     /// Slices changed since pools were put together.
     is_stale: bool,
     selection: Selection,
-    /// How many claims hold a device.
-    held: HashMap<DeviceId, u32>,
+    /// Devices that claims have.
+    held: HashMap<DeviceId, Held>,
     /// By `namespace/name` of the claim.
     pending: HashMap<String, Pending>,
+    /// Claims by `namespace/name` whose devices did not become ready in time.
+    timed_out: HashSet<String>,
     /// Counts changes.
     pub version: u64,
 }
@@ -128,6 +171,7 @@ impl Devices {
                 if let Some((claim, _)) = self.claims.remove(key) {
                     self.hold(&held_by(&claim), -1);
                 }
+                self.timed_out.remove(key);
                 self.settle(key);
             }
             DeviceKind::Classes => _ = self.classes.remove(key),
@@ -154,6 +198,9 @@ impl Devices {
         let changed = self.claims.get(key).is_none_or(|(old, _)| *old != claim);
         self.hold(&held_by(&claim), 1);
         self.hold(&before, -1);
+        if claim.status.allocation.is_none() {
+            self.timed_out.remove(key);
+        }
         self.claims.insert(key.to_owned(), (claim, revision));
         // Once the API shows what was written, or what became of it, the claim counts as it is there.
         if self.pending.get(key).is_some_and(|p| p.written.is_some_and(|written| written <= revision)) {
@@ -162,18 +209,24 @@ impl Devices {
         changed
     }
 
-    fn hold(&mut self, devices: &[DeviceId], sign: i32) {
-        for id in devices {
-            let count = self.held.entry(id.clone()).or_default();
-            *count = count.saturating_add_signed(sign);
-            if *count == 0 {
+    fn hold(&mut self, devices: &[Hold], sign: i32) {
+        for Hold { id, share } in devices {
+            let held = self.held.entry(id.clone()).or_default();
+            held.change(share.as_ref(), sign);
+            if (held.alone, held.shares) == (0, 0) {
                 self.held.remove(id);
             }
         }
     }
 
+    /// Whether a claim has a device or a share of it.
     fn is_held(&self, id: &DeviceId) -> bool {
         self.held.contains_key(id)
+    }
+
+    /// Whether a claim has all of a device.
+    fn is_held_alone(&self, id: &DeviceId) -> bool {
+        self.held.get(id).is_some_and(|held| held.alone > 0)
     }
 
     /// A pending allocation counts no longer.
@@ -274,6 +327,9 @@ impl Devices {
             if allocation.node_selector.as_ref().is_some_and(|nodes| !selects(nodes, node)) {
                 return Err(Rejection::hopeless(Plugin::DynamicResources, ELSEWHERE));
             }
+            if self.is_unusable(claim) {
+                return Err(Rejection::hopeless(Plugin::DynamicResources, ELSEWHERE));
+            }
             if !claim.is_reserved_for(&pod.uid) {
                 decisions.push(decision(claim, None, Vec::new()));
             }
@@ -287,9 +343,12 @@ impl Devices {
         };
         for found in &found {
             let held = found.devices.iter().filter(|chosen| !chosen.is_admin);
-            let held = held.map(|chosen| chosen.device.id.clone()).collect();
+            let held = held.map(|chosen| Hold { id: chosen.device.id.clone(), share: chosen.share.clone() });
             let allocation = result::allocation(found, node).into_value();
-            decisions.push(decision(found.open.claim, Some(allocation), held));
+            let mut made = decision(found.open.claim, Some(allocation), held.collect());
+            made.has_conditions =
+                found.devices.iter().any(|chosen| !chosen.device.binding.conditions.is_empty());
+            decisions.push(made);
         }
         Ok(decisions)
     }
@@ -325,28 +384,33 @@ impl Devices {
         own.iter().for_each(|claim| self.settle(claim));
     }
 
-    /// A claim of the pod that has devices on other nodes than it could run on, and that nobody else uses: without them it may
-    /// fit elsewhere.
+    /// A claim of the pod that has devices on other nodes than it could run on, or devices that did not become ready, and that
+    /// nobody else uses: without them it may fit elsewhere.
     pub fn releasable(&self, pod: &PodInfo) -> Option<(String, String)> {
         let is_own = |claim: &&Claim| {
             let pinned = claim.status.allocation.as_ref().is_some_and(|a| a.node_selector.is_some());
-            pinned && claim.status.reserved_for.iter().all(|consumer| consumer.uid == pod.uid)
+            (pinned || self.is_unusable(claim))
+                && claim.status.reserved_for.iter().all(|consumer| consumer.uid == pod.uid)
         };
         let claim = self.claims_of(pod).ok()?.into_iter().find(is_own)?;
         Some((claim.metadata.name.clone(), claim.metadata.uid.clone()))
     }
 }
 
-fn decision(claim: &Claim, allocation: Option<Value>, devices: Vec<DeviceId>) -> ClaimDecision {
+fn decision(claim: &Claim, allocation: Option<Value>, devices: Vec<Hold>) -> ClaimDecision {
     let (claim, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
-    ClaimDecision { claim, uid, allocation, devices }
+    ClaimDecision { claim, uid, allocation, devices, has_conditions: false }
 }
 
 /// Devices that a claim keeps from others.
-fn held_by(claim: &Claim) -> Vec<DeviceId> {
+fn held_by(claim: &Claim) -> Vec<Hold> {
     let results = claim.status.allocation.iter().flat_map(|allocation| &allocation.devices.results);
     let held = results.filter(|result| !result.admin_access);
-    held.map(|result| DeviceId::new(&result.driver, &result.pool, &result.device)).collect()
+    held.map(|result| Hold {
+        id: DeviceId::new(&result.driver, &result.pool, &result.device),
+        share: result.share_id.as_ref().map(|_| amounts(&result.consumed_capacity)),
+    })
+    .collect()
 }
 
 fn set<T: PartialEq>(map: &mut HashMap<String, T>, key: &str, value: T) -> bool {

@@ -57,6 +57,8 @@ pub struct Rules {
     pub ignores_preferences: bool,
     /// How long a claim may take to get its volume.
     pub volume_patience: Duration,
+    /// How long devices with binding conditions may take to become ready.
+    pub device_patience: Duration,
 }
 
 impl Default for Rules {
@@ -70,6 +72,7 @@ impl Default for Rules {
             hard_affinity: 1,
             ignores_preferences: false,
             volume_patience: Duration::from_secs(600),
+            device_patience: Duration::from_secs(600),
         }
     }
 }

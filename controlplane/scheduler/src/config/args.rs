@@ -32,6 +32,7 @@ pub(super) fn apply(object: &Object<'_>, profile: &mut Profile) -> Result<(), Fi
             "NodeAffinity" => node_affinity(&args, profile)?,
             "DefaultPreemption" => preemption(&args, profile)?,
             "VolumeBinding" => volume_binding(&args, profile)?,
+            "DynamicResources" => dynamic_resources(&args, profile)?,
             _ => return Err(entry.at("args").fails(Problem::Forbidden("the plugin has no arguments"))),
         }
     }
@@ -222,6 +223,20 @@ fn volume_binding(args: &Object<'_>, profile: &mut Profile) -> Result<(), FieldE
     only(args, &["bindTimeoutSeconds"])?;
     if let Some(at) = args.get("bindTimeoutSeconds") {
         profile.rules_mut().volume_patience = Duration::from_secs(at.int_in(0, 1 << 31)?.unsigned_abs());
+    }
+    Ok(())
+}
+
+fn dynamic_resources(args: &Object<'_>, profile: &mut Profile) -> Result<(), FieldError> {
+    // The search for devices is limited by steps instead of time.
+    only(args, &["filterTimeout", "bindingTimeout"])?;
+    args.get("filterTimeout").map(|at| at.duration()).transpose()?;
+    if let Some(at) = args.get("bindingTimeout") {
+        let patience = at.duration()?;
+        if patience < Duration::from_secs(1) {
+            return Err(at.invalid("must be at least 1 second"));
+        }
+        profile.rules_mut().device_patience = patience;
     }
     Ok(())
 }

@@ -2,13 +2,13 @@
 //! used.
 
 use super::DeviceId;
+use super::capacity::{Capacity, quantity};
 use super::wire::{self, Slice};
 use crate::node::NodeInfo;
 use crate::node_selector::selects;
 use crate::wire::NodeSelector;
 use coracle_expressions::devices::{Attribute, AttributeError, DeviceFacts};
 use coracle_proto::quantity::Quantity;
-use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -45,6 +45,14 @@ impl Nodes {
 /// Counters by set and name.
 pub(super) type Counters = BTreeMap<(String, String), Quantity>;
 
+/// What must hold of an allocated device before a pod is bound, and whether it belongs to the pod's node from then on.
+#[derive(Debug, Clone)]
+pub(super) struct Binding {
+    pub(super) conditions: Vec<String>,
+    pub(super) failure_conditions: Vec<String>,
+    pub(super) binds_to_node: bool,
+}
+
 /// A device of a pool.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -53,8 +61,10 @@ pub(super) struct Device {
     pub(super) facts: Result<DeviceFacts, AttributeError>,
     pub(super) attributes: BTreeMap<String, wire::Attribute>,
     pub(super) taints: Vec<wire::Taint>,
-    /// It must be made ready after its allocation, which nobody here waits for.
-    pub(super) has_binding_conditions: bool,
+    pub(super) capacity: BTreeMap<String, Capacity>,
+    /// Several claims can share it, each with a part of its capacity.
+    pub(super) is_shared: bool,
+    pub(super) binding: Binding,
     /// What it takes from counters of its pool.
     pub(super) counters: Counters,
 }
@@ -72,7 +82,13 @@ impl Device {
             facts: facts(&spec.driver, device),
             attributes: device.attributes.clone(),
             taints: device.taints.clone(),
-            has_binding_conditions: !device.binding_conditions.is_empty(),
+            capacity: device.capacity.iter().map(|(name, one)| (name.clone(), Capacity::new(one))).collect(),
+            is_shared: device.allow_multiple_allocations,
+            binding: Binding {
+                conditions: device.binding_conditions.clone(),
+                failure_conditions: device.binding_failure_conditions.clone(),
+                binds_to_node: device.binds_to_node,
+            },
             counters: device
                 .consumes_counters
                 .iter()
@@ -108,11 +124,6 @@ fn facts(driver: &str, device: &wire::Device) -> Result<DeviceFacts, AttributeEr
         facts.capacity(name, quantity(&capacity.value));
     }
     Ok(facts)
-}
-
-fn quantity(value: &Value) -> Quantity {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    text.parse().unwrap_or_else(|_| Quantity::zero())
 }
 
 fn counters<'a>(

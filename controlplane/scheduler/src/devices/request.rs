@@ -1,9 +1,10 @@
 //! A claim as a search reads it: for each request its alternatives, in the order of preference.
 
 use super::Devices;
+use super::capacity::{self, Amounts, amounts};
 use super::pools::{Condition, Device, Pool};
 use super::selection::SelectionError;
-use super::wire::{Alternative, Claim, Class, Constraint, Exactly, Selector, Toleration};
+use super::wire::{Alternative, Claim, Class, Constraint, Exactly, Requirements, Selector, Toleration};
 use crate::node::NodeInfo;
 
 /// Why a claim cannot be allocated on a node, other than that devices are in use.
@@ -23,8 +24,6 @@ pub(super) enum AllocationError {
     ClassSelector { class: String, at: usize, source: SelectionError },
     #[error("claim {claim}: selector #{at}: {source}")]
     ClaimSelector { claim: String, at: usize, source: SelectionError },
-    #[error("claim {claim}, request {request}: amounts of capacity are not supported")]
-    Capacity { claim: String, request: String },
     #[error("claim {claim}: too many combinations of devices")]
     TooLong { claim: String },
 }
@@ -38,6 +37,8 @@ pub(super) struct Wanted<'a> {
     selectors: &'a [Selector],
     pub(super) is_admin: bool,
     pub(super) tolerations: &'a [Toleration],
+    /// Amounts of capacity.
+    pub(super) capacity: Amounts,
     pub(super) devices: Amount<'a>,
 }
 
@@ -74,7 +75,7 @@ struct Parts<'a> {
     count: i64,
     is_admin: bool,
     tolerations: &'a [Toleration],
-    has_capacity: bool,
+    capacity: Option<&'a Requirements>,
 }
 
 impl<'a> Parts<'a> {
@@ -88,7 +89,7 @@ impl<'a> Parts<'a> {
             count: wanted.count,
             is_admin: wanted.admin_access,
             tolerations: &wanted.tolerations,
-            has_capacity: wanted.capacity.is_some(),
+            capacity: wanted.capacity.as_ref(),
         }
     }
 
@@ -102,7 +103,7 @@ impl<'a> Parts<'a> {
             count: wanted.count,
             is_admin: false,
             tolerations: &wanted.tolerations,
-            has_capacity: wanted.capacity.is_some(),
+            capacity: wanted.capacity.as_ref(),
         }
     }
 }
@@ -135,9 +136,6 @@ impl<'a> Open<'a> {
         parts: &Parts<'a>,
     ) -> Result<Wanted<'a>, AllocationError> {
         let (claim, request) = (|| self.claim.key(), || parts.request.to_owned());
-        if parts.has_capacity {
-            return Err(AllocationError::Capacity { claim: claim(), request: request() });
-        }
         let class = devices.classes.get(parts.class).ok_or_else(|| AllocationError::NoClass {
             claim: claim(),
             request: request(),
@@ -153,6 +151,7 @@ impl<'a> Open<'a> {
             selectors: parts.selectors,
             is_admin: parts.is_admin,
             tolerations: parts.tolerations,
+            capacity: parts.capacity.map(|wanted| amounts(&wanted.requests)).unwrap_or_default(),
             devices: Amount::Exactly(usize::try_from(parts.count).unwrap_or(usize::MAX)),
         };
         if parts.mode == "All" {
@@ -170,7 +169,9 @@ impl<'a> Open<'a> {
                     }
                 }
                 for device in pool.devices.iter().filter(|device| device.nodes.has(node)) {
-                    if wanted.selects(devices, self.claim, device)? {
+                    // A device of which too little is left is not one of all.
+                    let has_room = || wanted.take(devices, device, std::iter::empty()).is_some();
+                    if wanted.selects(devices, self.claim, device)? && has_room() {
                         all.push(device);
                     }
                 }
@@ -199,9 +200,6 @@ impl Wanted<'_> {
         claim: &Claim,
         device: &Device,
     ) -> Result<bool, AllocationError> {
-        if device.has_binding_conditions {
-            return Ok(false);
-        }
         let expressions = |selectors: &'_ [Selector]| -> Vec<String> {
             let text = |s: &Selector| s.cel.as_ref().map(|cel| cel.expression.clone()).unwrap_or_default();
             selectors.iter().map(text).collect()
@@ -224,6 +222,18 @@ impl Wanted<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// What it takes of a device's capacity, beside claims that have devices and others that were chosen; nothing if too little
+    /// is left.
+    pub(super) fn take<'b>(
+        &self,
+        devices: &'b Devices,
+        device: &Device,
+        chosen: impl Iterator<Item = &'b Amounts>,
+    ) -> Option<Amounts> {
+        let held = devices.held.get(&device.id).map(|held| &held.consumed);
+        capacity::take(&device.capacity, &self.capacity, held.into_iter().chain(chosen))
     }
 
     /// Whether every taint of a device is tolerated.

@@ -30,6 +30,21 @@ pub(super) fn allocation(found: &Found<'_>, node: &NodeInfo) -> Made<AllocationR
         for toleration in wanted.tolerations {
             result.tolerations().push(toleration.clone());
         }
+        let binding = &chosen.device.binding;
+        if !binding.conditions.is_empty() {
+            result.binding_conditions().set(binding.conditions.clone());
+            for condition in &binding.failure_conditions {
+                result.binding_failure_conditions().push(condition);
+            }
+        }
+        if let Some(taken) = &chosen.share {
+            result.share_id().set(uuid::Uuid::new_v4().to_string());
+            let taken: BTreeMap<String, String> =
+                taken.iter().map(|(name, amount)| (name.clone(), amount.to_string())).collect();
+            if !taken.is_empty() {
+                result.consumed_capacity().put(json!(taken));
+            }
+        }
     }
     let config = configuration(found);
     if !config.is_empty() {
@@ -84,7 +99,7 @@ fn nodes(found: &Found<'_>, node: &NodeInfo) -> Option<Made<NodeSelector>> {
     let mut fields: Vec<Value> = Vec::new();
     for chosen in &found.devices {
         match &*chosen.device.nodes {
-            Nodes::Named(_) => {
+            nodes if chosen.device.binding.binds_to_node || matches!(nodes, Nodes::Named(_)) => {
                 let name = json!({"key": "metadata.name", "operator": "In", "values": [node.name]});
                 (expressions, fields) = (Vec::new(), vec![name]);
                 break;
@@ -94,7 +109,7 @@ fn nodes(found: &Found<'_>, node: &NodeInfo) -> Option<Made<NodeSelector>> {
                     add(term, &mut expressions, &mut fields);
                 }
             }
-            Nodes::All | Nodes::None => {}
+            Nodes::Named(_) | Nodes::All | Nodes::None => {}
         }
     }
     if expressions.is_empty() && fields.is_empty() {

@@ -1,6 +1,7 @@
 //! The search for devices: for the claims of a pod, one device after another, with every combination in turn until one
 //! satisfies all requests and constraints. The number of steps is limited.
 
+use super::capacity::Amounts;
 use super::pools::{Condition, Counters, Device, Pool, take};
 use super::request::{AllocationError, Amount, Open, Wanted, allows};
 use super::wire::Claim;
@@ -14,13 +15,15 @@ const MOST_DEVICES: usize = 32;
 const STEPS: usize = 100_000;
 
 /// A device that was found for a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Chosen<'a> {
     pub(super) device: &'a Device,
     /// The request, and which of its alternatives.
     pub(super) request: (usize, usize),
     pool: usize,
     pub(super) is_admin: bool,
+    /// What it takes of a device that is shared.
+    pub(super) share: Option<Amounts>,
 }
 
 /// A claim and its devices.
@@ -132,8 +135,14 @@ impl<'a> Search<'a> {
         if !self.may_take(at, device, pool)? {
             return Ok(false);
         }
-        let is_admin = self.open[at.claim].requests[at.request][at.alternative].is_admin;
-        let chosen = Chosen { device, request: (at.request, at.alternative), pool, is_admin };
+        let wanted = &self.open[at.claim].requests[at.request][at.alternative];
+        let chosen = self.chosen.iter().flatten().filter(|other| other.device.id == device.id);
+        let Some(taken) = wanted.take(self.devices, device, chosen.filter_map(|other| other.share.as_ref()))
+        else {
+            return Ok(false);
+        };
+        let (is_admin, share) = (wanted.is_admin, device.is_shared.then_some(taken));
+        let chosen = Chosen { device, request: (at.request, at.alternative), pool, is_admin, share };
         self.chosen[at.claim].push(chosen);
         let is_found = self.device(Place { device: at.device + 1, ..at });
         if !matches!(is_found, Ok(true)) {
@@ -146,9 +155,17 @@ impl<'a> Search<'a> {
         let (open, devices) = (&self.open[at.claim], self.devices);
         let wanted = &open.requests[at.request][at.alternative];
         let is_chosen = |chosen: &[Chosen<'_>]| chosen.iter().any(|other| other.device.id == device.id);
-        let is_used = match wanted.is_admin {
-            true => is_chosen(&self.chosen[at.claim]),
-            false => devices.is_held(&device.id) || self.chosen.iter().any(|chosen| is_chosen(chosen)),
+        let is_used = match (wanted.is_admin, device.is_shared) {
+            // A request gets a device once; others can share it.
+            (_, true) => {
+                let own = |other: &&Chosen<'_>| other.request == (at.request, at.alternative);
+                let mut own = self.chosen[at.claim].iter().filter(own);
+                own.any(|other| other.device.id == device.id) || devices.is_held_alone(&device.id)
+            }
+            (true, false) => is_chosen(&self.chosen[at.claim]),
+            (false, false) => {
+                devices.is_held(&device.id) || self.chosen.iter().any(|chosen| is_chosen(chosen))
+            }
         };
         if is_used
             || !device.nodes.has(self.node)
@@ -170,16 +187,26 @@ impl<'a> Search<'a> {
         Ok(wanted.is_admin || device.counters.is_empty() || self.has_counters(device, pool))
     }
 
-    /// Whether the counters of a pool suffice for one more device.
+    /// Whether the counters of a pool suffice for one more device. A device that is shared takes them once.
     fn has_counters(&mut self, device: &Device, pool: usize) -> bool {
         let (pools, devices) = (&self.pools, self.devices);
+        let mut chosen: Vec<&Device> = Vec::new();
+        for other in self.chosen.iter().flatten().filter(|other| other.pool == pool && !other.is_admin) {
+            let is_counted =
+                devices.is_held(&other.device.id) || chosen.iter().any(|d| d.id == other.device.id);
+            if !is_counted {
+                chosen.push(other.device);
+            }
+        }
+        if devices.is_held(&device.id) || chosen.iter().any(|other| other.id == device.id) {
+            return true;
+        }
         let left = self
             .left
             .entry(pool)
             .or_insert_with(|| pools[pool].counters_left(|id: &DeviceId| devices.is_held(id)));
         let mut left = left.clone();
-        let chosen = self.chosen.iter().flatten().filter(|other| other.pool == pool && !other.is_admin);
-        chosen.for_each(|other| take(&mut left, &other.device.counters));
+        chosen.iter().for_each(|other| take(&mut left, &other.counters));
         take(&mut left, &device.counters);
         device.counters.keys().all(|key| left.get(key).is_some_and(|left| left.signum() >= 0))
     }

@@ -63,7 +63,7 @@ fields! {
         pub count: i64,
         pub admin_access: bool,
         pub tolerations: Vec<Toleration>,
-        pub capacity: Option<Value>,
+        pub capacity: Option<Requirements>,
     }
 
     /// An alternative of a request.
@@ -75,7 +75,13 @@ fields! {
         pub allocation_mode: String,
         pub count: i64,
         pub tolerations: Vec<Toleration>,
-        pub capacity: Option<Value>,
+        pub capacity: Option<Requirements>,
+    }
+
+    /// Amounts of capacity.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Requirements: v1::CapacityRequirements {
+        pub requests: BTreeMap<String, Value>,
     }
 
     /// A selector.
@@ -113,6 +119,26 @@ fields! {
     pub struct ClaimStatus: v1::ResourceClaimStatus {
         pub allocation: Option<Allocation>,
         pub reserved_for: Vec<Consumer>,
+        pub devices: Vec<DeviceStatus>,
+    }
+
+    /// What a driver says of an allocated device.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct DeviceStatus: v1::AllocatedDeviceStatus {
+        pub driver: String,
+        pub pool: String,
+        pub device: String,
+        pub share_id: Option<String>,
+        pub conditions: Vec<Condition>,
+    }
+
+    /// A condition of a device.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Condition: meta::Condition {
+        pub type_: String,
+        pub status: String,
+        pub reason: String,
+        pub message: String,
     }
 
     /// What a claim got.
@@ -135,6 +161,10 @@ fields! {
         pub pool: String,
         pub device: String,
         pub admin_access: bool,
+        pub share_id: Option<String>,
+        pub consumed_capacity: BTreeMap<String, Value>,
+        pub binding_conditions: Vec<String>,
+        pub binding_failure_conditions: Vec<String>,
     }
 
     /// Who uses a claim.
@@ -194,7 +224,9 @@ fields! {
         pub node_selector: Option<NodeSelector>,
         pub all_nodes: bool,
         pub taints: Vec<Taint>,
+        pub binds_to_node: bool,
         pub binding_conditions: Vec<String>,
+        pub binding_failure_conditions: Vec<String>,
         pub allow_multiple_allocations: bool,
     }
 
@@ -211,6 +243,23 @@ fields! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Capacity: v1::DeviceCapacity {
         pub value: Value,
+        pub request_policy: Option<CapacityPolicy>,
+    }
+
+    /// Which amounts of a capacity can be taken.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct CapacityPolicy: v1::CapacityRequestPolicy {
+        pub default_: Option<Value>,
+        pub valid_values: Vec<Value>,
+        pub valid_range: Option<CapacityRange>,
+    }
+
+    /// A range of amounts.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct CapacityRange: v1::CapacityRequestPolicyRange {
+        pub min: Option<Value>,
+        pub max: Option<Value>,
+        pub step: Option<Value>,
     }
 
     /// What a device takes from a set of counters.

@@ -190,6 +190,8 @@ struct Awaiting {
     begun: Instant,
     /// What was decided about its claims is being written.
     is_writing: bool,
+    /// Its devices must be made ready first.
+    waits_for_devices: bool,
 }
 
 /// Claims of devices that were written, with their revisions, and the error that ended that.

@@ -1,5 +1,9 @@
 // Which devices there are, and how they are searched.
 mod pools;
+// Devices that claims share.
+mod shares;
+// Devices that must be made ready.
+mod conditions;
 
 use super::*;
 use crate::devices::{ClaimDecision, DeviceKind};
@@ -303,13 +307,11 @@ fn claims_that_are_not_there_are_named() {
     deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     add_claim(&mut placer, &deleted);
     add_claim(&mut placer, &one("classless", json!({"deviceClassName": "tpu"})));
-    add_claim(&mut placer, &one("amounts", json!({"capacity": {"requests": {"memory": "1Gi"}}})));
     add_claim(&mut placer, &one("made", json!({})));
     for (claim, want) in [
         ("gone", "resourceclaim.resource.k8s.io \"gone\" not found"),
         ("deleted", "resourceclaim \"deleted\" is being deleted"),
         ("classless", "request r: device class tpu does not exist"),
-        ("amounts", "2 claim default/amounts, request r: amounts of capacity are not supported"),
     ] {
         let why = allot(&mut placer, &user("p", &[claim])).unwrap_err();
         assert_eq!(why, format!("0/2 nodes are available: {want}."));

@@ -37,6 +37,12 @@ impl Writes {
         Err(conflict.unwrap_or_else(|| changed(&decision.claim, "changed too often")))
     }
 
+    /// Says that a pod is bound when its devices are ready.
+    pub fn devices_pending(&self, pod: &PodInfo, node: &str) {
+        let message = format!("waiting for binding conditions for device on node {node}");
+        self.note(pod, |pods, object| pods.normal(object, "BindingConditionsPending", message));
+    }
+
     async fn reserve_claim(
         &self,
         kind: &Kind,
