@@ -19,6 +19,8 @@ mod search;
 mod result;
 // Devices that must be made ready before a pod is bound.
 mod binding;
+// Extended resources of classes.
+mod extended;
 
 use crate::node::NodeInfo;
 use crate::node_selector::selects;
@@ -30,6 +32,7 @@ use capacity::{Amounts, amounts};
 use coracle_kinds::object::Object;
 use coracle_proto::quantity::Quantity;
 pub use error::ClaimError;
+pub use extended::{ContainerUse, ExtendedClaim, uses};
 use pools::Pools;
 use selection::Selection;
 use serde_json::Value;
@@ -39,6 +42,8 @@ use wire::{Claim, Class, Slice};
 
 /// The label of namespaces whose claims may use devices that others hold.
 const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";
+/// The annotation of claims for extended resources.
+pub const EXTENDED_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 /// The most consumers of a claim.
 const MOST_CONSUMERS: usize = 256;
 /// The verdict on nodes that an allocated claim is not for.
@@ -116,6 +121,8 @@ pub struct ClaimDecision {
     devices: Vec<Hold>,
     /// Its devices must be made ready before the pod is bound.
     has_conditions: bool,
+    /// It is for the extended resources of the pod; without a uid it has to be created.
+    pub extended: Option<ExtendedClaim>,
 }
 
 /// An allocation that the API does not show yet.
@@ -125,6 +132,8 @@ struct Pending {
     devices: Vec<Hold>,
     /// The revision at which it was written.
     written: Option<u64>,
+    /// The claim was created for it: until the API shows it, it is not known.
+    is_new: bool,
 }
 
 /// Everything about devices.
@@ -133,6 +142,10 @@ pub struct Devices {
     /// By `namespace/name`, with their revisions.
     claims: HashMap<String, (Claim, u64)>,
     classes: HashMap<String, Class>,
+    /// Classes by the extended resource that they are behind.
+    by_resource: HashMap<String, String>,
+    /// Claims for extended resources, by `namespace/name`, by uid of the pod.
+    of_pods: HashMap<String, String>,
     slices: HashMap<String, Slice>,
     pools: Pools,
     /// Slices changed since pools were put together.
@@ -153,7 +166,11 @@ impl Devices {
     pub fn set(&mut self, kind: DeviceKind, key: &str, object: &Object) -> Result<bool, serde_json::Error> {
         let changed = match kind {
             DeviceKind::Claims => self.set_claim(key, object.typed()?, object.revision),
-            DeviceKind::Classes => set(&mut self.classes, key, object.typed()?),
+            DeviceKind::Classes => {
+                let changed = set(&mut self.classes, key, object.typed()?);
+                self.by_resource = extended::by_resource(&self.classes);
+                changed
+            }
             DeviceKind::Slices => {
                 let changed = set(&mut self.slices, key, object.typed()?);
                 self.is_stale |= changed;
@@ -170,11 +187,17 @@ impl Devices {
             DeviceKind::Claims => {
                 if let Some((claim, _)) = self.claims.remove(key) {
                     self.hold(&held_by(&claim), -1);
+                    if let Some(pod) = Self::extended_owner(&claim) {
+                        self.of_pods.remove(pod);
+                    }
                 }
                 self.timed_out.remove(key);
                 self.settle(key);
             }
-            DeviceKind::Classes => _ = self.classes.remove(key),
+            DeviceKind::Classes => {
+                self.classes.remove(key);
+                self.by_resource = extended::by_resource(&self.classes);
+            }
             DeviceKind::Slices => {
                 self.slices.remove(key);
                 self.is_stale = true;
@@ -200,6 +223,9 @@ impl Devices {
         self.hold(&before, -1);
         if claim.status.allocation.is_none() {
             self.timed_out.remove(key);
+        }
+        if let Some(pod) = Self::extended_owner(&claim) {
+            self.of_pods.insert(pod.to_owned(), key.to_owned());
         }
         self.claims.insert(key.to_owned(), (claim, revision));
         // Once the API shows what was written, or what became of it, the claim counts as it is there.
@@ -264,7 +290,17 @@ impl Devices {
             }
             found.push(claim);
         }
+        found.extend(self.extended_claim_of(pod));
         Ok(found)
+    }
+
+    /// The claim that an earlier attempt created for a pod's extended resources.
+    fn extended_claim_of(&self, pod: &PodInfo) -> Option<&Claim> {
+        let key = self.of_pods.get(&pod.uid).filter(|_| !pod.extended_uses.is_empty())?;
+        self.claims
+            .get(key)
+            .map(|(claim, _)| claim)
+            .filter(|claim| claim.metadata.deletion_timestamp.is_none())
     }
 
     /// Why the pod fits no node: a claim that is missing, in use, being allocated, or cannot be allocated as it is.
@@ -304,7 +340,7 @@ impl Devices {
 
     /// Whether the pod's claims can be had on a node.
     pub fn check(&self, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        if pod.device_claims.is_empty() {
+        if pod.device_claims.is_empty() && pod.extended_uses.is_empty() {
             return Ok(());
         }
         self.decide(pod, node).map(drop)
@@ -314,8 +350,11 @@ impl Devices {
     pub fn decide(&self, pod: &PodInfo, node: &NodeInfo) -> Result<Vec<ClaimDecision>, Rejection> {
         let rejected = |why: String| Rejection::hopeless(Plugin::DynamicResources, why);
         let claims = self.claims_of(pod).map_err(|error| rejected(error.to_string()))?;
+        let extended = self.extended_claim(pod, node);
+        let earlier = self.extended_claim_of(pod).map(|claim| claim.metadata.uid.as_str());
         let mut decisions = Vec::new();
         let mut open: Vec<&Claim> = Vec::new();
+        open.extend(extended.as_ref().filter(|_| earlier.is_none()).map(|(claim, _)| claim));
         for claim in claims {
             let Some(allocation) = &claim.status.allocation else {
                 // A claim that a pod names twice is allocated once.
@@ -330,12 +369,19 @@ impl Devices {
             if self.is_unusable(claim) {
                 return Err(Rejection::hopeless(Plugin::DynamicResources, ELSEWHERE));
             }
-            if !claim.is_reserved_for(&pod.uid) {
+            if !claim.is_reserved_for(&pod.uid) || earlier == Some(claim.metadata.uid.as_str()) {
                 decisions.push(decision(claim, None, Vec::new()));
             }
         }
+        let is_extended = |uid: &str| uid.is_empty() || earlier == Some(uid);
+        let mark = |mut all: Vec<ClaimDecision>| {
+            for one in all.iter_mut().filter(|one| is_extended(&one.uid)) {
+                one.extended = extended.as_ref().map(|(_, extended)| extended.clone());
+            }
+            all
+        };
         if open.is_empty() {
-            return Ok(decisions);
+            return Ok(mark(decisions));
         }
         let found = search::search(self, &open, node).map_err(|error| rejected(error.to_string()))?;
         let Some(found) = found else {
@@ -350,7 +396,7 @@ impl Devices {
                 found.devices.iter().any(|chosen| !chosen.device.binding.conditions.is_empty());
             decisions.push(made);
         }
-        Ok(decisions)
+        Ok(mark(decisions))
     }
 
     /// Counts decisions as if they were written.
@@ -359,7 +405,8 @@ impl Devices {
             let key = format!("{}/{}", pod.namespace, decision.claim);
             self.settle(&key);
             self.hold(&decision.devices, 1);
-            let pending = Pending { pod: pod.key.clone(), devices: decision.devices.clone(), written: None };
+            let (pod, devices) = (pod.key.clone(), decision.devices.clone());
+            let pending = Pending { pod, devices, written: None, is_new: false };
             self.pending.insert(key, pending);
             self.version += 1;
         }
@@ -368,7 +415,8 @@ impl Devices {
     /// A decision was written at a revision.
     pub fn written(&mut self, pod: &PodInfo, claim: &str, revision: u64) {
         let key = format!("{}/{claim}", pod.namespace);
-        let is_seen = self.claims.get(&key).is_none_or(|(_, seen)| *seen >= revision);
+        let is_new = self.pending.get(&key).is_some_and(|pending| pending.is_new);
+        let is_seen = self.claims.get(&key).map_or(!is_new, |(_, seen)| *seen >= revision);
         match self.pending.get_mut(&key).filter(|pending| pending.pod == pod.key) {
             Some(_) if is_seen => self.settle(&key),
             Some(pending) => pending.written = Some(revision),
@@ -399,7 +447,7 @@ impl Devices {
 
 fn decision(claim: &Claim, allocation: Option<Value>, devices: Vec<Hold>) -> ClaimDecision {
     let (claim, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
-    ClaimDecision { claim, uid, allocation, devices, has_conditions: false }
+    ClaimDecision { claim, uid, allocation, devices, has_conditions: false, extended: None }
 }
 
 /// Devices that a claim keeps from others.

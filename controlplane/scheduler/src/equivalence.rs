@@ -199,7 +199,7 @@ impl EquivalenceClass {
         }
         let (node, pod, profile) = (snapshot.node(id)?, &self.query.pod, &*self.profile);
         let weights = &profile.weights;
-        filters::local(pod, node).ok()?;
+        filters::local(pod, node, &snapshot.devices).ok()?;
         let mut score = weights.fit * profile.fit.score(pod, node)
             + weights.balance * profile.balance.score(pod, node)
             + weights.images * fixed.images

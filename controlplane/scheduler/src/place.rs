@@ -244,7 +244,7 @@ impl Placer {
         let mut class = EquivalenceClass::new(&mut self.snapshot, pod.clone(), profile);
         class.used = self.clock;
         let chosen = self.choose_in(&mut class, begun);
-        if pod.claims.is_empty() && pod.device_claims.is_empty() {
+        if !pod.has_claims() {
             let most = (CLASS_ROOM / self.snapshot.slots().max(1)).clamp(MIN_CLASSES, 16 * MIN_CLASSES);
             if self.classes.len() >= most
                 && let Some(oldest) = self.classes.iter().min_by_key(|(_, c)| c.used).map(|(k, _)| *k)

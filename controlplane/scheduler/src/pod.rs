@@ -1,5 +1,6 @@
 //! A pod as the scheduler sees it.
 
+use super::devices::{self, ContainerUse};
 use super::rejection::Plugin;
 use super::resources::{Resources, comparable_requests, pod_requests};
 use super::rules::Rules;
@@ -109,6 +110,8 @@ pub struct PodInfo {
     pub gates: Vec<String>,
     pub claims: Vec<String>,
     pub device_claims: Vec<DeviceClaim>,
+    /// Containers with resources that devices may be behind.
+    pub extended_uses: Vec<ContainerUse>,
     pub deleting: bool,
     /// Being deleted by preemption.
     pub preempted: bool,
@@ -167,6 +170,7 @@ impl PodInfo {
             images: images(&spec),
             claims: claims(&spec, &meta.name),
             device_claims: device_claims(&spec, &status),
+            extended_uses: devices::uses(&spec),
             gates: spec.scheduling_gates.into_iter().map(|g| g.name).collect(),
             node: spec.node_name,
             scheduler: spec.scheduler_name,
@@ -236,10 +240,15 @@ impl PodInfo {
         (&self.affinity, &self.anti_affinity, &self.preferred, &self.spread).hash(h);
         (&self.images, self.priority, self.never_preempts, &self.scheduler).hash(h);
         // Claims bind to one pod: each such pod is a class of its own.
-        if !(self.claims.is_empty() && self.device_claims.is_empty()) {
-            (&self.key, &self.device_claims).hash(h);
+        if self.has_claims() {
+            (&self.key, &self.device_claims, &self.extended_uses).hash(h);
         }
         hasher.finish()
+    }
+
+    /// Whether it has claims of volumes or devices, or may get one for its extended resources.
+    pub fn has_claims(&self) -> bool {
+        !(self.claims.is_empty() && self.device_claims.is_empty() && self.extended_uses.is_empty())
     }
 
     /// Whether a rule is about the pod.

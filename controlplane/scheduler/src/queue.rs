@@ -345,9 +345,8 @@ fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
     let by_pods = any(&[Plugin::PodTopologySpread, Plugin::InterPodAffinity]);
     let verdict = |id: Option<NodeId>| {
         let node = id.and_then(|id| snapshot.node(id))?;
-        Some(
-            filters::fixed(pod, node).and_then(|()| if by_pods { Ok(()) } else { filters::local(pod, node) }),
-        )
+        let local = || filters::local(pod, node, &snapshot.devices);
+        Some(filters::fixed(pod, node).and_then(|()| if by_pods { Ok(()) } else { local() }))
     };
     match event {
         // Refused when there were no nodes at all, no rule is named.

@@ -112,6 +112,7 @@ fields! {
     #[derive(Debug)]
     #[allow(missing_docs)]
     pub struct Container: v1::Container {
+        pub name: String,
         pub image: String,
         pub resources: Requests,
         pub ports: Vec<Port>,

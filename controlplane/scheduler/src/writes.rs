@@ -3,6 +3,8 @@
 // Claims of devices.
 mod devices;
 
+pub use devices::Reserved;
+
 use super::attempt::Attempt;
 use super::event_handlers::{SOURCES, Source};
 use super::pod::PodInfo;

@@ -104,10 +104,9 @@ impl PodResourcesApi {
 
     /// Prepared claims of a container.
     fn claims_of(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource> {
-        let wanted = container.resources.iter().filter_map(|resources| resources.claims.as_ref()).flatten();
-        let wanted: Vec<&str> = wanted.map(|claim| claim.name.as_str()).collect();
+        let wanted = allocated::wanted(pod, container);
         let mut known = allocated::claims(pod).unwrap_or_default();
-        known.retain(|claim| wanted.contains(&claim.name.as_str()));
+        known.retain(|claim| wanted.iter().any(|(name, _)| *name == claim.name));
         let mut records = self.executor.claims.of_pod(spec::uid(pod));
         records.retain(|record| known.iter().any(|claim| claim.claim == record.name));
         records.into_iter().map(dynamic_resource).collect()

@@ -8,6 +8,9 @@ use super::error::ClaimError;
 use super::records::{Record, State};
 use crate::pod::spec;
 
+/// The name in a pod of the claim for its extended resources; no claim of a spec can have it.
+const EXTENDED: &str = "<extended-resources>";
+
 /// A claim that a pod names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodClaim {
@@ -40,7 +43,21 @@ pub fn claims(pod: &Pod) -> Result<Vec<PodClaim>, ClaimError> {
             })),
         }
     }
+    let extended = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
+    all.extend(extended.map(|status| PodClaim {
+        name: EXTENDED.to_owned(),
+        claim: status.resource_claim_name.clone(),
+        is_generated: true,
+    }));
     Ok(all)
+}
+
+/// What a container uses of the pod's claims: the name in the pod, and the request, empty for all.
+pub fn wanted(pod: &Pod, container: &Container) -> Vec<(String, String)> {
+    let claims = container.resources.iter().filter_map(|resources| resources.claims.as_ref()).flatten();
+    let named = claims.map(|claim| (claim.name.clone(), claim.request.clone().unwrap_or_default()));
+    let extended = spec::extended_mappings(pod).filter(|(name, ..)| *name == container.name);
+    named.chain(extended.map(|(_, _, request)| (EXTENDED.to_owned(), request.to_owned()))).collect()
 }
 
 /// The drivers of a claim that this pod may use.
@@ -62,19 +79,22 @@ pub fn drivers(pod: &Pod, of: &PodClaim, claim: &ResourceClaim) -> Result<BTreeS
 }
 
 /// CDI devices of a container, from the records of its pod's claims.
-pub fn cdi_devices(claims: &[PodClaim], container: &Container, records: &[(String, Record)]) -> Vec<String> {
-    let wanted = container.resources.iter().filter_map(|resources| resources.claims.as_ref()).flatten();
+pub fn cdi_devices(
+    pod: &Pod,
+    claims: &[PodClaim],
+    container: &Container,
+    records: &[(String, Record)],
+) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for wanted in wanted {
-        let Some(claim) = claims.iter().find(|claim| claim.name == wanted.name) else { continue };
+    for (name, request) in wanted(pod, container) {
+        let Some(claim) = claims.iter().find(|claim| claim.name == name) else { continue };
         let own = records.iter().filter(|(_, record)| record.name == claim.claim);
         let devices = own.flat_map(|(_, record)| record.drivers.values()).flat_map(|state| match state {
             State::Prepared(devices) => devices.as_slice(),
             State::Called => &[],
         });
-        let request = wanted.request.as_deref().unwrap_or_default();
         // A device for an alternative is named `request/alternative`.
-        let is_for = |name: &String| name.split('/').next() == Some(request);
+        let is_for = |name: &String| name.split('/').next() == Some(request.as_str());
         for device in devices {
             if request.is_empty() || device.requests.is_empty() || device.requests.iter().any(is_for) {
                 names.extend(
@@ -153,10 +173,11 @@ mod tests {
         record.drivers.insert("d".into(), State::Prepared(devices));
         let records = [("uid".to_owned(), record)];
         let claims = [PodClaim { name: "gpu".into(), claim: "c".into(), is_generated: false }];
+        let pod = pod(json!([]), json!([]));
         let of = |wanted: Value| {
             let container: Container =
                 serde_json::from_value(json!({"name": "c", "resources": {"claims": wanted}})).unwrap();
-            cdi_devices(&claims, &container, &records)
+            cdi_devices(&pod, &claims, &container, &records)
         };
         assert_eq!(of(json!([{"name": "gpu"}])), ["v/c=1", "v/c=2", "v/c=all"]);
         assert_eq!(of(json!([{"name": "gpu", "request": "two"}])), ["v/c=2", "v/c=all"]);
@@ -165,5 +186,32 @@ mod tests {
             ["v/c=1", "v/c=all", "v/c=2"]
         );
         assert_eq!(of(json!([{"name": "other"}])), [""; 0]);
+    }
+    #[test]
+    fn extended_resources_are_those_of_a_claim() {
+        let mut pod = pod(json!([]), json!([]));
+        let status = json!({"resourceClaimName": "p-extended-resources-x", "requestMappings": [
+            {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "container-0-request-0"}]});
+        pod.status.get_or_insert_default().extended_resource_claim_status =
+            Some(serde_json::from_value(status).unwrap());
+        let claims = claims(&pod).unwrap();
+        assert_eq!((claims[0].claim.as_str(), claims[0].is_generated), ("p-extended-resources-x", true));
+        assert!(spec::is_claimed(&pod, "example.com/gpu") && !spec::is_claimed(&pod, "example.com/nic"));
+        let device = |request: &str, cdi: &str| PreparedDevice {
+            requests: vec![request.to_owned()],
+            cdi_devices: vec![cdi.to_owned()],
+            ..PreparedDevice::default()
+        };
+        let devices =
+            vec![device("container-0-request-0", "v/c=1"), device("container-1-request-0", "v/c=2")];
+        let mut record = Record { name: "p-extended-resources-x".into(), ..Record::default() };
+        record.drivers.insert("d".into(), State::Prepared(devices));
+        let records = [("uid".to_owned(), record)];
+        let of = |name: &str| {
+            let container: Container = serde_json::from_value(json!({"name": name})).unwrap();
+            cdi_devices(&pod, &claims, &container, &records)
+        };
+        assert_eq!(of("c"), ["v/c=1"]);
+        assert_eq!(of("other"), [""; 0]);
     }
 }

@@ -106,7 +106,7 @@ impl Claims {
     /// CDI devices of a container.
     pub fn cdi_devices(&self, pod: &Pod, container: &Container) -> Result<Vec<String>, ClaimError> {
         let records = self.records.of_pod(spec::uid(pod));
-        Ok(allocated::cdi_devices(&allocated::claims(pod)?, container, &records))
+        Ok(allocated::cdi_devices(pod, &allocated::claims(pod)?, container, &records))
     }
 
     /// Prepared claims of a pod.

@@ -17,7 +17,7 @@ impl Devices {
         let spec = spec::spec(pod);
         if !survived {
             let wanted =
-                spec::containers(&spec).flat_map(|(_, container)| self.wanted(&container).into_keys());
+                spec::containers(&spec).flat_map(|(_, container)| self.wanted(pod, &container).into_keys());
             self.wait_for_plugins(&wanted.collect()).await;
         }
         let init = spec.init_containers.iter().flatten().map(|container| (true, container));
@@ -25,7 +25,7 @@ impl Devices {
         // Init containers run before the others, and leave their devices to them.
         let mut reusable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (is_init, container) in init.chain(regular) {
-            for (resource, wanted) in self.wanted(container) {
+            for (resource, wanted) in self.wanted(pod, container) {
                 let key = Key {
                     uid: spec::uid(pod).to_owned(),
                     container: container.name.clone(),
@@ -79,11 +79,14 @@ impl Devices {
         reservation.allocate(response).map_err(AllocateError::Checkpoint)
     }
 
-    /// Devices that a container asks for, by resource. Requests of extended resources equal their limits.
-    fn wanted(&self, container: &Container) -> BTreeMap<String, usize> {
+    /// Devices that a container asks for, by resource. Requests of extended resources equal their limits. Devices of a claim are
+    /// not those of a plugin.
+    fn wanted(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
         let limits = container.resources.iter().filter_map(|resources| resources.limits.as_ref()).flatten();
         limits
-            .filter(|(name, _)| is_extended_resource(name) && self.knows(name))
+            .filter(|(name, _)| {
+                is_extended_resource(name) && self.knows(name) && !spec::is_claimed(pod, name)
+            })
             .filter_map(|(name, quantity)| {
                 let amount = usize::try_from(spec::amount(name, quantity)).ok()?;
                 (amount > 0).then(|| (name.clone(), amount))
@@ -93,7 +96,7 @@ impl Devices {
 
     /// What a container needs to use its devices. Devices that are missing, because a restart lost them, are allocated.
     pub async fn run_options(&self, pod: &Pod, container: &Container) -> Result<RunOptions, AllocateError> {
-        if self.wanted(container).is_empty() {
+        if self.wanted(pod, container).is_empty() {
             return Ok(RunOptions::default());
         }
         self.allocate(pod, true).await?;

@@ -198,11 +198,15 @@ fn resources(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Vec<Insu
         missing.push(Insufficient { resource, requested: 1, used: used_pods, capacity: pods });
     }
     for (key, wanted) in spec::totals(&spec::spec(pod), false) {
+        if spec::is_claimed(pod, &key) {
+            continue;
+        }
         // Unknown resources are not counted here, except huge pages.
         let unknown = key.starts_with("hugepages-").then_some(0);
         let Some(capacity) = facts.allocatable.get(&key).copied().or(unknown) else { continue };
         let used: i64 = others
             .iter()
+            .filter(|other| !spec::is_claimed(other, &key))
             .map(|other| spec::totals(&spec::spec(other), false).get(&key).copied().unwrap_or(0))
             .fold(0, i64::saturating_add);
         if wanted > 0 && wanted.saturating_add(used) > capacity {

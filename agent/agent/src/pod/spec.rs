@@ -302,6 +302,20 @@ fn raise(to: &mut BTreeMap<String, i64>, from: &BTreeMap<String, i64>) {
     }
 }
 
+/// Requests of the claim for the pod's extended resources: container, resource, request.
+pub fn extended_mappings(pod: &Pod) -> impl Iterator<Item = (&str, &str, &str)> {
+    let status = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
+    status
+        .into_iter()
+        .flat_map(|status| &status.request_mappings)
+        .map(|one| (one.container_name.as_str(), one.resource_name.as_str(), one.request_name.as_str()))
+}
+
+/// Whether devices of a claim are behind an extended resource of the pod, instead of those of a device plugin.
+pub fn is_claimed(pod: &Pod, resource: &str) -> bool {
+    extended_mappings(pod).any(|(_, mapped, _)| mapped == resource)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -38,6 +38,12 @@ fields! {
 
     struct Status: v1::PodStatus {
         resource_claim_statuses: Vec<Generated>,
+        extended_resource_claim_status: Option<Extended>,
+    }
+
+    /// The claim for extended resources, which the scheduler makes.
+    struct Extended: v1::PodExtendedResourceClaimStatus {
+        resource_claim_name: String,
     }
 
     struct Generated: v1::PodResourceClaimStatus {
@@ -57,17 +63,22 @@ impl Pod {
 
     /// Names of all claims that the pod uses and that are known.
     fn claim_names(&self) -> impl Iterator<Item = &str> {
-        self.spec.resource_claims.iter().filter_map(|claim| {
+        let named = self.spec.resource_claims.iter().filter_map(|claim| {
             let made = || self.generated(claim)?.resource_claim_name.as_deref();
             claim.resource_claim_name.as_deref().or_else(made)
-        })
+        });
+        let extended = self.status.iter().filter_map(|status| status.extended_resource_claim_status.as_ref());
+        named.chain(extended.map(|extended| extended.resource_claim_name.as_str()))
     }
 }
 
 /// Most pods need not be read to know that they have no claims.
 fn claims_of(pod: &Object) -> Option<Pod> {
     let text = std::str::from_utf8(&pod.json).ok()?;
-    text.contains("\"resourceClaims\"").then(|| pod.typed::<Pod>().ok()).flatten()
+    let has = |field: &str| text.contains(field);
+    (has("\"resourceClaims\"") || has("\"extendedResourceClaimStatus\""))
+        .then(|| pod.typed::<Pod>().ok())
+        .flatten()
 }
 
 /// Whether a pod will not use its claims any more.

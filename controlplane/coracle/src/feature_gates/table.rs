@@ -41,7 +41,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("DRAConsumableCapacity", Honoured("controlplane/scheduler/src/devices/capacity.rs")),
     ("DRADeviceBindingConditions", Honoured("controlplane/scheduler/src/devices/binding.rs")),
     ("DRADeviceTaints", Honoured("controlplane/controllers/src/device_taints/mod.rs")),
-    ("DRAExtendedResource", Refused("extended resources are those of device plugins")),
+    ("DRAExtendedResource", Honoured("controlplane/scheduler/src/devices/extended.rs")),
     ("DRAPartitionableDevices", Honoured("controlplane/scheduler/src/devices/pools.rs")),
     ("DRAPrioritizedList", Honoured("controlplane/scheduler/src/devices/request.rs")),
     ("DRAResourceClaimDeviceStatus", Refused("stored, but not limited to the drivers of the claim")),

@@ -22,6 +22,7 @@ fields! {
         pub namespace: String,
         pub uid: String,
         pub deletion_timestamp: Option<String>,
+        pub annotations: BTreeMap<String, String>,
         pub owner_references: Vec<Owner>,
     }
 
@@ -176,7 +177,14 @@ fields! {
     /// A DeviceClass.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Class: v1::DeviceClass {
+        pub metadata: ClassMeta,
         pub spec: ClassSpec,
+    }
+
+    /// Metadata of a class.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct ClassMeta: meta::ObjectMeta {
+        pub creation_timestamp: Option<String>,
     }
 
     /// What devices of a class have, and their configuration.
@@ -184,6 +192,7 @@ fields! {
     pub struct ClassSpec: v1::DeviceClassSpec {
         pub selectors: Vec<Selector>,
         pub config: Vec<Value>,
+        pub extended_resource_name: Option<String>,
     }
 
     /// A ResourceSlice.

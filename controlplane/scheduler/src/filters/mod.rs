@@ -14,6 +14,7 @@ pub mod spread;
 // Affinity and anti-affinity to pods.
 pub mod pod_affinity;
 
+use super::devices::Devices;
 use super::node::NodeInfo;
 use super::pod::PodInfo;
 use super::rejection::{Plugin, Rejection};
@@ -57,7 +58,7 @@ pub fn fixed(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
 }
 
 /// Whether the pod fits beside the pods on the node and nominated pods of higher priority.
-pub fn local(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+pub fn local(pod: &PodInfo, node: &NodeInfo, devices: &Devices) -> Result<(), Rejection> {
     let promised: Vec<&PodInfo> = node
         .nominated
         .iter()
@@ -67,7 +68,10 @@ pub fn local(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     if !pod.skips(Plugin::NodePorts) {
         ports::check(pod, node, &promised)?;
     }
-    if pod.skips(Plugin::NodeResourcesFit) { Ok(()) } else { resources::check(pod, node, &promised) }
+    if pod.skips(Plugin::NodeResourcesFit) {
+        return Ok(());
+    }
+    resources::check(pod, node, &promised, devices)
 }
 
 /// Whether the pod may run on the node now.
@@ -76,7 +80,7 @@ pub fn check(snapshot: &Snapshot, query: &Query, id: NodeId) -> Result<(), Rejec
         return Err(Rejection::hopeless(Plugin::NodeName, "node(s) didn't match the requested node name"));
     };
     fixed(&query.pod, node)?;
-    local(&query.pod, node)?;
+    local(&query.pod, node, &snapshot.devices)?;
     snapshot.volumes.check(&query.pod, node)?;
     query.spread.check(snapshot, id)?;
     query.pod_affinity.check(snapshot, id)?;

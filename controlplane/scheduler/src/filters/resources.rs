@@ -3,11 +3,18 @@
 use super::super::node::NodeInfo;
 use super::super::pod::PodInfo;
 use super::super::resources::Resources;
+use crate::devices::Devices;
 use crate::rejection::{Plugin, Rejection};
 use std::borrow::Cow;
 
 /// Whether the node has what the pod asks for, beside what runs there and what is promised.
-pub fn check(pod: &PodInfo, node: &NodeInfo, promised: &[&PodInfo]) -> Result<(), Rejection> {
+/// Resources that devices are behind are left to their claims.
+pub fn check(
+    pod: &PodInfo,
+    node: &NodeInfo,
+    promised: &[&PodInfo],
+    devices: &Devices,
+) -> Result<(), Rejection> {
     let mut reserved = Resources::default();
     for other in promised {
         reserved.add(&other.requests, 1);
@@ -37,7 +44,7 @@ pub fn check(pod: &PodInfo, node: &NodeInfo, promised: &[&PodInfo]) -> Result<()
             continue;
         }
         let used = used.extended(name) + reserved.extended(name);
-        if *amount > 0 && *amount > all.extended(name) - used {
+        if *amount > 0 && *amount > all.extended(name) - used && !devices.is_backed(name, node) {
             lacks(format!("Insufficient {name}").into(), *amount, used, all.extended(name));
         }
     }

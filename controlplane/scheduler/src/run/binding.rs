@@ -154,7 +154,7 @@ async fn decide_claims(
     }
     for decision in devices {
         match writes.reserve(pod, decision).await {
-            Ok(revision) => written.devices.push((decision.claim.clone(), revision)),
+            Ok(reserved) => written.devices.push((decision.claim.clone(), reserved)),
             Err(error) => return Written { result: Err(error), ..written },
         }
     }

@@ -27,7 +27,7 @@ use super::pod::{PodInfo, PodKey};
 use super::profile::Profiles;
 use super::queue::{Backoff, Millis, Queue};
 use super::waits::Waited;
-use super::writes::{Placed, Writes};
+use super::writes::{Placed, Reserved, Writes};
 use crate::metrics::{AttemptResult, SchedulerMetrics, Size};
 use consult::Consulted;
 use coracle_cli::supervise::{Supervisor, catch_panic};
@@ -194,9 +194,9 @@ struct Awaiting {
     waits_for_devices: bool,
 }
 
-/// Claims of devices that were written, with their revisions, and the error that ended that.
+/// Claims of devices that were written, by their names in decisions, and the error that ended that.
 struct Written {
-    devices: Vec<(String, u64)>,
+    devices: Vec<(String, Reserved)>,
     result: Result<(), ApiError>,
 }
 

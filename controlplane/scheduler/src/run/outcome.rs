@@ -107,10 +107,13 @@ impl Runner {
     /// What was decided about a pod's claims was written, or could not be.
     fn claims_written(&mut self, pod: &Arc<PodInfo>, Written { devices, result }: Written) {
         let known = &mut self.state.placer.snapshot.devices;
-        devices.iter().for_each(|(claim, revision)| known.written(pod, claim, *revision));
+        for (decided, reserved) in &devices {
+            known.created(pod, decided, &reserved.claim);
+            known.written(pod, &reserved.claim, reserved.revision);
+        }
         known.forget(pod);
         let now = self.now();
-        if !pod.device_claims.is_empty() {
+        if !pod.device_claims.is_empty() || !devices.is_empty() {
             self.state.queue.on_event(Event::Devices, &self.state.placer.snapshot, now);
         }
         match result {
@@ -132,7 +135,9 @@ impl Runner {
         let is_elsewhere = |rejection: &Rejection| {
             rejection.plugin == Plugin::DynamicResources && rejection.reasons.iter().any(|r| r == ELSEWHERE)
         };
-        if pod.device_claims.is_empty() || !why.rejections.iter().any(|(_, r)| is_elsewhere(r)) {
+        if (pod.device_claims.is_empty() && pod.extended_uses.is_empty())
+            || !why.rejections.iter().any(|(_, r)| is_elsewhere(r))
+        {
             return;
         }
         let Some((claim, uid)) = self.state.placer.snapshot.devices.releasable(pod) else { return };

@@ -4,6 +4,8 @@ mod pools;
 mod shares;
 // Devices that must be made ready.
 mod conditions;
+// Extended resources of classes.
+mod extended;
 
 use super::*;
 use crate::devices::{ClaimDecision, DeviceKind};

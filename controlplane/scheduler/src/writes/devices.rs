@@ -1,8 +1,9 @@
 //! What the scheduler writes about claims of devices: allocations, reservations, and allocations that are given up.
 
 use super::Writes;
-use crate::devices::ClaimDecision;
+use crate::devices::{ClaimDecision, EXTENDED_ANNOTATION, ExtendedClaim};
 use crate::pod::PodInfo;
+use coracle_client::patch::Patch;
 use coracle_fields::core::v1::Pod;
 use coracle_fields::make;
 use coracle_fields::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
@@ -10,6 +11,7 @@ use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
 use coracle_proto::time;
+use serde_json::json;
 use std::sync::Arc;
 
 const GROUP: &str = "resource.k8s.io";
@@ -21,9 +23,56 @@ const TRIES: usize = 5;
 /// The reason of an error after which trying again does not help.
 const CLAIM_CHANGED: &str = "ClaimChanged";
 
+/// A claim that has its devices and is reserved for a pod.
+pub struct Reserved {
+    /// The name of the claim.
+    pub claim: String,
+    /// Its revision.
+    pub revision: u64,
+}
+
 impl Writes {
-    /// Writes what was decided about a claim, and reserves it for the pod. Returns the revision of the claim that has both.
-    pub async fn reserve(&self, pod: &PodInfo, decision: &ClaimDecision) -> Result<u64, ApiError> {
+    /// Writes what was decided about a claim, and reserves it for the pod. A claim for extended resources is created before,
+    /// and named in the pod's status after that.
+    pub async fn reserve(&self, pod: &PodInfo, decision: &ClaimDecision) -> Result<Reserved, ApiError> {
+        let Some(extended) = &decision.extended else {
+            let revision = self.reserve_named(pod, decision).await?;
+            return Ok(Reserved { claim: decision.claim.clone(), revision });
+        };
+        let mut decision = decision.clone();
+        if decision.uid.is_empty() {
+            let created = self.create_extended(pod, extended).await?;
+            decision.claim.clone_from(&created.meta.name);
+            decision.uid.clone_from(&created.meta.uid);
+        }
+        let revision = self.reserve_named(pod, &decision).await?;
+        let status = json!({"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": {
+            "resourceClaimName": decision.claim, "requestMappings": extended.mappings}}});
+        let kind = &self.pods.kind;
+        self.client.patch(kind, &pod.namespace, &pod.name, "status", Patch::Merge(status)).await?;
+        Ok(Reserved { claim: decision.claim, revision })
+    }
+
+    /// Creates the claim for a pod's extended resources.
+    async fn create_extended(
+        &self,
+        pod: &PodInfo,
+        extended: &ExtendedClaim,
+    ) -> Result<Arc<Object>, ApiError> {
+        let owner =
+            json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": true});
+        let claim = json!({
+            "metadata": {
+                "generateName": format!("{}-extended-resources-", pod.name),
+                "annotations": {EXTENDED_ANNOTATION: "true"},
+                "ownerReferences": [owner],
+            },
+            "spec": {"devices": {"requests": extended.requests}},
+        });
+        self.client.create(&self.client.kind(GROUP, CLAIMS), &pod.namespace, claim).await
+    }
+
+    async fn reserve_named(&self, pod: &PodInfo, decision: &ClaimDecision) -> Result<u64, ApiError> {
         let kind = self.client.kind(GROUP, CLAIMS);
         let mut conflict = None;
         for _ in 0..TRIES {

@@ -107,7 +107,9 @@ impl Job {
 
     /// Has drivers prepare the devices that the pod claims.
     async fn prepare_claims(&self) -> Result<(), Failure> {
-        if spec::spec(&self.pod).resource_claims.iter().flatten().next().is_none() {
+        let has_claims = spec::spec(&self.pod).resource_claims.iter().flatten().next().is_some()
+            || spec::extended_mappings(&self.pod).next().is_some();
+        if !has_claims {
             return Ok(());
         }
         self.executor.claims.prepare(&self.pod).await.map_err(|error| {
