@@ -11,6 +11,8 @@
 // Modules that work on files which a pod can change deny `disallowed_methods`.
 #![allow(clippy::disallowed_methods)]
 
+// Topology manager: NUMA nodes that resources of a container come from.
+pub mod numa;
 // Options of the node.
 pub mod config;
 // What the node records of its own work, and its delivery.

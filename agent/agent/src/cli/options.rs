@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::engine::EngineOptions;
-use super::values::{self, CpuPolicy, DefaultSeccomp, SwapBehavior, Thresholds};
+use super::values::{self, CpuPolicy, DefaultSeccomp, MemoryPolicy, SwapBehavior, Thresholds};
 use crate::config::image_gc::GcPolicy;
 use crate::config::verification::{Pattern, Verification, VerificationPolicy};
 use crate::config::{ClusterDns, ManifestUrl, NetworkMode, NodeConfig};
 use crate::dns::route::Stub;
 use crate::node::machine::{self, Machine};
+use crate::numa;
 use coracle_host_dir::private;
 use http::{HeaderName, HeaderValue};
 
@@ -151,6 +152,15 @@ pub struct RunArgs {
     /// CPU manager policy: none or static.
     #[arg(long, value_enum, default_value_t)]
     pub cpu_manager_policy: CpuPolicy,
+    /// Memory manager policy: none, or static for memory of certain NUMA nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub memory_manager_policy: MemoryPolicy,
+    /// Topology manager policy: whether cpus, memory and devices of a container must come from the same NUMA nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub topology_manager_policy: numa::Policy,
+    /// Topology manager scope: resources of a container or of a pod come from the same NUMA nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub topology_manager_scope: numa::Scope,
     /// Which images on the node a pod may use without credentials that have pulled them before.
     #[arg(long, value_enum, default_value_t)]
     pub image_pull_credentials_verification_policy: VerificationPolicy,
@@ -267,6 +277,9 @@ impl RunArgs {
             limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,
             policies: !self.external_policies,
             static_cpus: self.cpu_manager_policy == CpuPolicy::Static,
+            static_memory: self.memory_manager_policy == MemoryPolicy::Static,
+            topology_policy: self.topology_manager_policy,
+            topology_scope: self.topology_manager_scope,
             network: if self.external_network { NetworkMode::None } else { self.network },
             service_proxy: !self.no_service_proxy,
             proxy_healthz: self.proxy_healthz_bind_address.0,

@@ -20,6 +20,16 @@ pub enum CpuPolicy {
     Static,
 }
 
+/// Memory manager policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum MemoryPolicy {
+    /// Of all nodes.
+    #[default]
+    None,
+    /// Memory of certain NUMA nodes for Guaranteed pods.
+    Static,
+}
+
 /// Seccomp profile of containers that name none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum DefaultSeccomp {
@@ -208,6 +218,15 @@ mod tests {
             ("--cpu-manager-policy", "none", ""),
             ("--cpu-manager-policy", "Static", "[possible values: none, static]"),
             ("--cpu-manager-policy", "anything", "[possible values: none, static]"),
+            ("--memory-manager-policy", "static", ""),
+            ("--topology-manager-policy", "single-numa-node", ""),
+            (
+                "--topology-manager-policy",
+                "strict",
+                "[possible values: none, best-effort, restricted, single-numa-node]",
+            ),
+            ("--topology-manager-scope", "pod", ""),
+            ("--topology-manager-scope", "node", "[possible values: container, pod]"),
             ("--image-pull-credentials-verification-policy", "AlwaysVerify", ""),
             ("--image-pull-credentials-verification-policy", "Sometimes", "NeverVerifyPreloadedImages"),
             ("--preloaded-images-verification-allowlist", "nginx,registry.example/team/*", ""),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use self::image_gc::GcPolicy;
 use self::verification::Verification;
+use crate::numa;
 
 /// Least amount of a resource that must be free: bytes or counts, or a part of the whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,6 +128,12 @@ pub struct NodeConfig {
     pub policies: bool,
     /// Static CPU manager policy: exclusive cpus for Guaranteed pods with integer requests.
     pub static_cpus: bool,
+    /// Static memory manager policy: memory of Guaranteed pods from certain NUMA nodes.
+    pub static_memory: bool,
+    /// Whether resources of a container must come from the same NUMA nodes.
+    pub topology_policy: numa::Policy,
+    /// What is aligned together.
+    pub topology_scope: numa::Scope,
     /// How packets reach pods of other nodes.
     pub network: NetworkMode,
     /// Whether the service proxy runs.
@@ -222,6 +229,9 @@ impl NodeConfig {
             limited_swap: false,
             policies: false,
             static_cpus: false,
+            static_memory: false,
+            topology_policy: numa::Policy::None,
+            topology_scope: numa::Scope::Container,
             network: NetworkMode::None,
             service_proxy: false,
             proxy_healthz: None,

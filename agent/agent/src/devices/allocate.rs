@@ -7,8 +7,13 @@ use super::allocate_error::AllocateError;
 use super::allocations::Key;
 use super::names::is_extended_resource;
 use super::run_options::RunOptions;
-use super::state::{Choice, Devices};
-use crate::pod::spec;
+use super::state::{Choice, Devices, Wish};
+use crate::numa::{Hints, Nodes};
+use crate::pod::spec::{self, Role};
+
+/// Devices of init containers that later containers of the pod can use, by resource.
+#[derive(Debug, Default)]
+pub struct Spare(BTreeMap<String, BTreeSet<String>>);
 
 impl Devices {
     /// Gives the containers of a pod the devices that they ask for; those that they have stay. On an error the caller
@@ -16,32 +21,84 @@ impl Devices {
     pub async fn allocate(&self, pod: &Pod, survived: bool) -> Result<(), AllocateError> {
         let spec = spec::spec(pod);
         if !survived {
-            let wanted =
-                spec::containers(&spec).flat_map(|(_, container)| self.wanted(pod, &container).into_keys());
-            self.wait_for_plugins(&wanted.collect()).await;
+            self.wait_for(pod).await;
         }
-        let init = spec.init_containers.iter().flatten().map(|container| (true, container));
-        let regular = spec.containers.iter().map(|container| (false, container));
-        // Init containers run before the others, and leave their devices to them.
-        let mut reusable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (is_init, container) in init.chain(regular) {
-            for (resource, wanted) in self.wanted(pod, container) {
-                let key = Key {
-                    uid: spec::uid(pod).to_owned(),
-                    container: container.name.clone(),
-                    resource: resource.clone(),
-                };
-                let spare = reusable.entry(resource.clone()).or_default();
-                self.allocate_one(&key, wanted, spare, survived).await?;
-                let own = self.of(&key.uid, &key.container).remove(&resource).unwrap_or_default().devices;
-                if is_init && !spec::is_sidecar(container) {
-                    spare.extend(own.into_keys());
-                } else {
-                    spare.retain(|id| !own.contains_key(id));
-                }
+        let mut spare = Spare::default();
+        for (role, container) in spec::containers(&spec).filter(|(role, _)| *role != Role::Ephemeral) {
+            self.allocate_container(pod, (role, &*container), &mut spare, survived, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives one container its devices, those near to some NUMA nodes first.
+    pub async fn allocate_container(
+        &self,
+        pod: &Pod,
+        (role, container): (Role, &Container),
+        spare: &mut Spare,
+        survived: bool,
+        near: Option<Nodes>,
+    ) -> Result<(), AllocateError> {
+        for (resource, count) in self.wanted(pod, container) {
+            let key = Key {
+                uid: spec::uid(pod).to_owned(),
+                container: container.name.clone(),
+                resource: resource.clone(),
+            };
+            let reusable = spare.0.entry(resource.clone()).or_default();
+            self.allocate_one(&key, Wish { count, reusable: &*reusable, survived, near }).await?;
+            let own = self.of(&key.uid, &key.container).remove(&resource).unwrap_or_default().devices;
+            if role == Role::Init {
+                reusable.extend(own.into_keys());
+            } else {
+                reusable.retain(|id| !own.contains_key(id));
             }
         }
         Ok(())
+    }
+
+    /// Waits for the plugins of a pod's devices that had registered with an earlier agent.
+    pub async fn wait_for(&self, pod: &Pod) {
+        let spec = spec::spec(pod);
+        let wanted =
+            spec::containers(&spec).flat_map(|(_, container)| self.wanted(pod, &container).into_keys());
+        self.wait_for_plugins(&wanted.collect()).await;
+    }
+
+    /// Hints for the devices of a container, one for each resource.
+    pub fn hints_of_container(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        spare: &Spare,
+        all: Nodes,
+    ) -> Vec<Hints> {
+        let none = BTreeSet::new();
+        let of = |(resource, count): (String, usize)| {
+            self.hints(&resource, count, spare.0.get(&resource).unwrap_or(&none), all)
+        };
+        self.wanted(pod, container).into_iter().map(of).collect()
+    }
+
+    /// Hints for the devices that the containers of a pod have at the same time, one for each resource.
+    pub fn hints_of_pod(&self, pod: &Pod, all: Nodes) -> Vec<Hints> {
+        let spec = spec::spec(pod);
+        let (mut init, mut others): (BTreeMap<String, usize>, BTreeMap<String, usize>) = Default::default();
+        for (role, container) in spec::containers(&spec) {
+            for (resource, count) in self.wanted(pod, &container) {
+                let of = if role == Role::Init { &mut init } else { &mut others };
+                let sum = of.entry(resource).or_default();
+                *sum = if role == Role::Init { count.max(*sum) } else { sum.saturating_add(count) };
+            }
+        }
+        for (resource, count) in init {
+            let sum = others.entry(resource).or_default();
+            *sum = count.max(*sum);
+        }
+        others
+            .into_iter()
+            .map(|(resource, count)| self.hints(&resource, count, &BTreeSet::new(), all))
+            .collect()
     }
 
     /// Waits for plugins that had registered with an earlier agent.
@@ -57,20 +114,14 @@ impl Devices {
         }
     }
 
-    async fn allocate_one(
-        &self,
-        key: &Key,
-        wanted: usize,
-        reusable: &BTreeSet<String>,
-        survived: bool,
-    ) -> Result<(), AllocateError> {
+    async fn allocate_one(&self, key: &Key, wish: Wish<'_>) -> Result<(), AllocateError> {
         let failed = |error| AllocateError::Call { resource: key.resource.clone(), error };
-        let mut choice = self.choose(key, wanted, reusable, survived, None)?;
+        let mut choice = self.choose(key, wish, None)?;
         if let Choice::Ask { connected, available, must_include } = choice {
             let preferred =
-                connected.plugin.preferred(available, must_include, wanted).await.map_err(failed)?;
+                connected.plugin.preferred(available, must_include, wish.count).await.map_err(failed)?;
             // Others may have taken some meanwhile: only those that are free still are chosen.
-            choice = self.choose(key, wanted, reusable, survived, Some(&preferred))?;
+            choice = self.choose(key, wish, Some(&preferred))?;
         }
         let Choice::Reserved(reservation) = choice else { return Ok(()) };
         let response = reservation.connected.plugin.allocate(reservation.ids()).await.map_err(failed)?;

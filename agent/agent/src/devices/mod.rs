@@ -24,6 +24,7 @@ pub mod run_options;
 // Plugins that register themselves.
 pub mod registration;
 
+pub use allocate::Spare;
 pub use allocate_error::AllocateError;
 pub use run_options::RunOptions;
 pub use state::Devices;

@@ -14,6 +14,7 @@ use super::allocate_error::AllocateError;
 use super::allocations::{Allocation, Allocations, CheckpointError, Key};
 use super::inventory::{Amounts, Connected, ContainerHealth, Device, Inventory};
 use super::names::Paths;
+use crate::numa::{self, Hints, Nodes};
 use crate::objects::Wake;
 
 /// Everything that is known; one lock, so that no device is chosen twice.
@@ -49,6 +50,19 @@ pub(super) enum Choice {
     Ask { connected: Connected, available: Vec<String>, must_include: Vec<String> },
     /// These.
     Reserved(Reservation),
+}
+
+/// What a container wants of a resource.
+#[derive(Clone, Copy)]
+pub(super) struct Wish<'a> {
+    /// How many devices.
+    pub(super) count: usize,
+    /// Devices that its pod has, and that it can use first.
+    pub(super) reusable: &'a BTreeSet<String>,
+    /// The pod ran before the agent started: it keeps its devices, healthy or not.
+    pub(super) survived: bool,
+    /// NUMA nodes that devices are to be near to.
+    pub(super) near: Option<Nodes>,
 }
 
 /// Devices that are being allocated to a container; free again if that does not happen.
@@ -213,16 +227,15 @@ impl Devices {
         state.inventory.has(resource) || state.allocations.has(resource)
     }
 
-    /// Chooses devices for a container: first of `reusable` ones that its pod has, then those that the plugin prefers. A pod
-    /// that has `survived` a restart of the agent keeps its devices, healthy or not.
+    /// Chooses devices for a container: first those that its pod has, then those near its other resources, then those that the
+    /// plugin prefers.
     pub(super) fn choose(
         &self,
         key: &Key,
-        wanted: usize,
-        reusable: &BTreeSet<String>,
-        survived: bool,
+        wish: Wish<'_>,
         preferred: Option<&[String]>,
     ) -> Result<Choice, AllocateError> {
+        let Wish { count: wanted, reusable, survived, near } = wish;
         let mut state = self.state.lock();
         if let Some(damaged) = &state.damaged {
             return Err(AllocateError::Damaged(damaged.clone()));
@@ -261,10 +274,17 @@ impl Devices {
             .used(&resource)
             .chain(state.reserved.get(&resource).into_iter().flatten())
             .collect();
-        let free: Vec<&String> = healthy.keys().filter(|id| !used.contains(*id)).copied().collect();
+        let mut free: Vec<&String> = healthy.keys().filter(|id| !used.contains(*id)).copied().collect();
         if free.len() < needed {
             let (requested, available) = (needed, free.len());
             return Err(AllocateError::TooFew { resource, requested, available });
+        }
+        if let Some(near) = near {
+            let is_far = |id: &&String| healthy.get(*id).is_none_or(|numa| !is_near(numa, near));
+            // The order stays otherwise.
+            free.sort_by_key(is_far);
+            let close = free.iter().take_while(|id| !is_far(*id)).count();
+            free.truncate(close.max(needed));
         }
         let has_choice = needed > 0 && free.len() > needed;
         if has_choice && preferred.is_none() && connected.options.get_preferred_allocation_available {
@@ -285,6 +305,40 @@ impl Devices {
             .collect();
         state.reserved.entry(resource).or_default().extend(ids.keys().cloned());
         Ok(Choice::Reserved(Reservation { devices: self.clone(), key: key.clone(), connected, ids }))
+    }
+
+    /// Hints for devices of a resource: none if no device says where it is.
+    pub(super) fn hints(
+        &self,
+        resource: &str,
+        count: usize,
+        reusable: &BTreeSet<String>,
+        all: Nodes,
+    ) -> Hints {
+        let state = self.state.lock();
+        let healthy: Vec<(&String, &Vec<i64>)> = state
+            .inventory
+            .devices(resource)
+            .filter(|(_, device)| device.healthy)
+            .map(|(id, device)| (id, &device.numa))
+            .collect();
+        if healthy.iter().all(|(_, numa)| numa.is_empty()) {
+            return None;
+        }
+        let used: BTreeSet<&String> = state
+            .allocations
+            .used(resource)
+            .chain(state.reserved.get(resource).into_iter().flatten())
+            .filter(|id| !reusable.contains(*id))
+            .collect();
+        let amount = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let total = |nodes| amount(healthy.iter().filter(|(_, numa)| is_near(numa, nodes)).count());
+        let free = |nodes| {
+            let near = |id: &String| healthy.iter().any(|(own, numa)| *own == id && is_near(numa, nodes));
+            let close = healthy.iter().filter(|(id, numa)| is_near(numa, nodes) && !used.contains(*id));
+            reusable.iter().all(near).then(|| amount(close.count()))
+        };
+        Some(numa::hints(all, amount(count), total, free))
     }
 
     /// The allocations of a container, by resource.
@@ -339,4 +393,9 @@ impl Devices {
             self.save(&state);
         }
     }
+}
+
+/// Whether a device is near to one of some NUMA nodes.
+fn is_near(numa: &[i64], nodes: Nodes) -> bool {
+    numa.iter().filter_map(|node| u32::try_from(*node).ok()).any(|node| nodes.has(node))
 }

@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::registration::PluginRegistration;
-use super::{AllocateError, Devices};
-use crate::pod::spec;
+use super::{AllocateError, Devices, Spare};
+use crate::numa::{Hints, Nodes};
+use crate::pod::spec::{self, Role};
 
 const GPU: &str = "vendor.example/gpu";
 
@@ -300,4 +301,44 @@ async fn without_a_readable_record_nothing_is_allocated() {
     let error = devices.allocate(&simple("u", 1), false).await.unwrap_err();
     assert!(error.to_string().contains("kubelet_internal_checkpoint"), "{error}");
     assert_eq!(std::fs::read_to_string(&checkpoint).unwrap(), "{", "the damaged file is kept");
+}
+
+#[tokio::test]
+async fn devices_come_from_the_nodes_of_the_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let devices = open(dir.path());
+    let (plugin, server) = serve(dir.path(), &[]);
+    let near = |id: &str, node: i64| Device {
+        topology: Some(TopologyInfo { nodes: vec![NumaNode { id: node }] }),
+        ..list(&[(id, true)]).remove(0)
+    };
+    plugin.devices.send_replace(vec![near("a", 0), near("b", 0), near("c", 1), near("d", 1)]);
+    register(&devices, dir.path(), DevicePluginOptions::default()).await;
+    let all = Nodes::of([0, 1]);
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [
+        {"name": "one", "resources": {"limits": {GPU: "1"}}}, {"name": "two", "resources": {"limits": {GPU: "2"}}},
+        {"name": "none"}]}}))
+    .unwrap();
+    let containers = spec::spec(&pod).containers.clone();
+    let mut spare = Spare::default();
+    let hints = |at: usize, spare: &Spare| devices.hints_of_container(&pod, &containers[at], spare, all);
+    let nodes = |hints: Vec<Hints>| -> Vec<(String, bool)> {
+        let hints = hints.into_iter().flatten().flatten();
+        hints.map(|hint| (hint.nodes.unwrap().to_string(), hint.is_preferred)).collect()
+    };
+    let is = |list: &[(&str, bool)]| -> Vec<(String, bool)> {
+        list.iter().map(|(set, preferred)| ((*set).to_owned(), *preferred)).collect()
+    };
+    assert!(hints(2, &spare).is_empty());
+    assert_eq!(nodes(hints(0, &spare)), is(&[("0", true), ("1", true), ("0,1", false)]));
+    assert_eq!(nodes(devices.hints_of_pod(&pod, all)), is(&[("0,1", true)]), "three devices");
+    let one = (Role::Regular, &containers[0]);
+    devices.allocate_container(&pod, one, &mut spare, false, Some(Nodes::of([1]))).await.unwrap();
+    let ids = |name: &str| -> Vec<String> { devices.of("u", name)[GPU].devices.keys().cloned().collect() };
+    assert_eq!(ids("one"), ["c"]);
+    assert_eq!(nodes(hints(1, &spare)), is(&[("0", true), ("0,1", false)]), "one is left on the second node");
+    let two = (Role::Regular, &containers[1]);
+    devices.allocate_container(&pod, two, &mut spare, false, Some(Nodes::of([1]))).await.unwrap();
+    assert_eq!(ids("two"), ["a", "d"], "what is near, then others");
+    server.abort();
 }

@@ -6,6 +6,8 @@ pub mod table;
 mod observe;
 // cgroups, cpus and user ids of pods.
 pub mod resources;
+// Resources of the same NUMA nodes.
+mod align;
 // Network policies and service variables of pods.
 pub mod network;
 // Executes a plan.

@@ -4,10 +4,13 @@ use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::align::{AlignError, AlignedResources};
 use super::table::{Message, PodTable};
 use crate::config::NodeConfig;
+use crate::devices::Devices;
 use crate::pod::cgroup::{self, PodCgroupError};
 use crate::pod::cpus::{Cpus, CpusError};
 use crate::pod::node_facts::{NodeFacts, SharedFacts};
@@ -27,16 +30,18 @@ pub struct NodeResources {
     limits_swap: bool,
     /// Swap that pods may use, in bytes.
     swap: i64,
-    /// CPU manager, if the static policy is enabled.
-    cpus: Option<Cpus>,
+    /// CPU manager, memory manager and topology manager.
+    aligned: AlignedResources,
     users: Users,
 }
+
+/// The directory of sysfs that describes the machine.
+const SYSTEM: &str = "/sys/devices/system";
 
 impl NodeResources {
     /// Opens the cgroups and loads what pods were given before a restart.
     pub fn open(config: Arc<NodeConfig>, facts: SharedFacts, pods: PodTable) -> Self {
-        let reserved = config.reserved.get("cpu").copied().unwrap_or(0);
-        let cpus = config.static_cpus.then(|| Cpus::open(&config.root_dir, reserved));
+        let aligned = AlignedResources::open(&config, Path::new(SYSTEM));
         let users = Users::load(&config);
         let cgroups = Hierarchy::open(&config.cgroup_root)
             .inspect_err(|error| tracing::warn!(error = %causes::chain(error), "cgroup hierarchy not available, pods run without cgroups of their own"))
@@ -45,7 +50,7 @@ impl NodeResources {
         let limits_swap =
             cgroups.as_ref().is_some_and(|cgroups| all_pods::limit(cgroups, &config, &capacity));
         let swap = if config.limited_swap && limits_swap { all_pods::swap_total() } else { 0 };
-        NodeResources { config, facts, pods, cgroups, limits_swap, swap, cpus, users }
+        NodeResources { config, facts, pods, cgroups, limits_swap, swap, aligned, users }
     }
 
     /// The node's resources and properties now.
@@ -104,38 +109,56 @@ impl NodeResources {
 
     /// Whether the node gives pods exclusive cpus.
     pub fn has_exclusive_cpus(&self) -> bool {
-        self.cpus.is_some()
+        self.aligned.cpus.is_some()
     }
 
     /// The cpus of a container; `None` if it may use all.
     pub fn cpuset(&self, uid: &str, container: &str) -> Option<String> {
-        self.cpus.as_ref().map(|cpus| cpus.of(uid, container))
+        self.aligned.cpus.as_ref().map(|cpus| cpus.of(uid, container))
+    }
+
+    /// The NUMA nodes of a container's memory; empty if it may use all.
+    pub fn memory_nodes(&self, uid: &str, container: &str) -> String {
+        self.aligned.memory.as_ref().map(|memory| memory.of(uid, container)).unwrap_or_default()
     }
 
     /// The exclusive cpus of a container.
     pub fn exclusive_cpus(&self, uid: &str, container: &str) -> Vec<i64> {
-        let own = self.cpus.as_ref().map(|cpus| cpus.exclusive(uid, container)).unwrap_or_default();
+        let own = self.aligned.cpus.as_ref().map(|cpus| cpus.exclusive(uid, container)).unwrap_or_default();
         own.into_iter().map(i64::from).collect()
     }
 
     /// The cpus that the node can give exclusively.
     pub fn allocatable_cpus(&self) -> Vec<i64> {
-        let all = self.cpus.as_ref().map(Cpus::allocatable).unwrap_or_default();
+        let all = self.aligned.cpus.as_ref().map(Cpus::allocatable).unwrap_or_default();
         all.into_iter().map(i64::from).collect()
     }
 
-    /// Gives a pod exclusive cpus, where the node has them and the pod asks for them.
+    /// Gives a pod exclusive cpus, where the node has them and the pod asks for them. Cpus that are aligned with other resources
+    /// are given later, with these.
     pub fn take_cpus(&self, pod: &Pod) -> Result<(), CpusError> {
-        let Some(cpus) = &self.cpus else { return Ok(()) };
+        let Some(cpus) = self.aligned.cpus.as_ref().filter(|_| !self.aligned.is_on()) else { return Ok(()) };
         if cpus.admit(pod)? {
             self.refresh_shared_cpus();
         }
         Ok(())
     }
 
-    /// Releases the pod's exclusive cpus to the shared pool.
-    pub fn release_cpus(&self, uid: &str) {
-        if self.cpus.as_ref().is_some_and(|cpus| cpus.release(uid)) {
+    /// Gives the containers of a pod devices, and what is aligned with them. `survived`: the pod ran before the agent started. On an
+    /// error the caller releases the pod.
+    pub async fn allocate(&self, pod: &Pod, devices: &Devices, survived: bool) -> Result<(), AlignError> {
+        if self.aligned.allocate(pod, devices, survived).await? {
+            self.refresh_shared_cpus();
+        }
+        Ok(())
+    }
+
+    /// Releases the pod's memory, and its exclusive cpus to the shared pool.
+    pub fn release(&self, uid: &str) {
+        if let Some(memory) = &self.aligned.memory {
+            memory.release(uid);
+        }
+        if self.aligned.cpus.as_ref().is_some_and(|cpus| cpus.release(uid)) {
             self.refresh_shared_cpus();
         }
     }

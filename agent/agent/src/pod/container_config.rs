@@ -31,6 +31,8 @@ pub struct ContainerFacts<'a> {
     pub target: Option<&'a str>,
     /// Cpus it is bound to, `""` for all.
     pub cpuset: String,
+    /// NUMA nodes of its memory, `""` for all.
+    pub memory_nodes: String,
     /// User namespace of the pod.
     pub userns: Option<cri::UserNamespace>,
 }
@@ -52,6 +54,7 @@ pub fn container_config(
     };
     let mut limits = resources::container(pod, start.role, container, facts.node_memory);
     limits.cpuset_cpus = facts.cpuset;
+    limits.cpuset_mems = facts.memory_nodes;
     let mut context =
         security::container(pod, container, facts.image_user, facts.target, facts.seccomp_default);
     if let (Some(options), Some(userns)) = (&mut context.namespace_options, facts.userns) {
@@ -142,6 +145,7 @@ mod tests {
                 seccomp_default: true,
                 target: None,
                 cpuset: String::new(),
+                memory_nodes: String::new(),
                 userns: None,
             },
         );

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::spec::{self, Qos, Role};
+use crate::numa::{self, Hints, Machine, Nodes, parse_list as parse};
 
 /// Numbers of cpus.
 pub type Set = BTreeSet<u32>;
@@ -48,18 +49,19 @@ pub struct Cpus {
     path: PathBuf,
     /// Cpus by physical core.
     cores: Vec<Set>,
+    machine: Machine,
     reserved: Set,
     given: Mutex<BTreeMap<String, BTreeMap<String, Set>>>,
 }
 
 impl Cpus {
-    /// Loads the state file. `reserved` thousandths of a cpu are never assigned exclusively.
-    pub fn open(dir: &Path, reserved: i64) -> Self {
-        let cores = read_cores(Path::new("/sys/devices/system/cpu"));
-        Self::with_cores(dir, cores, reserved)
+    /// Loads the state file. `reserved` thousandths of a cpu are never assigned exclusively; `system` is the directory of sysfs
+    /// that describes the machine.
+    pub fn open(dir: &Path, system: &Path, machine: Machine, reserved: i64) -> Self {
+        Self::with_cores(dir, read_cores(&system.join("cpu")), machine, reserved)
     }
 
-    fn with_cores(dir: &Path, cores: Vec<Set>, reserved: i64) -> Self {
+    fn with_cores(dir: &Path, cores: Vec<Set>, machine: Machine, reserved: i64) -> Self {
         let path = dir.join("cpu_manager_state");
         let all: Set = cores.iter().flatten().copied().collect();
         // At least one cpu stays shared.
@@ -72,7 +74,7 @@ impl Cpus {
             (uid, containers.collect::<BTreeMap<_, _>>())
         };
         let given = state.entries.into_iter().map(pod).collect();
-        Self { path, cores, reserved, given: Mutex::new(given) }
+        Self { path, cores, machine, reserved, given: Mutex::new(given) }
     }
 
     /// Assigns cpus to a pod, all or none; existing assignments stay. `true` if the shared cpus changed.
@@ -82,30 +84,92 @@ impl Cpus {
         if wanted.is_empty() || given.contains_key(spec::uid(pod)) {
             return Ok(false);
         }
-        let mut free = self.free(&given);
+        let free = self.free(&given);
         let mut own: BTreeMap<String, Set> = BTreeMap::new();
-        let mut reusable = Set::new();
         // Init containers run before the others and leave their cpus to them.
         let order =
             wanted.iter().filter(|w| w.1 == Role::Init).chain(wanted.iter().filter(|w| w.1 != Role::Init));
-        for (name, role, count) in order {
-            let candidates: Set = if reusable.len() >= *count {
-                reusable.clone()
-            } else {
-                free.union(&reusable).copied().collect()
-            };
-            let cpus = take(&candidates, &self.cores, *count)
-                .ok_or(CpusError::TooFew { requested: *count, available: candidates.len() })?;
-            free.retain(|cpu| !cpus.contains(cpu));
-            match role {
-                Role::Init => reusable.extend(&cpus),
-                _ => reusable.retain(|cpu| !cpus.contains(cpu)),
-            }
+        for (name, _, count) in order {
+            let cpus = self.pick(&free, &own, &wanted, *count, None)?;
             own.insert(name.clone(), cpus);
         }
-        given.insert(spec::uid(pod).to_owned(), own);
-        if let Err(error) = self.write(&given) {
-            given.remove(spec::uid(pod));
+        self.record(&mut given, spec::uid(pod), own)
+    }
+
+    /// Assigns cpus to one container, those of some NUMA nodes first. `true` if the shared cpus changed.
+    pub fn admit_near(&self, pod: &Pod, container: &str, near: Option<Nodes>) -> Result<bool, CpusError> {
+        let wanted = wanted(pod);
+        let mut given = self.given.lock();
+        let mut own = given.get(spec::uid(pod)).cloned().unwrap_or_default();
+        let Some((name, _, count)) = wanted.iter().find(|(name, ..)| name == container) else {
+            return Ok(false);
+        };
+        if own.contains_key(name) {
+            return Ok(false);
+        }
+        let free = self.free(&given);
+        let cpus = self.pick(&free, &own, &wanted, *count, near)?;
+        own.insert(name.clone(), cpus);
+        self.record(&mut given, spec::uid(pod), own)
+    }
+
+    /// Hints for the exclusive cpus of a container, or without one for those of all containers of the pod together.
+    pub fn hints(&self, pod: &Pod, container: Option<&str>) -> Hints {
+        let wanted = wanted(pod);
+        let given = self.given.lock();
+        let own = given.get(spec::uid(pod)).cloned().unwrap_or_default();
+        let count = match container {
+            Some(container) => wanted.iter().find(|(name, ..)| name == container)?.2,
+            None => together(&wanted)?,
+        };
+        let reusable = reusable(&own, &wanted);
+        let free: Set = self.free(&given).union(&reusable).copied().collect();
+        let amount = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
+        let total = |nodes: Nodes| amount(self.machine.cpus(nodes).len());
+        let free = |nodes: Nodes| {
+            let cpus = self.machine.cpus(nodes);
+            reusable.is_subset(&cpus).then(|| amount(cpus.intersection(&free).count()))
+        };
+        Some(numa::hints(self.machine.all(), amount(count), total, free))
+    }
+
+    /// Chooses cpus for a container of a pod that has `own` ones: first those that init containers leave.
+    fn pick(
+        &self,
+        free: &Set,
+        own: &BTreeMap<String, Set>,
+        wanted: &[(String, Role, usize)],
+        count: usize,
+        near: Option<Nodes>,
+    ) -> Result<Set, CpusError> {
+        let reusable = reusable(own, wanted);
+        let taken: Set = own.values().flatten().copied().collect();
+        let free = free.difference(&taken).copied();
+        let candidates: Set =
+            if reusable.len() >= count { reusable } else { free.chain(reusable.iter().copied()).collect() };
+        let too_few = CpusError::TooFew { requested: count, available: candidates.len() };
+        let Some(near) = near.map(|nodes| self.machine.cpus(nodes)) else {
+            return take(&candidates, &self.cores, count).ok_or(too_few);
+        };
+        let close: Set = candidates.intersection(&near).copied().collect();
+        let mut cpus = take(&close, &self.cores, count.min(close.len())).unwrap_or_default();
+        let rest: Set = candidates.difference(&cpus).copied().collect();
+        cpus.extend(take(&rest, &self.cores, count - cpus.len()).ok_or(too_few)?);
+        Ok(cpus)
+    }
+
+    fn record(
+        &self,
+        given: &mut BTreeMap<String, BTreeMap<String, Set>>,
+        uid: &str,
+        own: BTreeMap<String, Set>,
+    ) -> Result<bool, CpusError> {
+        let before = given.insert(uid.to_owned(), own);
+        if let Err(error) = self.write(given) {
+            match before {
+                Some(before) => drop(given.insert(uid.to_owned(), before)),
+                None => drop(given.remove(uid)),
+            }
             return Err(CpusError::Record(error.to_string()));
         }
         Ok(true)
@@ -169,6 +233,21 @@ impl Cpus {
     }
 }
 
+/// Cpus of init containers that no later container has.
+fn reusable(own: &BTreeMap<String, Set>, wanted: &[(String, Role, usize)]) -> Set {
+    let of = |is_init: bool| -> Set {
+        let names = wanted.iter().filter(|(_, role, _)| (*role == Role::Init) == is_init);
+        names.filter_map(|(name, ..)| own.get(name)).flatten().copied().collect()
+    };
+    of(true).difference(&of(false)).copied().collect()
+}
+
+/// How many cpus a pod needs at the same time.
+fn together(wanted: &[(String, Role, usize)]) -> Option<usize> {
+    let of = |is_init: bool| wanted.iter().filter(move |w| (w.1 == Role::Init) == is_init).map(|w| w.2);
+    Some(of(false).sum::<usize>().max(of(true).max().unwrap_or_default())).filter(|count| *count > 0)
+}
+
 /// Containers that get cpus of their own, and how many.
 fn wanted(pod: &Pod) -> Vec<(String, Role, usize)> {
     let spec = spec::spec(pod);
@@ -227,15 +306,6 @@ fn read_cores(dir: &Path) -> Vec<Set> {
     cores.into_iter().map(|core| core.into_iter().collect()).collect()
 }
 
-/// Parses `0-3,8`; invalid parts are skipped.
-fn parse(text: &str) -> Set {
-    let part = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    text.split(',').filter_map(part).flatten().collect()
-}
-
 fn format(cpus: &Set) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {
@@ -252,72 +322,4 @@ fn format(cpus: &Set) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use serde_json::json;
-
-    fn pod(uid: &str, cpus: &[&str]) -> Pod {
-        let container = |(at, cpu): (usize, &&str)| json!({"name": format!("c{at}"), "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}, "requests": {"cpu": cpu, "memory": "1Gi"}}});
-        let containers: Vec<_> = cpus.iter().enumerate().map(container).collect();
-        serde_json::from_value(
-            json!({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": containers}}),
-        )
-        .unwrap()
-    }
-
-    /// Four cores of two threads, numbered as most machines do.
-    fn cores() -> Vec<Set> {
-        (0..4).map(|core| [core, core + 4].into()).collect()
-    }
-
-    #[test]
-    fn lists_of_cpus() {
-        for (text, cpus) in [("0-3,8", vec![0, 1, 2, 3, 8]), ("5", vec![5]), ("", vec![])] {
-            assert_eq!(parse(text), cpus.into_iter().collect::<Set>());
-            assert_eq!(format(&parse(text)), text);
-        }
-        assert_eq!(parse("x,1-,2"), [2].into());
-    }
-
-    #[test]
-    fn whole_cores_first_and_everybody_else_shares_the_rest() {
-        let dir = tempfile::tempdir().unwrap();
-        let cpus = Cpus::with_cores(dir.path(), cores(), 500);
-        assert_eq!(cpus.of("any", "c0"), "0-7");
-        assert!(cpus.admit(&pod("a", &["2", "500m"])).unwrap());
-        assert_eq!((cpus.of("a", "c0").as_str(), cpus.of("a", "c1").as_str()), ("1,5", "0,2-4,6-7"));
-        assert_eq!((cpus.exclusive("a", "c0"), cpus.exclusive("a", "c1")), ([1, 5].into(), [].into()));
-        assert_eq!(cpus.allocatable(), (1..8).collect::<Set>());
-        assert!(!cpus.admit(&pod("a", &["2"])).unwrap(), "it has them already");
-        assert!(!cpus.admit(&pod("shared", &["1500m"])).unwrap());
-        assert!(cpus.admit(&pod("b", &["3"])).unwrap());
-        assert_eq!(
-            cpus.of("b", "c0"),
-            "2,4,6",
-            "a whole core, and the thread of the one with the reserved cpu"
-        );
-        assert_eq!(
-            cpus.admit(&pod("c", &["4"])),
-            Err(CpusError::TooFew { requested: 4, available: 2 }),
-            "the reserved cpu is nobody's own"
-        );
-        // A new agent knows all that.
-        let again = Cpus::with_cores(dir.path(), cores(), 500);
-        assert_eq!((again.of("a", "c0").as_str(), again.of("any", "x").as_str()), ("1,5", "0,3,7"));
-        assert!(again.release("a") && !again.release("a"));
-        assert_eq!(again.of("any", "x"), "0-1,3,5,7");
-    }
-
-    #[test]
-    fn burstable_pods_and_parts_of_cpus_share() {
-        let dir = tempfile::tempdir().unwrap();
-        let cpus = Cpus::with_cores(dir.path(), cores(), 1000);
-        let burstable: Pod =
-            serde_json::from_value(json!({"metadata": {"uid": "x"}, "spec": {"containers": [
-            {"name": "c0", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}))
-            .unwrap();
-        assert!(!cpus.admit(&burstable).unwrap());
-        assert_eq!(cpus.of("x", "c0"), "0-7");
-    }
-}
+mod tests;

@@ -36,6 +36,8 @@ pub mod affinity;
 pub mod pull_secret;
 // CPU manager.
 pub mod cpus;
+// Memory manager.
+pub mod memory;
 // Ranges of user ids.
 pub mod users;
 // The pod's own cgroup.

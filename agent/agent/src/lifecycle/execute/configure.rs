@@ -91,6 +91,7 @@ impl Job {
                 seccomp_default: self.executor.config.seccomp_default,
                 target: target.as_deref(),
                 cpuset: resources.cpuset(spec::uid(pod), &start.name).unwrap_or_default(),
+                memory_nodes: resources.memory_nodes(spec::uid(pod), &start.name),
                 userns: self.users()?,
             },
         );

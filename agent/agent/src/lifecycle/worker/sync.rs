@@ -127,17 +127,18 @@ impl Worker {
         self.terminate(0, Some(EndReason { reason: refusal.reason, message }));
     }
 
-    /// Allocates the devices of the pod, or rejects it permanently. Pods that it preempts have given theirs back by now.
+    /// Allocates the devices of the pod, with what is aligned with them, or rejects it permanently. Pods that it preempts have given theirs back by now.
     async fn take_devices(&mut self) -> bool {
         // Devices of a pod that an earlier agent started are recorded; what is not is allocated with the next start.
         let runs = self.observed.get().alive().next().is_some();
         let survived = self.observed.get().ready_sandbox().is_some();
-        let allocated =
-            if runs { Ok(()) } else { self.executor.devices.allocate(self.desired.pod(), survived).await };
-        if let Err(error) = allocated {
-            let message = format!("Allocate failed due to {error}, which is unexpected");
-            self.reject(Rejection { reason: "UnexpectedAdmissionError".into(), message });
-            return false;
+        if !runs {
+            let (resources, devices) = (&self.executor.resources, &self.executor.devices);
+            if let Err(error) = resources.allocate(self.desired.pod(), devices, survived).await {
+                let (reason, message) = (error.reason().into(), error.to_string());
+                self.reject(Rejection { reason, message });
+                return false;
+            }
         }
         self.has_devices = true;
         true
@@ -384,7 +385,8 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn event_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 16] = [
+    const KNOWN: [&str; 17] = [
+        "TopologyAffinityError",
         "Evicted",
         "NodeShutdown",
         "OutOfcpu",

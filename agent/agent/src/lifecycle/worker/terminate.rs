@@ -148,7 +148,7 @@ impl Worker {
         let clean = released.is_ok() && claims.is_ok();
         if clean {
             executor.images.release(uid);
-            executor.resources.release_cpus(uid);
+            executor.resources.release(uid);
             self.parts.pods.mark_stopped(uid);
         }
         clean

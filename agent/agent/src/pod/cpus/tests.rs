@@ -1,0 +1,126 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::numa::{Hint, MachineNode};
+use serde_json::json;
+
+fn pod(uid: &str, cpus: &[&str]) -> Pod {
+    let container = |(at, cpu): (usize, &&str)| json!({"name": format!("c{at}"), "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}, "requests": {"cpu": cpu, "memory": "1Gi"}}});
+    let containers: Vec<_> = cpus.iter().enumerate().map(container).collect();
+    serde_json::from_value(json!({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": containers}}))
+        .unwrap()
+}
+
+/// Four cores of two threads, numbered as most machines do.
+fn cores() -> Vec<Set> {
+    (0..4).map(|core| [core, core + 4].into()).collect()
+}
+
+/// Two NUMA nodes of two cores each.
+fn machine() -> Machine {
+    let node = |cores: [u32; 2]| MachineNode {
+        cpus: cores.into_iter().flat_map(|c| [c, c + 4]).collect(),
+        memory: 0,
+    };
+    Machine { nodes: [(0, node([0, 1])), (1, node([2, 3]))].into() }
+}
+
+#[test]
+fn lists_of_cpus() {
+    for (text, cpus) in [("0-3,8", vec![0, 1, 2, 3, 8]), ("5", vec![5]), ("", vec![])] {
+        assert_eq!(parse(text), cpus.into_iter().collect::<Set>());
+        assert_eq!(format(&parse(text)), text);
+    }
+    assert_eq!(parse("x,1-,2"), [2].into());
+}
+
+#[test]
+fn whole_cores_first_and_everybody_else_shares_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = Cpus::with_cores(dir.path(), cores(), machine(), 500);
+    assert_eq!(cpus.of("any", "c0"), "0-7");
+    assert!(cpus.admit(&pod("a", &["2", "500m"])).unwrap());
+    assert_eq!((cpus.of("a", "c0").as_str(), cpus.of("a", "c1").as_str()), ("1,5", "0,2-4,6-7"));
+    assert_eq!((cpus.exclusive("a", "c0"), cpus.exclusive("a", "c1")), ([1, 5].into(), [].into()));
+    assert_eq!(cpus.allocatable(), (1..8).collect::<Set>());
+    assert!(!cpus.admit(&pod("a", &["2"])).unwrap(), "it has them already");
+    assert!(!cpus.admit(&pod("shared", &["1500m"])).unwrap());
+    assert!(cpus.admit(&pod("b", &["3"])).unwrap());
+    assert_eq!(cpus.of("b", "c0"), "2,4,6", "a whole core, and the thread of the one with the reserved cpu");
+    assert_eq!(
+        cpus.admit(&pod("c", &["4"])),
+        Err(CpusError::TooFew { requested: 4, available: 2 }),
+        "the reserved cpu is nobody's own"
+    );
+    // A new agent knows all that.
+    let again = Cpus::with_cores(dir.path(), cores(), machine(), 500);
+    assert_eq!((again.of("a", "c0").as_str(), again.of("any", "x").as_str()), ("1,5", "0,3,7"));
+    assert!(again.release("a") && !again.release("a"));
+    assert_eq!(again.of("any", "x"), "0-1,3,5,7");
+}
+
+#[test]
+fn burstable_pods_and_parts_of_cpus_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = Cpus::with_cores(dir.path(), cores(), machine(), 1000);
+    let burstable: Pod = serde_json::from_value(json!({"metadata": {"uid": "x"}, "spec": {"containers": [
+        {"name": "c0", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}))
+    .unwrap();
+    assert!(!cpus.admit(&burstable).unwrap());
+    assert_eq!(cpus.of("x", "c0"), "0-7");
+}
+
+fn hint(nodes: &[u32], is_preferred: bool) -> Hint {
+    Hint { nodes: Some(Nodes::of(nodes.iter().copied())), is_preferred }
+}
+
+#[test]
+fn hints_name_the_nodes_with_enough_free_cpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = Cpus::with_cores(dir.path(), cores(), machine(), 1000);
+    assert_eq!(cpus.hints(&pod("a", &["1500m"]), Some("c0")), None, "it shares cpus");
+    // One cpu of the first node is reserved.
+    let two = pod("a", &["2", "2"]);
+    assert_eq!(
+        cpus.hints(&two, Some("c0")),
+        Some(vec![hint(&[0], true), hint(&[1], true), hint(&[0, 1], false)])
+    );
+    assert_eq!(cpus.hints(&two, None), Some(vec![hint(&[1], true), hint(&[0, 1], false)]));
+    assert_eq!(cpus.hints(&pod("b", &["5"]), Some("c0")), Some(vec![hint(&[0, 1], true)]));
+    assert_eq!(cpus.hints(&pod("b", &["8"]), Some("c0")), Some(vec![]), "there are seven");
+
+    assert!(cpus.admit_near(&two, "c0", Some(Nodes::of([1]))).unwrap());
+    assert_eq!(cpus.of("a", "c0"), "2,6");
+    assert_eq!(cpus.hints(&pod("b", &["3"]), Some("c0")), Some(vec![hint(&[0], true), hint(&[0, 1], false)]));
+    assert!(cpus.admit_near(&two, "c1", Some(Nodes::of([1]))).unwrap());
+    assert_eq!(cpus.of("a", "c1"), "3,7");
+    assert!(!cpus.admit_near(&two, "c1", None).unwrap(), "it has them already");
+    // The node is used up: the rest comes from the other one.
+    assert!(cpus.release("a"));
+    assert!(cpus.admit_near(&pod("d", &["5"]), "c0", Some(Nodes::of([1]))).unwrap());
+    assert_eq!(cpus.of("d", "c0"), "2-4,6-7");
+    assert_eq!(
+        cpus.admit_near(&pod("e", &["3"]), "c0", None),
+        Err(CpusError::TooFew { requested: 3, available: 2 })
+    );
+}
+
+#[test]
+fn containers_reuse_the_cpus_of_init_containers() {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = Cpus::with_cores(dir.path(), cores(), machine(), 1000);
+    let of = |name: &str, cpu: &str| json!({"name": name, "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}, "requests": {"cpu": cpu, "memory": "1Gi"}}});
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"uid": "u", "name": "u"}, "spec": {
+        "initContainers": [of("i", "3")], "containers": [of("c", "2"), of("d", "1")]}}))
+    .unwrap();
+    assert!(cpus.admit_near(&pod, "i", Some(Nodes::of([1]))).unwrap());
+    assert_eq!(
+        cpus.hints(&pod, Some("c")).map(|hints| hints[0]),
+        Some(hint(&[1], true)),
+        "its cpus are there"
+    );
+    assert!(cpus.admit_near(&pod, "c", Some(Nodes::of([1]))).unwrap());
+    assert!(cpus.admit_near(&pod, "d", Some(Nodes::of([1]))).unwrap());
+    let own = |name: &str| cpus.exclusive("u", name);
+    assert!(own("c").is_subset(&own("i")) && own("d").is_subset(&own("i")));
+    assert!(own("c").is_disjoint(&own("d")));
+}
