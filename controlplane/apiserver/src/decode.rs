@@ -8,7 +8,6 @@ mod expected;
 mod reread;
 
 use coracle_client::options::FieldValidation;
-use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::decode::{self, DecodeError, JsonError, Meta, Tree, Yaml};
 use coracle_proto::protobuf;
 use coracle_proto::schema;
@@ -129,7 +128,7 @@ pub fn body(
 }
 
 /// Reads the configuration of a server-side apply: what the client wrote and nothing else.
-pub fn applied(_kind: &Kind, bytes: &[u8], validation: FieldValidation) -> Result<Decoded, ApiError> {
+pub fn applied(bytes: &[u8], validation: FieldValidation) -> Result<Decoded, ApiError> {
     let yaml = read_yaml(bytes)?;
     let strict = yaml.strict_error().map(|why| format!("error converting YAML to JSON: {why}"));
     let warnings = match (validation, strict) {

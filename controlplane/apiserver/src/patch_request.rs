@@ -71,7 +71,7 @@ pub fn read(
         };
         return Ok((patch, decoded.warnings));
     }
-    let decoded = decode::applied(kind, body, options.field_validation)?;
+    let decoded = decode::applied(body, options.field_validation)?;
     let given = PartialObjectMetadata::of(&decoded.object);
     if given.kind() != kind.kind.as_str() {
         let version = match given.api_version().text() {

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use coracle_kinds::registry::equivalent::Named;
+use coracle_kinds::registry::kinds::Kind;
 use serde_json::json;
 
 fn pod() -> Expected {
@@ -84,14 +85,13 @@ fn yaml_names_the_line() {
     );
     let warned = body(&pod(), "application/yaml", text, FieldValidation::Warn).unwrap();
     assert_eq!(warned.warnings, ["line 4: key \"name\" already set in map", "unknown field \"spec.nope\""]);
-    let kind = Kind::new("", "v1", "Pod", "pods");
-    let error = applied(&kind, text, FieldValidation::Strict).unwrap_err();
+    let error = applied(text, FieldValidation::Strict).unwrap_err();
     assert_eq!(
         error.message,
         "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line 4: key \"name\" \
          already set in map"
     );
-    let applied = applied(&kind, text, FieldValidation::Ignore).unwrap();
+    let applied = applied(text, FieldValidation::Ignore).unwrap();
     assert_eq!(applied.object, json!({"kind": "Pod", "metadata": {"name": "b"}, "spec": {"nope": 1}}));
     let json = br#"{"kind":"Pod","metadata":{"name":"a"}}"#;
     assert_eq!(yaml(json).unwrap()["metadata"]["name"], json!("a"));
@@ -261,9 +261,8 @@ fn scales_stay_scales() {
 
 #[test]
 fn applied_floats_without_a_fraction_are_integers() {
-    let kind = Kind::new("apps", "v1", "Deployment", "deployments");
     for text in ["spec: {a: 2.0, b: 2.5, c: [1e3]}", r#"{"spec":{"a":2.0,"b":2.5,"c":[1e3]}}"#] {
-        let applied = applied(&kind, text.as_bytes(), FieldValidation::Strict).unwrap();
+        let applied = applied(text.as_bytes(), FieldValidation::Strict).unwrap();
         assert_eq!(applied.object, json!({"spec": {"a": 2, "b": 2.5, "c": [1000]}}), "{text}");
     }
 }
