@@ -24,6 +24,8 @@ mod servers;
 mod relay;
 // Every command of the recorded traces.
 mod traces;
+// Manifests in a directory of the server.
+mod manifests;
 // What clients must not be able to do.
 mod bad_input;
 // Addresses and ports of Services.

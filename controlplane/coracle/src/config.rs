@@ -61,6 +61,9 @@ pub struct ServerArgs {
     /// File of kind Policy with predicates and priorities, as older schedulers had it; not with --scheduler-config.
     #[arg(long)]
     policy_config_file: Option<PathBuf>,
+    /// Directory of manifests that the server applies, and removes from the cluster when they go; docs/howto/manifests.md.
+    #[arg(long, value_name = "DIR")]
+    manifests: Option<PathBuf>,
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
@@ -154,6 +157,7 @@ struct Plain {
     feature_gates: Vec<String>,
     scheduler_config: Option<PathBuf>,
     policy_config_file: Option<PathBuf>,
+    manifests: Option<PathBuf>,
     api_only: bool,
     cluster_reset: bool,
     allow_empty_datastore: bool,
@@ -196,6 +200,8 @@ pub struct Config {
     pub scheduler_config: Option<PathBuf>,
     /// Predicates and priorities of the scheduler, in the older form.
     pub policy_config_file: Option<PathBuf>,
+    /// Directory of manifests that the server applies.
+    pub manifests: Option<PathBuf>,
     /// No scheduler, no controllers.
     pub api_only: bool,
     /// Backups that the server makes.
@@ -305,6 +311,7 @@ impl ServerArgs {
             features,
             scheduler_config,
             policy_config_file,
+            manifests: self.manifests.or(file.manifests),
             api_only: self.api_only || file.api_only,
             backup: self.backup.over(backup).resolve()?,
             security: self.security.over(security),

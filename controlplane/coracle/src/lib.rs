@@ -25,6 +25,8 @@ mod json_body;
 pub mod join;
 // Timelines: options, answers, deliveries of agents, export, and the commands that ask.
 pub mod explain;
+// Manifests that the server applies.
+pub mod manifests;
 // What operators ask a running server for: status, copies of the store, keys of encryption at rest, the CA.
 pub mod operations;
 // `coracle server`: builds all parts and runs them.

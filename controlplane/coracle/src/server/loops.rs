@@ -5,6 +5,7 @@ use super::build::Built;
 use super::open::Opened;
 use crate::backup::schedule::{LEASE, Scheduler};
 use crate::config::Config;
+use crate::manifests;
 use anyhow::Context as _;
 use coracle_apiserver::actions::components::{CONTROLLERS, SCHEDULER};
 use coracle_client::Client;
@@ -59,10 +60,11 @@ pub(super) fn start(
     let kept = supervisor.of_part(SCHEDULER);
     let scheduler =
         move |client: &Client| scheduler::start(client, scheduling.clone(), metrics.clone(), &pending, &kept);
-    let backups = backups(config, built);
+    let (backups, applied) = (backups(config, built), applied_manifests(config, built));
     if !shared {
         let mut loops = vec![controllers(client), scheduler(client)];
         loops.extend(backups.map(|start| start()));
+        loops.extend(applied.map(|start| start(client)));
         return Ok(loops);
     }
     let host = nix::unistd::gethostname().unwrap_or_default();
@@ -78,6 +80,13 @@ pub(super) fn start(
         leading.spawn(supervisor.clone().finish("election coracle-backup", move || {
             let (client, me, stop, start) = parts.clone();
             lead(client, LEASE, me, stop, move |_| start())
+        }));
+    }
+    if let Some(start) = applied {
+        let parts = (client.clone(), me.clone(), stop.clone(), Arc::new(start));
+        leading.spawn(supervisor.clone().finish("election coracle-manifests", move || {
+            let (client, me, stop, start) = parts.clone();
+            lead(client, manifests::LEASE, me, stop, move |client| start(client))
         }));
     }
     let parts = (client.clone(), me, stop.clone(), Arc::new(scheduler));
@@ -99,4 +108,14 @@ fn backups(config: &Config, built: &Built) -> Option<impl Fn() -> JoinSet<()> + 
         tasks.spawn(supervisor.clone().keep("backups", move || scheduler.clone().run()));
         tasks
     })
+}
+
+/// Applies the manifests of the directory that the options name.
+fn applied_manifests(
+    config: &Config,
+    built: &Built,
+) -> Option<impl Fn(&Client) -> JoinSet<()> + Send + Sync + use<>> {
+    let dir = config.manifests.clone()?;
+    let supervisor = built.diagnostics.supervisor.clone();
+    Some(move |client: &Client| manifests::start(&dir, client, &supervisor))
 }

@@ -32,6 +32,7 @@ pub use managed_etcd::reset_cluster;
 use crate::config::Config;
 use crate::join;
 use crate::listeners::Listeners;
+use crate::manifests;
 use addresses::own_identity;
 use coracle_apiserver::tls;
 use coracle_cli::ready::Ready;
@@ -65,6 +66,7 @@ pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::Tc
     });
     datastore::check(&config)?;
     managed_etcd::check_address(&config)?;
+    config.manifests.as_deref().map_or(Ok(()), manifests::check)?;
     // A server that cannot be reached is tried for a while, which a signal ends.
     tokio::select! {
         joined = join::ensure(&config) => joined?,
@@ -132,6 +134,11 @@ async fn serve(config: Config, shutdown: Shutdown, ready: impl Fn()) -> anyhow::
                 if config.backup.is_some() {
                     tracing::warn!(
                         "no backups are made: --backup-schedule does not go together with --api-only"
+                    );
+                }
+                if config.manifests.is_some() {
+                    tracing::warn!(
+                        "no manifests are applied: --manifests does not go together with --api-only"
                     );
                 }
                 Vec::new()
