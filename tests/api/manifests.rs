@@ -49,13 +49,17 @@ fn value(kubectl: &Kubectl, object: &str, path: &str) -> String {
 }
 
 fn until(kubectl: &Kubectl, object: &str, path: &str, expected: &str) {
-    eventually(&format!("{object} {path} is {expected:?}"), SOON, || value(kubectl, object, path) == expected);
+    eventually(&format!("{object} {path} is {expected:?}"), SOON, || {
+        value(kubectl, object, path) == expected
+    });
 }
 
 /// Messages of Events about a file.
 fn messages(kubectl: &Kubectl, file: &str, reason: &str) -> String {
     let selector = format!("involvedObject.name=manifest-{file},reason={reason}");
-    kubectl.run(&format!("-n kube-system get events --field-selector {selector} -o jsonpath={{.items[*].message}}"))
+    kubectl.run(&format!(
+        "-n kube-system get events --field-selector {selector} -o jsonpath={{.items[*].message}}"
+    ))
 }
 
 #[test]
@@ -99,7 +103,8 @@ fn errors_of_manifests_are_named_and_hold_up_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::with(&["--manifests", dir.path().to_str().unwrap()]);
     let k = newest(&server.kubeconfig());
-    let refused = format!("{}---\n{}spec: {{}}\n---\n{}", map("good", "a"), map("bad", "a"), map("also", "a"));
+    let refused =
+        format!("{}---\n{}spec: {{}}\n---\n{}", map("good", "a"), map("bad", "a"), map("also", "a"));
     write(dir.path(), "a-refused.yaml", &refused);
     write(dir.path(), "b-broken.yaml", &format!("{}---\nkind: [\n", map("unseen", "a")));
     write(dir.path(), "c-unknown.yaml", "apiVersion: none.io/v1\nkind: Nothing\nmetadata: {name: a}\n");
@@ -115,12 +120,18 @@ fn errors_of_manifests_are_named_and_hold_up_nothing_else() {
     ] {
         eventually(&format!("{file}: {expected}"), SOON, || messages(&k, file, reason).contains(expected));
     }
-    assert_eq!(value(&k, "configmap/unseen", "{.metadata.name}"), "", "nothing of a file that cannot be read");
+    assert_eq!(
+        value(&k, "configmap/unseen", "{.metadata.name}"),
+        "",
+        "nothing of a file that cannot be read"
+    );
     // What is wrong is mended, and a file that breaks keeps what it had.
     write(dir.path(), "b-broken.yaml", &map("unseen", "a"));
     until(&k, "configmap/unseen", "{.data.key}", "a");
     write(dir.path(), "d-well.yaml", "kind: [\n");
-    eventually("it is reported", SOON, || messages(&k, "d-well.yaml", "InvalidManifest").contains("document 1"));
+    eventually("it is reported", SOON, || {
+        messages(&k, "d-well.yaml", "InvalidManifest").contains("document 1")
+    });
     assert_eq!(value(&k, "configmap/well", "{.data.key}"), "a");
 }
 

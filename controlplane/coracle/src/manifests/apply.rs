@@ -124,7 +124,8 @@ impl Applier {
     /// Deletes the record of a file.
     pub(super) async fn forget(&self, file: &str) -> Result<(), ApiError> {
         let kind = self.client.kind("", "configmaps");
-        let deleted = self.client.delete(&kind, NAMESPACE, &record::name(file), DeleteOptions::default()).await;
+        let deleted =
+            self.client.delete(&kind, NAMESPACE, &record::name(file), DeleteOptions::default()).await;
         deleted.map(|_| ()).or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
     }
 

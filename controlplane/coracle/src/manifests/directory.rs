@@ -51,7 +51,11 @@ impl Watch {
             | WatchMask::MOVE_SELF
             | WatchMask::ONLYDIR;
         inotify.watches().add(dir, mask)?;
-        Ok(Self { dir: dir.to_owned(), events: inotify.into_event_stream([0; 4096])?, changed: BTreeSet::new() })
+        Ok(Self {
+            dir: dir.to_owned(),
+            events: inotify.into_event_stream([0; 4096])?,
+            changed: BTreeSet::new(),
+        })
     }
 
     /// Waits for a change, and a moment longer for what belongs to it. When it is cancelled, the next call knows what this one
@@ -124,7 +128,9 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     // Opening a FIFO would wait for somebody who writes.
     let file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound && path.symlink_metadata().is_err() => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound && path.symlink_metadata().is_err() => {
+            return Ok(None);
+        }
         Err(error) => return Err(FileError::Read(error)),
     };
     if !file.metadata().map_err(FileError::Read)?.is_file() {

@@ -150,7 +150,8 @@ pub(super) fn group_of(api_version: &str) -> &str {
 
 /// Whether two documents are about one object.
 fn same(a: &Identity, b: &Identity) -> bool {
-    let written = |id: &Identity| if id.namespace == "default" { String::new() } else { id.namespace.clone() };
+    let written =
+        |id: &Identity| if id.namespace == "default" { String::new() } else { id.namespace.clone() };
     group_of(&a.api_version) == group_of(&b.api_version)
         && (&a.kind, &a.name, written(a)) == (&b.kind, &b.name, written(b))
 }
@@ -159,7 +160,8 @@ fn same(a: &Identity, b: &Identity) -> bool {
 fn yaml_texts(text: &str) -> Result<Vec<(usize, &str)>, FileError> {
     let (mut found, mut begin, mut first, mut at) = (Vec::new(), 0, 1, 0);
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let separates = line.strip_prefix("---").is_some_and(|rest| rest.trim_start() != rest || rest.is_empty());
+        let separates =
+            line.strip_prefix("---").is_some_and(|rest| rest.trim_start() != rest || rest.is_empty());
         if separates && at > begin {
             found.push((first, &text[begin..at]));
             (begin, first) = (at, number + 1);
@@ -217,13 +219,17 @@ mod tests {
         assert_eq!(names("x.yaml", &yaml.replace('\n', "\r\n")), expected);
         let json = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\",\n\"metadata\": {\"name\": \"a\"}}\n\n\
                     {\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"metadata\": {\"name\": \"b\"}}";
-        assert_eq!(names("x.json", json), ["document 1 (line 1): ConfigMap a", "document 2 (line 4): Secret b"]);
+        assert_eq!(
+            names("x.json", json),
+            ["document 1 (line 1): ConfigMap a", "document 2 (line 4): Secret b"]
+        );
         assert!(names("x.yaml", "").is_empty() && names("x.json", " \n").is_empty());
     }
 
     #[test]
     fn a_line_of_text_that_begins_with_dashes_is_no_separator() {
-        let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  key: |\n    a\n    ---\n    b\n";
+        let yaml =
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  key: |\n    a\n    ---\n    b\n";
         let found = parse("x.yaml", yaml.as_bytes()).unwrap();
         assert_eq!(found[0].object["data"]["key"], "a\n---\nb\n");
     }
@@ -261,8 +267,9 @@ mod tests {
 
     #[test]
     fn sizes_are_bounded() {
-        let many: String =
-            (0..=MAX_OBJECTS).map(|n| format!("---\n{{apiVersion: v1, kind: A, metadata: {{name: a{n}}}}}\n")).collect();
+        let many: String = (0..=MAX_OBJECTS)
+            .map(|n| format!("---\n{{apiVersion: v1, kind: A, metadata: {{name: a{n}}}}}\n"))
+            .collect();
         assert_eq!(error("x.yaml", &many), "has more than 500 objects");
         assert_eq!(error("x.yaml", &"---\n".repeat(100_000)), "has more than 500 objects");
         assert_eq!(error("x.json", &"{} ".repeat(501)), "has more than 500 objects");

@@ -180,9 +180,13 @@ mod tests {
             name: "a".into(),
         };
         let entry = |namespace: &str| entry("v1", "ConfigMap", namespace, "a");
-        for (recorded, written, same) in
-            [("default", "", true), ("default", "default", true), ("", "", true), ("n", "", false), ("n", "n", true)]
-        {
+        for (recorded, written, same) in [
+            ("default", "", true),
+            ("default", "default", true),
+            ("", "", true),
+            ("n", "", false),
+            ("n", "n", true),
+        ] {
             assert_eq!(entry(recorded).is(&identity(written)), same, "{recorded:?} {written:?}");
         }
     }
