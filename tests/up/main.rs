@@ -68,6 +68,14 @@ fn several_clusters_run_side_by_side_and_are_reached_from_the_machine() {
     assert!(text.ends_with("side by side\n"), "{text}");
 }
 
+#[test]
+fn install_changes_and_removes_only_what_it_wrote() {
+    let script = Path::new(TREE).join("tests/up/installs.sh");
+    let output = Command::new("bash").arg(script).env("TREE", TREE).output().unwrap();
+    let text = text(&output);
+    assert!(output.status.success() && text.ends_with("only its own\n"), "{text}");
+}
+
 /// What `coracle up` puts between itself and a program.
 fn supervise(command: &[&str]) -> Command {
     let mut supervise = Command::new(program("coracle"));

@@ -9,6 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use coracle_engine::cni::NetworkDirs;
 use coracle_engine::{Engine, Options, host, serve};
 
+/// Where plugins are looked for. Those of this project have directories of their own: the last one belongs to everybody.
+const CNI_PLUGINS: [&str; 3] = ["/usr/local/lib/coracle/cni", "/usr/lib/coracle/cni", "/opt/cni/bin"];
+
 /// Options of the engine, shared by all commands that run it.
 #[derive(Debug, clap::Args)]
 pub struct EngineOptions {
@@ -28,7 +31,7 @@ pub struct EngineOptions {
     #[arg(long, default_value = "/etc/cni/net.d")]
     pub cni_conf_dir: PathBuf,
     /// Directory of CNI plugins; may be repeated.
-    #[arg(long, default_value = "/opt/cni/bin")]
+    #[arg(long, default_values = CNI_PLUGINS)]
     pub cni_bin_dir: Vec<PathBuf>,
     /// Directory of the CNI result cache.
     #[arg(long, default_value = "/var/lib/cni")]

@@ -1,0 +1,72 @@
+#!/bin/bash
+# scripts/install, into a directory that has things of others: it changes and removes only what it wrote.
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+release=$work/release root=$work/root
+fail() { echo "$*"; exit 1; }
+run() { ROOT=$root "$release/install" "$@"; }
+names() { (cd "$root" && find . | sort); }
+
+# A release as scripts/package makes it, with other programs.
+mkdir -p "$release"/{bin,cni,man,completions,systemd,etc}
+for program in coracle coracle-agent coracle-keeper; do echo "$program" > "$release/bin/$program"; done
+for plugin in bridge host-local loopback portmap; do echo "$plugin" > "$release/cni/$plugin"; done
+echo page > "$release/man/coracle.1"
+for program in coracle coracle-agent; do
+    for file in "$program.bash" "_$program" "$program.fish"; do echo "$file" > "$release/completions/$file"; done
+done
+cp "$TREE"/etc/systemd/*.service "$release/systemd/"
+printf '#advertise:\n' > "$release/etc/server.yaml"
+printf '#kubeconfig:\n#cniCacheDir: /var/lib/cni\n#podLogDir: /var/log/pods\n' > "$release/etc/agent.yaml"
+cp "$TREE/scripts/install" "$release/install"
+sums() { (cd "$release" && find . -type f ! -name SHA256SUMS -print0 | xargs -0 sha256sum > "$work/sums" && mv "$work/sums" SHA256SUMS); }
+sums
+
+# Of others: plugins with the same names, configurations, addresses, logs, a plugin of kubectl.
+mkdir -p "$root"/opt/cni/bin "$root"/etc/cni/net.d "$root"/var/lib/cni/{networks/other,results} "$root"/var/log/pods/default_web_1234 "$root/usr/local/bin"
+echo theirs | tee "$root/opt/cni/bin/bridge" "$root/etc/cni/net.d/99-coracle-like.conf" "$root/var/lib/cni/results/other-1-eth0" \
+    "$root/usr/local/bin/kubectl-why" > "$root/var/log/pods/default_web_1234/0.log"
+names > "$work/before"
+
+run server --advertise 10.0.0.1 > /dev/null
+run agent > /dev/null 2>&1
+grep -qx 'advertise: 10.0.0.1' "$root/etc/coracle/server.yaml" || fail "the option is not set"
+[ "$(cat "$root/opt/cni/bin/bridge" "$root/usr/local/bin/kubectl-why")" = "$(printf 'theirs\ntheirs')" ] || fail "a file of others was replaced"
+[ -x "$root/usr/local/lib/coracle/cni/bridge" ] || fail "the plugins are not installed"
+sed -n 's/^\([0-9a-f]\{64\}\)  /\1  /p' "$root/usr/local/share/coracle/installed" | sed "s|  /|  $root/|" | sha256sum --quiet -c || fail "the list is wrong"
+
+# What a node would leave.
+mkdir -p "$root"/var/lib/coracle/agent/pods/5678 "$root/var/log/pods/default_own_5678"
+echo ours > "$root/etc/cni/net.d/10-coracle.conflist"
+echo newer >> "$release/bin/coracle"
+sums
+run upgrade > /dev/null
+cmp -s "$release/bin/coracle" "$root/usr/local/bin/coracle" || fail "the program is not upgraded"
+run uninstall --purge > /dev/null
+names | diff "$work/before" - || fail "something is left, or missing"
+
+# A program that is there already is not replaced, and then nothing is installed.
+echo theirs > "$root/usr/local/bin/coracle"
+if run server > "$work/said" 2>&1; then fail "a file of others was replaced"; fi
+grep -q 'in its way: /usr/local/bin/coracle;' "$work/said" || fail "$(cat "$work/said")"
+rm "$root/usr/local/bin/coracle"
+names | diff "$work/before" - || fail "something is half done"
+
+# A file that was changed stays.
+run server > /dev/null
+echo changed >> "$root/etc/systemd/system/coracle-server.service"
+run uninstall > "$work/said" 2>&1
+grep -q 'coracle-server.service was changed since' "$work/said" || fail "$(cat "$work/said")"
+[ -e "$root/etc/systemd/system/coracle-server.service" ] || fail "a changed file was removed"
+
+# Words that make no sense change nothing.
+rm -rf "${root:?}/etc/systemd" "$root/etc/coracle"
+for words in "" "nothing" "server --nonsense 1" "server --advertise" "server x" "uninstall --all" "agent --server https://10.0.0.1:6443"; do
+    # shellcheck disable=SC2086 # words
+    if run $words > /dev/null 2> "$work/said"; then fail "install $words succeeds"; else code=$?; fi
+    [ "$code" = 2 ] || fail "install $words ends with $code"
+    [ -s "$work/said" ] || fail "install $words says nothing"
+    names | diff "$work/before" - || fail "install $words leaves something half done"
+done
+echo "only its own"
