@@ -69,6 +69,14 @@ fn several_clusters_run_side_by_side_and_are_reached_from_the_machine() {
 }
 
 #[test]
+fn nodes_come_and_go_while_the_cluster_runs() {
+    let output = in_sandbox("nodes.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.ends_with("come and gone\n"), "{text}");
+}
+
+#[test]
 fn install_changes_and_removes_only_what_it_wrote() {
     let script = Path::new(TREE).join("tests/up/installs.sh");
     let output = Command::new("bash").arg(script).env("TREE", TREE).output().unwrap();

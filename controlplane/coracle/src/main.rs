@@ -21,7 +21,7 @@ use coracle::secrets_encrypt::SecretsEncryptArgs;
 use coracle::status::StatusArgs;
 use coracle::store_command::StoreArgs;
 use coracle::token::TokenArgs;
-use coracle::up::{DownArgs, ForwardArgs, SuperviseArgs, UpArgs};
+use coracle::up::{DownArgs, ForwardArgs, NodeArgs, SuperviseArgs, UpArgs};
 use coracle_cli::causes;
 use coracle_cli::log::LogArgs;
 use coracle_cli::manual::CompletionArgs;
@@ -44,6 +44,8 @@ enum Command {
     Up(UpArgs),
     /// Stop the cluster of `coracle up`.
     Down(DownArgs),
+    /// Add nodes to the cluster of `coracle up`, and remove them.
+    Node(NodeArgs),
     /// Check whether this machine can run a cluster, and how to fix what is missing.
     Doctor(DoctorArgs),
     /// Print a kubeconfig of a cluster, or merge it into ~/.kube/config.
@@ -182,6 +184,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Up(args) => coracle::up::up(&args),
         Command::Down(args) => coracle::up::down(&args),
+        Command::Node(args) => coracle::up::node_command(&args),
         Command::Manual(args) => Ok(args.write(command(), &[("server", "server.yaml")])?),
         Command::Doctor(args) => {
             let fit = coracle::doctor::run(&args)?;

@@ -6,7 +6,7 @@ mod archive;
 
 use crate::cluster_args::ClusterArgs;
 use crate::output::Output;
-use crate::up::{State, program_beside};
+use crate::up::{State, node_name, program_beside};
 use anyhow::{Context as _, bail};
 use archive::{Archive, Engine};
 use clap::{Args, Subcommand};
@@ -91,8 +91,14 @@ fn text(loaded: &[Loaded]) -> String {
 /// Nodes and their image stores: those of a cluster of `up`, else the one that is installed.
 fn stores(state: Option<&State>, dir: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     if let Some(state) = state {
-        let names = (1..=state.node_count.max(1)).map(|number| format!("node-{number}"));
-        return Ok(names.map(|name| (name.clone(), dir.join(name).join("engine/images"))).collect());
+        let mut names = state.names();
+        if names.is_empty() {
+            names.push(node_name(1));
+        }
+        return Ok(names
+            .into_iter()
+            .map(|name| (name.clone(), dir.join(name).join("engine/images")))
+            .collect());
     }
     if Path::new(INSTALLED).exists() {
         return Ok(vec![("the node of this machine".to_owned(), INSTALLED.into())]);

@@ -27,15 +27,20 @@ mod forward;
 mod rules;
 // Nodes.
 mod node;
+// Removing pods from a node.
+mod drain;
+// `coracle node`: adding and removing nodes.
+mod node_command;
 // The end of all that.
 mod down;
 
 pub use down::{DownArgs, down};
 pub use forward::{ForwardArgs, forward};
+pub use node_command::{NodeArgs, run as node_command};
 pub use options::UpArgs;
 pub(crate) use process::beside as program_beside;
 pub(crate) use publish::log as publish_log;
-pub(crate) use state::State;
+pub(crate) use state::{State, node_name};
 pub use supervise::{SuperviseArgs, supervise};
 
 use crate::kubeconfig;
@@ -46,7 +51,7 @@ use process::Process;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Address of the API of a cluster on this machine, from its state or the default.
@@ -72,8 +77,12 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     let mut outbound = OutboundSetup::plan(args.outbound, &mut state, dir);
     ensure_server(args, &mut state, &mut outbound)?;
     outbound.begin(&mut state)?;
-    for number in 1..=state.node_count {
+    let numbers: Vec<usize> = state.numbers().collect();
+    for number in numbers {
         node::ensure(args, &mut state, number)?;
+    }
+    if !args.image.is_empty() {
+        state.images = absolute(&args.image);
     }
     outbound.finish(&mut state)?;
     publish::start(reserved, &mut state, dir)?;
@@ -88,6 +97,11 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
         }
     };
     show(args, &state, &kubeconfig, took)
+}
+
+/// Paths that mean the same from every directory.
+fn absolute(paths: &[PathBuf]) -> Vec<PathBuf> {
+    paths.iter().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())).collect()
 }
 
 /// Prints what runs. The last line for people sets the kubeconfig in a shell.

@@ -52,7 +52,7 @@ pub fn attach(hub: &Process, node: &Process, number: usize, gateway: &str) -> an
     let mut hub = Route::of(&namespace(hub)?)?;
     let bridge = found(&mut hub, BRIDGE)?;
     hub.create_veth(&VethPair {
-        host_name: &format!("node{number}"),
+        host_name: &link_name(number),
         master: bridge.index,
         peer_name: "eth0",
         peer_netns: &inside,
@@ -66,6 +66,16 @@ pub fn attach(hub: &Process, node: &Process, number: usize, gateway: &str) -> an
     node.set_up(link.index)?;
     node.add_route(&default_route(gateway.parse()?, link.index))?;
     Ok(address)
+}
+
+/// Takes the link to a node away, if it is still there.
+pub fn detach(hub: &Process, number: usize) -> anyhow::Result<()> {
+    Ok(Route::of(&namespace(hub)?)?.remove_link(&link_name(number))?)
+}
+
+/// The name of the link to a node, in the hub.
+fn link_name(number: usize) -> String {
+    format!("node{number}")
 }
 
 /// The route to everything else, in the main table.

@@ -2,7 +2,7 @@
 
 use super::options::{HUB, PORT, UpArgs};
 use super::process::Process;
-use super::state::{Node, State};
+use super::state::{Node, State, node_name};
 use super::{network, outbound, process, readiness};
 use anyhow::{Context, bail};
 use coracle_pki::authority::{Authority, Profile};
@@ -11,44 +11,57 @@ use std::path::{Path, PathBuf};
 
 /// Starts the node unless it runs, and waits until it is ready.
 pub fn ensure(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result<()> {
-    let name = format!("node-{number}");
+    let name = node_name(number);
     let hub = state.hub.clone().context("the hub is up")?;
-    let known = state.nodes.iter().position(|node| node.name == name);
-    let mut node = match known.map(|at| state.nodes.remove(at)).filter(|node| node.holder.alive()) {
-        Some(node) => node,
-        None => make_namespaces(args, &hub, &name, number)?,
-    };
-    let running = node.agent.as_ref().is_some_and(Process::alive);
+    let known = state.nodes.iter().find(|node| node.name == name && node.holder.alive());
+    if known.is_none() {
+        // Remembered at once: what fails later does not leave processes that nobody knows of.
+        let node = make_namespaces(args, &hub, &name, number)?;
+        state.nodes.retain(|node| node.name != name);
+        state.nodes.push(node);
+        state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        state.write(&args.data_dir())?;
+    }
+    let node = state.nodes.iter_mut().find(|node| node.name == name).context("the node is known")?;
     let dir = args.data_dir().join(&name);
     let log = dir.join("agent.log");
-    std::fs::create_dir_all(&dir)?;
+    std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
     let program = process::beside("coracle-agent")?;
     // A node that runs takes new ones, too.
     load_images(&program, &dir, &args.image)?;
-    let mut ready = None;
-    if !running {
-        let flags = agent_flags(args, &hub, &node, &dir, &program)?;
-        let (agent, pipe) = process::start_supervised(&node.holder, &program, flags, &log, None)?;
-        (node.agent, ready) = (Some(agent), Some(pipe));
+    if node.agent.as_ref().is_some_and(Process::alive) {
+        return Ok(());
     }
-    state.nodes.push(node);
-    state.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    let flags = agent_flags(args, &hub, node, &dir, &program)?;
+    let (agent, ready) = process::start_supervised(&node.holder, &program, flags, &log, None)?;
+    node.agent = Some(agent);
     state.write(&args.data_dir())?;
-    match ready {
-        Some(ready) => readiness::wait(&format!("{name} is ready"), &log, ready),
-        None => Ok(()),
-    }
+    readiness::wait(&format!("{name} is ready"), &log, ready)
 }
 
 /// Makes the namespaces of a node and connects them to the hub.
 fn make_namespaces(args: &UpArgs, hub: &Process, name: &str, number: usize) -> anyhow::Result<Node> {
     let holder = process::hold(name, &outbound::resolv_conf(&args.data_dir()))?;
-    let address = network::attach(hub, &holder, number, HUB)?;
+    let connected = connect(args, hub, &holder, number).inspect_err(|_| process::end(&holder));
+    let (address, address6) = connected?;
+    Ok(Node { name: name.to_owned(), holder, agent: None, address, address6 })
+}
+
+/// Connects a node to the hub; returns its addresses.
+fn connect(
+    args: &UpArgs,
+    hub: &Process,
+    holder: &Process,
+    number: usize,
+) -> anyhow::Result<(String, Option<String>)> {
+    // That of an earlier node of this number, of which something may still be there.
+    network::detach(hub, number)?;
+    let address = network::attach(hub, holder, number, HUB)?;
     let address6 = match server_flag(args, "--cluster-cidr").is_some_and(|ranges| ranges.contains(':')) {
-        true => Some(network::attach_ipv6(hub, &holder, number)?),
+        true => Some(network::attach_ipv6(hub, holder, number)?),
         false => None,
     };
-    Ok(Node { name: name.to_owned(), holder, agent: None, address, address6 })
+    Ok((address, address6))
 }
 
 /// The command line of a node's agent, which gets an identity.

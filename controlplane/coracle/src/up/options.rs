@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::published::PublishArg;
-use super::state::State;
+use super::state::{State, node_name};
 use crate::cluster_args::{ClusterArgs, name_of};
 use crate::output::Output;
 use clap::Args;
@@ -14,7 +14,7 @@ pub const HUB: &str = "10.89.0.1";
 /// The port the nodes reach the server on.
 pub const PORT: u16 = 6443;
 /// The bridge network without its first ten addresses and the broadcast address.
-const MOST_NODES: i64 = 244;
+pub(super) const MOST_NODES: i64 = 244;
 
 /// Default address of the API on this machine.
 pub const BIND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
@@ -56,6 +56,21 @@ pub struct UpArgs {
 }
 
 impl UpArgs {
+    /// Options that leave everything as it was.
+    pub(super) fn as_before(cluster: ClusterArgs, image: Vec<PathBuf>, output: Output) -> Self {
+        Self {
+            cluster,
+            nodes: None,
+            bind: None,
+            image,
+            server_flags: Vec::new(),
+            agent_flags: Vec::new(),
+            outbound: None,
+            publish: Vec::new(),
+            output,
+        }
+    }
+
     /// Directory for state, keys, logs and images.
     pub(super) fn data_dir(&self) -> PathBuf {
         self.cluster.data_dir()
@@ -94,7 +109,7 @@ pub fn merge(args: &UpArgs, state: &mut State) -> (UpArgs, Vec<String>) {
     args.agent_flags.clone_from(&state.agent_flags);
     args.server_flags.clone_from(&state.server_flags);
     args.bind = args.bind.or(state.bind);
-    warnings.extend(merge_nodes(&mut args, state, serves));
+    warnings.extend(merge_nodes(&args, state, serves));
     (args, warnings)
 }
 
@@ -119,21 +134,21 @@ fn merge_running_server(args: &mut UpArgs, state: &State) -> Vec<String> {
 }
 
 /// Sets the number of nodes: as given, or as before. While the server runs it cannot decrease.
-fn merge_nodes(args: &mut UpArgs, state: &mut State, serves: bool) -> Option<String> {
-    let there = state.nodes.len();
+fn merge_nodes(args: &UpArgs, state: &mut State, serves: bool) -> Option<String> {
     // State of earlier versions has no count.
-    let before = state.node_count.max(there).max(1);
+    state.node_count = state.node_count.max(state.nodes.len());
+    let before = state.numbers().count().max(1);
     let said = args.nodes.map_or(before, usize::from);
-    state.node_count = if serves { said.max(there) } else { said };
-    if said >= before {
-        return None;
-    }
-    if serves {
+    if serves && said < before {
+        let there = state.nodes.len();
         return Some(format!(
-            "--nodes {said}: not done, {there} nodes run; `coracle down` first, to have fewer"
+            "--nodes {said}: not done, {there} nodes run; `coracle node rm` removes one, `coracle down` stops all"
         ));
     }
-    let gone: Vec<String> = (said + 1..=before).map(|number| format!("node-{number}")).collect();
+    let gone: Vec<String> = state.set_count(said).into_iter().map(node_name).collect();
+    if gone.is_empty() {
+        return None;
+    }
     let gone = gone.join(" ");
     Some(format!("--nodes {said}: not started any more: {gone} (`kubectl delete node {gone}` forgets them)"))
 }

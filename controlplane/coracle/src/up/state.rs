@@ -4,6 +4,7 @@ use super::process::Process;
 use super::published::Published;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,11 @@ pub struct Node {
     /// The same of IPv6, where pods have both.
     #[serde(default)]
     pub address6: Option<String>,
+}
+
+/// The name of the node with a number.
+pub fn node_name(number: usize) -> String {
+    format!("node-{number}")
 }
 
 /// State of the outbound access, stored between runs.
@@ -46,8 +52,12 @@ pub struct State {
     pub server: Option<Process>,
     /// The nodes.
     pub nodes: Vec<Node>,
-    /// How many nodes the cluster has; also while they do not run.
+    /// The highest number of a node of the cluster; also while they do not run.
     pub node_count: usize,
+    /// Lower numbers whose nodes were removed.
+    pub removed: BTreeSet<usize>,
+    /// Image archives that were loaded into all nodes, for nodes that are added.
+    pub images: Vec<PathBuf>,
     /// Where the API listens on this machine.
     pub bind: Option<SocketAddr>,
     /// Additional flags of the server.
@@ -87,6 +97,44 @@ impl State {
             .with_context(|| file.display().to_string())
     }
 
+    /// Numbers of the nodes of the cluster, whether they run or not.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        (1..=self.node_count).filter(|number| !self.removed.contains(number))
+    }
+
+    /// Names of the nodes of the cluster, whether they run or not.
+    pub fn names(&self) -> Vec<String> {
+        self.numbers().map(node_name).collect()
+    }
+
+    /// Adds a node to the cluster, with the lowest number that is free.
+    pub fn add_number(&mut self) -> usize {
+        self.removed.pop_first().unwrap_or_else(|| {
+            self.node_count += 1;
+            self.node_count
+        })
+    }
+
+    /// Removes a node from the cluster.
+    pub fn remove_number(&mut self, number: usize) {
+        self.removed.insert(number);
+        while self.removed.remove(&self.node_count) {
+            self.node_count -= 1;
+        }
+    }
+
+    /// Adds nodes, or removes those with the highest numbers; returns the numbers of these.
+    pub fn set_count(&mut self, count: usize) -> Vec<usize> {
+        while self.numbers().count() < count {
+            self.add_number();
+        }
+        let gone: Vec<usize> = self.numbers().skip(count).collect();
+        for number in &gone {
+            self.remove_number(*number);
+        }
+        gone
+    }
+
     /// Whether anything was started and not ended by `down`.
     pub fn started(&self) -> bool {
         self.hub.is_some() || self.server.is_some() || !self.nodes.is_empty()
@@ -105,6 +153,22 @@ impl State {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn numbers_of_nodes_that_were_removed_are_used_again() {
+        let mut state = State::default();
+        assert_eq!(state.set_count(4), []);
+        state.remove_number(2);
+        assert_eq!(state.names(), ["node-1", "node-3", "node-4"]);
+        state.remove_number(4);
+        assert_eq!((state.names().len(), state.node_count), (2, 3));
+        assert_eq!((state.add_number(), state.add_number()), (2, 4));
+        state.remove_number(1);
+        assert_eq!(state.set_count(1), [3, 4]);
+        assert_eq!(state.names(), ["node-2"]);
+        assert_eq!(state.set_count(3), []);
+        assert_eq!(state.names(), ["node-1", "node-2", "node-3"]);
+    }
 
     #[test]
     fn what_ended_is_known_by_what_it_was_like() {
