@@ -61,9 +61,12 @@ pub fn switched(protocol: &'static str) -> Response<Body> {
     response
 }
 
-/// The wire form of every failure: here and nowhere else.
+/// The wire form of every failure: here and nowhere else. As upstream it ends with a newline, which some clients show or
+/// compare.
 pub fn error(error: &ApiError) -> Response<Body> {
-    let mut response = json(error.code, &error.to_json());
+    let mut body = serde_json::to_vec(&error.to_json()).unwrap_or_default();
+    body.push(b'\n');
+    let mut response = bytes(error.code, JSON, body);
     if error.details.retry_after > 0 {
         response.headers_mut().insert("retry-after", HeaderValue::from(error.details.retry_after));
     }
@@ -119,6 +122,13 @@ mod tests {
         let mut response = text(200, "");
         warn(&mut response, warnings);
         response.headers().get_all("warning").iter().map(|value| value.len() - "299 - \"\"".len()).collect()
+    }
+
+    #[tokio::test]
+    async fn failures_end_with_a_newline() {
+        let body = error(&ApiError::no_such_path()).into_body().collect().await;
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        assert!(body.ends_with(b"}\n"), "{body:?}");
     }
 
     #[test]
