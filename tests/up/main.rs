@@ -77,6 +77,14 @@ fn nodes_come_and_go_while_the_cluster_runs() {
 }
 
 #[test]
+fn pods_pull_what_is_pushed_to_the_registry_of_the_cluster() {
+    let output = in_sandbox("registry.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.ends_with("pushed and pulled\n"), "{text}");
+}
+
+#[test]
 fn install_changes_and_removes_only_what_it_wrote() {
     let script = Path::new(TREE).join("tests/up/installs.sh");
     let output = Command::new("bash").arg(script).env("TREE", TREE).output().unwrap();

@@ -5,7 +5,7 @@
 mod file;
 
 use crate::cluster_args::{ClusterArgs, selector_of};
-use crate::up::{State, publish_log};
+use crate::up::{State, publish_log, registry_log};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use std::os::unix::process::CommandExt as _;
@@ -29,6 +29,8 @@ enum Program {
     Outbound,
     /// The forwarders of `coracle up --publish`.
     Publish,
+    /// The registry of `coracle up --registry`.
+    Registry,
 }
 
 /// Options of `coracle logs`.
@@ -66,7 +68,9 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
             let path = Path::new(KEEPER);
             return file::print(path, args.tail, args.follow).with_context(|| KEEPER.to_owned());
         }
-        Program::Outbound | Program::Publish => bail!("only clusters of `coracle up` have such a log"),
+        Program::Outbound | Program::Publish | Program::Registry => {
+            bail!("only clusters of `coracle up` have such a log")
+        }
     };
     if !Path::new("/etc/systemd/system").join(format!("{unit}.service")).exists() {
         bail!(
@@ -108,6 +112,10 @@ fn paths(args: &LogsArgs, state: &State, dir: &Path) -> anyhow::Result<Vec<PathB
         }
         Program::Keeper => vec![format!("/proc/{}/root{KEEPER}", node()?.holder.pid).into()],
         Program::Outbound => vec![dir.join("outbound.log")],
+        Program::Registry if state.registry.is_none() => {
+            bail!("the cluster has no registry: coracle up{} --registry", selector_of(dir))
+        }
+        Program::Registry => vec![registry_log(dir)],
         Program::Publish => {
             let paths: Vec<PathBuf> =
                 state.published.iter().map(|each| publish_log(dir, each.port)).collect();

@@ -23,6 +23,8 @@ mod published;
 mod publish;
 // The forwarder of such a port.
 mod forward;
+// A registry for images of the cluster.
+mod registry;
 // Packet forwarding of the hub.
 mod rules;
 // Nodes.
@@ -40,6 +42,7 @@ pub use node_command::{NodeArgs, run as node_command};
 pub use options::UpArgs;
 pub(crate) use process::beside as program_beside;
 pub(crate) use publish::log as publish_log;
+pub(crate) use registry::log as registry_log;
 pub(crate) use state::{State, node_name};
 pub use supervise::{SuperviseArgs, supervise};
 
@@ -48,6 +51,7 @@ use anyhow::{Context, bail};
 use options::{HUB, PORT};
 use outbound::OutboundSetup;
 use process::Process;
+use registry::Registry;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
@@ -73,10 +77,17 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     }
     let before = Instant::now();
     let reserved = publish::reserve(&args.publish, &mut state, dir)?;
+    let mut registry = registry::reserve(args.registry, &mut state, dir)?;
+    if registry.is_some() && node::has_flag(&args.agent_flags, "--registries") {
+        eprintln!(
+            "--registry: nodes read the file of --registries, which has to name it: docs/howto/registry.md"
+        );
+    }
     std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     let mut outbound = OutboundSetup::plan(args.outbound, &mut state, dir);
     ensure_server(args, &mut state, &mut outbound)?;
     outbound.begin(&mut state)?;
+    registry::start(&mut registry, &mut state, dir)?;
     let numbers: Vec<usize> = state.numbers().collect();
     for number in numbers {
         node::ensure(args, &mut state, number)?;
@@ -86,6 +97,7 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     }
     outbound.finish(&mut state)?;
     publish::start(reserved, &mut state, dir)?;
+    registry::wait(&state, dir)?;
     state.write(dir)?;
     let took = before.elapsed().as_secs_f64();
     // From here on with the privileges of the user who ran sudo, if it was run.
@@ -115,15 +127,17 @@ fn show(args: &UpArgs, state: &State, kubeconfig: &Path, took: f64) -> anyhow::R
         "server": state.bind.map(|bind| format!("https://{bind}")),
         "nodes": state.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
         "published": published.collect::<Vec<_>>(),
+        "registry": state.registry.as_ref().map(Registry::host),
         "kubeconfig": kubeconfig,
         "seconds": took,
     });
     let text = || {
         let lines = state.published.iter().map(|each| format!("{} leads to {}\n", each.url(), each.target));
+        let images = state.registry.iter().map(|each| format!("{}/NAME is for images\n", each.host()));
         format!(
             "cluster up in {took:.2} s: API server and {} node(s)\n{}export KUBECONFIG={}\n",
             state.nodes.len(),
-            lines.collect::<String>(),
+            lines.chain(images).collect::<String>(),
             kubeconfig.display()
         )
     };

@@ -3,7 +3,7 @@
 use super::options::{HUB, PORT, UpArgs};
 use super::process::Process;
 use super::state::{Node, State, node_name};
-use super::{network, outbound, process, readiness};
+use super::{network, outbound, process, readiness, registry};
 use anyhow::{Context, bail};
 use coracle_pki::authority::{Authority, Profile};
 use coracle_pki::kubeconfig;
@@ -29,9 +29,15 @@ pub fn ensure(args: &UpArgs, state: &mut State, number: usize) -> anyhow::Result
     let program = process::beside("coracle-agent")?;
     // A node that runs takes new ones, too.
     load_images(&program, &dir, &args.image)?;
-    if node.agent.as_ref().is_some_and(Process::alive) {
-        return Ok(());
+    let registry = state.registry.as_ref().map(|registry| registry.port);
+    if let Some(agent) = node.agent.as_ref().filter(|agent| agent.alive()) {
+        if node.registry == registry {
+            return Ok(());
+        }
+        // It reads the file when it starts; pods go on without it.
+        process::stop(agent);
     }
+    node.registry = registry;
     let flags = agent_flags(args, &hub, node, &dir, &program)?;
     let (agent, ready) = process::start_supervised(&node.holder, &program, flags, &log, None)?;
     node.agent = Some(agent);
@@ -44,7 +50,7 @@ fn make_namespaces(args: &UpArgs, hub: &Process, name: &str, number: usize) -> a
     let holder = process::hold(name, &outbound::resolv_conf(&args.data_dir()))?;
     let connected = connect(args, hub, &holder, number).inspect_err(|_| process::end(&holder));
     let (address, address6) = connected?;
-    Ok(Node { name: name.to_owned(), holder, agent: None, address, address6 })
+    Ok(Node { name: name.to_owned(), holder, agent: None, address, address6, registry: None })
 }
 
 /// Connects a node to the hub; returns its addresses.
@@ -94,7 +100,10 @@ fn agent_flags(
         flags.extend([flag.to_owned(), value]);
     }
     flags.extend(node.address6.iter().flat_map(|ip| ["--node-ip".to_owned(), ip.clone()]));
-    if !names_dns(&args.agent_flags) {
+    if node.registry.is_some() && !has_flag(&args.agent_flags, "--registries") {
+        flags.extend(["--registries".to_owned(), registry::file(&args.data_dir()).display().to_string()]);
+    }
+    if !has_flag(&args.agent_flags, "--cluster-dns") {
         let addresses = crate::server::dns_addresses(&service_range(args));
         flags.extend(addresses.into_iter().flat_map(|ip| ["--cluster-dns".to_owned(), ip]));
     }
@@ -102,9 +111,10 @@ fn agent_flags(
     Ok(flags)
 }
 
-/// Whether the flags of the agents set the DNS server.
-fn names_dns(flags: &[String]) -> bool {
-    flags.iter().any(|flag| flag == "--cluster-dns" || flag.starts_with("--cluster-dns="))
+/// Whether flags set an option, as `--flag value` or `--flag=value`.
+pub fn has_flag(flags: &[String], wanted: &str) -> bool {
+    let rest = |flag: &String| flag.strip_prefix(wanted).map(str::to_owned);
+    flags.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
 /// The Service address range from the flags of the server, or the default.

@@ -2,6 +2,7 @@
 
 use super::process::Process;
 use super::published::PublishArg;
+use super::registry::RegistryArg;
 use super::state::{State, node_name};
 use crate::cluster_args::{ClusterArgs, name_of};
 use crate::output::Output;
@@ -50,6 +51,10 @@ pub struct UpArgs {
     /// those of before stay, an empty one clears them.
     #[arg(long)]
     pub(super) publish: Vec<PublishArg>,
+    /// Registry for images of the cluster, at a port of this machine's loopback: what is pushed to localhost:PORT/NAME, pods pull
+    /// under that name. 5000 if no port is said, `off` for none [default: as before, or off].
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "5000")]
+    pub(super) registry: Option<RegistryArg>,
     /// Format of the output.
     #[arg(short, long, value_enum, default_value_t)]
     pub(super) output: Output,
@@ -67,6 +72,7 @@ impl UpArgs {
             agent_flags: Vec::new(),
             outbound: None,
             publish: Vec::new(),
+            registry: None,
             output,
         }
     }
@@ -185,6 +191,7 @@ mod tests {
             agent: Some(process.clone()),
             address: String::new(),
             address6: None,
+            registry: None,
         };
         State {
             server: Some(process.clone()),

@@ -53,7 +53,7 @@ fn merged(said: &[PublishArg], before: &[Published]) -> Vec<Published> {
 }
 
 /// The sockets of a port: of IPv4 and, if the machine has it, of IPv6.
-fn listen(port: u16) -> anyhow::Result<Vec<TcpListener>> {
+pub fn listen(port: u16) -> anyhow::Result<Vec<TcpListener>> {
     let bind = |address: SocketAddr| {
         TcpListener::bind(address).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => {

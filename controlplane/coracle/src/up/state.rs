@@ -2,6 +2,7 @@
 
 use super::process::Process;
 use super::published::Published;
+use super::registry::Registry;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -23,6 +24,9 @@ pub struct Node {
     /// The same of IPv6, where pods have both.
     #[serde(default)]
     pub address6: Option<String>,
+    /// The port of the registry that its agent knows.
+    #[serde(default)]
+    pub registry: Option<u16>,
 }
 
 /// The name of the node with a number.
@@ -68,6 +72,8 @@ pub struct State {
     pub outbound: Outbound,
     /// Ports of this machine that lead into the cluster.
     pub published: Vec<Published>,
+    /// The registry for images of the cluster.
+    pub registry: Option<Registry>,
 }
 
 impl State {
@@ -145,7 +151,8 @@ impl State {
         for published in &mut self.published {
             published.forwarder = None;
         }
-        Self { hub: None, server: None, nodes: Vec::new(), ..self }
+        let registry = self.registry.take().map(Registry::ended);
+        Self { hub: None, server: None, nodes: Vec::new(), registry, ..self }
     }
 }
 
