@@ -7,6 +7,8 @@
 mod pairs;
 // Authenticators one by one.
 mod authenticators;
+// CAs of the operator.
+mod operator_cas;
 // Tokens of an identity provider.
 mod oidc;
 // Machines that join, and those that must not.

@@ -203,7 +203,7 @@ impl Server {
                 return Err(error);
             }
         };
-        authn::strip(request.headers_mut());
+        self.authn.strip(request.headers_mut());
         let begun = self.filters.audit.begin(&trace.id, &user, info, &uri, request.headers(), peer.address);
         if let Some(mut begun) = begun {
             begun.record(Stage::RequestReceived).await;

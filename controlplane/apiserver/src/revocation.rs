@@ -1,5 +1,5 @@
 //! Closes the open connections of revoked nodes: watches, tunnels and other streams. New requests of a revoked node are
-//! rejected by `authn`.
+//! rejected by `authn`. Also closes those of clients whose authority the operator has replaced.
 
 use super::authn::x509::{Certificate, PresentedCertificate};
 use coracle_kinds::watch::cache::Cache;
@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 /// Where the list of revoked nodes is.
 const NAMESPACE: &str = "kube-system";
 
-/// The open connections of nodes.
+/// The open connections of nodes, and of clients with a certificate of the operator's authorities.
 #[derive(Default)]
 pub struct Revocations(Mutex<Open>);
 
@@ -27,10 +27,12 @@ struct Open {
 }
 
 impl Revocations {
-    /// Tracks the connection of a node until the returned value is dropped; `None` for other clients.
+    /// Tracks a connection until the returned value is dropped; `None` for one that is never closed from here.
     pub fn track(self: &Arc<Self>, presented: &PresentedCertificate) -> Option<TrackedConnection> {
         let PresentedCertificate::Verified(certificate) = presented else { return None };
-        certificate.node()?;
+        if certificate.node().is_none() && !certificate.is_of_operator() {
+            return None;
+        }
         let end = CancellationToken::new();
         let mut open = self.0.lock();
         open.next += 1;
@@ -55,6 +57,13 @@ impl Revocations {
         }
     }
 
+    /// Closes the connections with a certificate of the operator's authorities.
+    pub(crate) fn close_operators(&self) {
+        let open = self.0.lock();
+        let all = open.connections.values().filter(|(certificate, _)| certificate.is_of_operator());
+        all.for_each(|(_, end)| end.cancel());
+    }
+
     fn reload(&self, maps: &Cache) {
         if let Some(list) = maps.get(NAMESPACE, REVOKED) {
             self.close_revoked(&list.value());
@@ -72,7 +81,7 @@ impl Revocations {
     }
 }
 
-/// A connection of a node.
+/// A connection that may be closed.
 pub struct TrackedConnection {
     number: u64,
     end: CancellationToken,
@@ -81,15 +90,18 @@ pub struct TrackedConnection {
 }
 
 impl TrackedConnection {
-    /// An error once the node is revoked.
+    /// An error once its certificate does not count any more.
     pub fn check(&self) -> io::Result<()> {
         match self.end.is_cancelled() {
-            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node is revoked")),
+            true => Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the certificate of the client is revoked",
+            )),
             false => Ok(()),
         }
     }
 
-    /// Ready with an error once the node is revoked.
+    /// Ready with an error once its certificate does not count any more.
     pub fn poll_revoked(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         use std::future::Future;
         self.revoked_future.as_mut().poll(context).map(|()| self.check())

@@ -1,6 +1,7 @@
 //! Accepts connections: TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2 by ALPN, with an optional client certificate.
 
-use super::authn::x509;
+use super::authn::ca_files::OperatorCas;
+use super::authn::x509::{self, Issuer};
 use super::idle_timeout::{ConnectionTimeout, ConnectionTimer, TimedStream, Timeouts};
 use super::respond::Body;
 use super::revocation::Revocations;
@@ -15,6 +16,7 @@ use http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::{setsockopt, sockopt};
+use parking_lot::Mutex;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -112,7 +114,10 @@ pub struct Tls {
     /// Replaced when the authority is rotated; open connections stay.
     trust: Arc<ArcSwap<Trust>>,
     serving: Arc<ServingCertificate>,
-    /// Connections of nodes, which end when the node is shut out.
+    /// Authorities of the operator, held while `trust` is made from them.
+    operator: Arc<Mutex<OperatorCas>>,
+    /// Connections that end before the client closes them: of nodes that are shut out, and of clients whose authority the operator
+    /// has replaced.
     pub revocations: Arc<Revocations>,
 }
 
@@ -125,29 +130,59 @@ struct Trust {
 impl Tls {
     /// Uses the authorities as they are now, for connections from now on.
     pub fn reload(&self, pki: &Pki) -> Result<(), TlsError> {
-        self.trust.store(Arc::new(Trust::new(pki, &self.serving)?));
+        let operator = self.operator.lock();
+        self.trust.store(Arc::new(Trust::new(pki, &self.serving, &operator)?));
         Ok(())
+    }
+
+    /// The authorities of the operator.
+    pub fn operator_cas(&self) -> OperatorCas {
+        self.operator.lock().clone()
+    }
+
+    /// Uses other authorities of the operator; whether they differ. Open connections with a certificate of such an authority are
+    /// closed: what the operator has removed must not count any longer.
+    pub fn replace_operator_cas(&self, pki: &Pki, cas: OperatorCas) -> Result<bool, TlsError> {
+        let mut operator = self.operator.lock();
+        if *operator == cas {
+            return Ok(false);
+        }
+        self.trust.store(Arc::new(Trust::new(pki, &self.serving, &cas)?));
+        *operator = cas;
+        self.revocations.close_operators();
+        Ok(true)
     }
 }
 
-/// The configuration for the server's own certificate and clients of its authorities. Those with a certificate of somebody
-/// else are answered too; they are nobody.
-pub fn config(pki: &Pki, serving: Arc<ServingCertificate>) -> Result<Tls, TlsError> {
-    let trust = Trust::new(pki, &serving)?;
-    Ok(Tls { trust: Arc::new(ArcSwap::from_pointee(trust)), serving, revocations: Arc::default() })
+/// The configuration for the server's own certificate and clients of its authorities and the operator's. Those with a
+/// certificate of somebody else are answered too; they are nobody.
+pub fn config(pki: &Pki, serving: Arc<ServingCertificate>, operator: OperatorCas) -> Result<Tls, TlsError> {
+    let trust = Trust::new(pki, &serving, &operator)?;
+    Ok(Tls {
+        trust: Arc::new(ArcSwap::from_pointee(trust)),
+        serving,
+        operator: Arc::new(Mutex::new(operator)),
+        revocations: Arc::default(),
+    })
 }
 
 impl Trust {
-    fn new(pki: &Pki, serving: &Arc<ServingCertificate>) -> Result<Self, TlsError> {
+    fn new(pki: &Pki, serving: &Arc<ServingCertificate>, operator: &OperatorCas) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let front_proxy = certificates(&pki.front_proxy.certificate)?;
         let cluster = certificates(&pki.authority().certificate)?;
-        let all = [&cluster[..], &front_proxy].concat();
-        let holder = client_cert::ProofOfPossession(client_verifier(&all)?);
-        let verifier = x509::Verifier {
-            cluster: client_verifier(&cluster)?,
-            front_proxy: client_verifier(&front_proxy)?,
-        };
+        let known = [
+            (Issuer::Cluster, &cluster[..]),
+            (Issuer::Operator, operator.clients.certificates()),
+            (Issuer::FrontProxy, &front_proxy[..]),
+            (Issuer::OperatorProxy, operator.proxies.certificates()),
+        ];
+        let holder = client_cert::ProofOfPossession(client_verifier(&known.map(|(_, all)| all).concat())?);
+        let mut authorities = Vec::new();
+        for (issuer, certificates) in known.into_iter().filter(|(_, all)| !all.is_empty()) {
+            authorities.push((issuer, client_verifier(certificates)?));
+        }
+        let verifier = x509::Verifier { authorities };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(Arc::new(holder))
@@ -265,6 +300,10 @@ async fn connection(
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = trust.verifier.verify(chain, UnixTime::now());
     let tracked = tls.revocations.track(&certificate);
+    // Authorities that were replaced during the handshake have closed what was tracked by then.
+    if tracked.is_some() && !Arc::ptr_eq(&trust, &tls.trust.load()) {
+        return;
+    }
     let handshake = Handshake { accepted, begun, done: arrived.into_std(), recorded: AtomicBool::new(false) };
     let peer = Arc::new(Peer { certificate, address, handshake });
     let timer = ConnectionTimer::begin(Timeouts::default());
@@ -357,7 +396,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::ensure(dir.path(), &["localhost".to_owned()], Duration::from_secs(600)).unwrap();
         let serving = ServingCertificate::new(&pki.serving, &pki.authority()).unwrap();
-        let tls = config(&pki, Arc::new(serving)).unwrap();
+        let tls = config(&pki, Arc::new(serving), OperatorCas::default()).unwrap();
         let stranger = Authority::ensure(&dir.path().join("other"), "ca", "coracle-ca").unwrap();
         let stranger = stranger.sign(&Profile::client("root", &["system:masters"])).unwrap();
         let shown = handshaken(&tls, &pki.admin.certificate, &pki.admin.key).await;
@@ -373,7 +412,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pki = Pki::ensure(dir.path(), &["localhost".to_owned()], Duration::from_secs(600)).unwrap();
         let serving = Arc::new(ServingCertificate::new(&pki.serving, &pki.authority()).unwrap());
-        let tls = config(&pki, serving.clone()).unwrap();
+        let tls = config(&pki, serving.clone(), OperatorCas::default()).unwrap();
         let step = |change: fn(ClusterKeys) -> ClusterKeys| {
             change(ClusterKeys::collect(dir.path()).unwrap()).write_ca(dir.path()).unwrap();
             assert!(pki.reload_authority().unwrap());
@@ -393,5 +432,31 @@ mod tests {
         assert!(counts(&old).await && counts(&new).await);
         step(|keys| keys.finish().unwrap());
         assert!(!counts(&old).await && counts(&new).await);
+    }
+
+    #[tokio::test]
+    async fn authorities_of_the_operator_count_until_they_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::ensure(dir.path(), &["localhost".to_owned()], Duration::from_secs(600)).unwrap();
+        let serving = ServingCertificate::new(&pki.serving, &pki.authority()).unwrap();
+        let tls = config(&pki, Arc::new(serving), OperatorCas::default()).unwrap();
+        let company = Authority::ensure(&dir.path().join("company"), "ca", "company").unwrap();
+        let ann = company.sign(&Profile::client("ann", &[])).unwrap();
+        let file = dir.path().join("company.pem");
+        std::fs::write(&file, &company.certificate).unwrap();
+        let shown = handshaken(&tls, &ann.certificate, &ann.key).await;
+        assert!(matches!(shown, Some(x509::PresentedCertificate::Refused(_))), "{shown:?}");
+        let cas = OperatorCas::read(Some(&file), None).unwrap();
+        assert!(tls.replace_operator_cas(&pki, cas.clone()).unwrap());
+        tls.reload(&pki).unwrap();
+        let shown = handshaken(&tls, &ann.certificate, &ann.key).await.unwrap();
+        assert!(matches!(shown, x509::PresentedCertificate::Verified(_)), "{shown:?}");
+        let open = tls.revocations.track(&shown).unwrap();
+        assert!(!tls.replace_operator_cas(&pki, cas).unwrap());
+        assert!(open.check().is_ok(), "the same file again");
+        assert!(tls.replace_operator_cas(&pki, OperatorCas::default()).unwrap());
+        assert!(open.check().is_err(), "an open connection");
+        let shown = handshaken(&tls, &ann.certificate, &ann.key).await;
+        assert!(matches!(shown, Some(x509::PresentedCertificate::Refused(_))), "{shown:?}");
     }
 }

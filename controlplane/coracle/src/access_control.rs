@@ -33,6 +33,7 @@ pub fn authenticators(
     options: &Security,
     objects: &Arc<Objects>,
     keys: &Arc<Keys>,
+    front_proxy: FrontProxy,
 ) -> anyhow::Result<authn::Union> {
     let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
     if let Some(path) = &options.token_auth_file {
@@ -51,7 +52,7 @@ pub fn authenticators(
     let passwords = options.basic_auth_file.as_deref().map(Credentials::read).transpose();
     Ok(authn::Union {
         certificates: Some(CertificateAuthenticator::new(objects.clone())),
-        front_proxy: FrontProxy { names: options.requestheader_allowed_names.clone() },
+        front_proxy,
         tokens,
         audiences: keys.issuers.clone(),
         passwords: passwords.context("--basic-auth-file")?,

@@ -1,6 +1,8 @@
 //! Options for authentication, authorization, audit and encryption. Flags that Kubernetes has too have its names.
 
 use clap::Args;
+use coracle_apiserver::authn::front_proxy::{self, FrontProxy, Headers};
+use http::HeaderName;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +46,20 @@ pub enum OptionError {
     /// An authorizer that is named twice.
     #[error("--authorization-mode {0:?} is specified more than once")]
     ModeTwice(String),
+    /// Something in a list of headers or names that is none.
+    #[error("{flag}: {value:?} is not a valid value")]
+    Header {
+        /// The flag.
+        flag: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// Headers of proxies without proxies.
+    #[error("{0} needs --requestheader-client-ca-file")]
+    NoProxyCa(&'static str),
+    /// Aggregated API servers would not see the uids that this server sends.
+    #[error("--requestheader-uid-headers must include the standard X-Remote-Uid header")]
+    NoUidHeader,
     /// The JWKS URI is no https URL.
     #[error("--service-account-jwks-uri requires https scheme, not {0:?}")]
     Jwks(String),
@@ -124,9 +140,28 @@ options! {
     /// Kubeconfig of the token authentication webhook.
     #[arg(long)]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// Common names of front proxies; any certificate of the front-proxy CA if empty.
+    /// PEM file of further CAs whose client certificates are accepted, besides those of the cluster's own CA: the common name is
+    /// the user, organizations are groups. Read again when it changes.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// PEM file of further CAs of front proxies, which name users in headers. Read again when it changes.
+    #[arg(long)]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of front proxies; any certificate of the front-proxy CAs if empty.
     #[arg(long, value_delimiter = ',')]
     requestheader_allowed_names: Vec<String>,
+    /// Headers in which proxies of --requestheader-client-ca-file name the user; X-Remote-User by default.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_username_headers: Vec<String>,
+    /// Headers of the user's uid; X-Remote-Uid by default.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_uid_headers: Vec<String>,
+    /// Headers of the user's groups; X-Remote-Group by default.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_group_headers: Vec<String>,
+    /// Prefixes of headers with extra information about the user; X-Remote-Extra- by default.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_extra_headers_prefix: Vec<String>,
     /// URL of the OpenID Connect provider.
     #[arg(long)]
     oidc_issuer_url: Option<String>,
@@ -275,7 +310,64 @@ impl Security {
                 _ => {}
             }
         }
+        self.front_proxy()?;
         self.issuers().map(|_| ())
+    }
+
+    /// Which front proxies are trusted, and with which headers those of the operator's CA.
+    pub fn front_proxy(&self) -> Result<FrontProxy, OptionError> {
+        let usual = Headers::default();
+        let [user, uid, group, extra] = [
+            ("--requestheader-username-headers", &self.requestheader_username_headers),
+            ("--requestheader-uid-headers", &self.requestheader_uid_headers),
+            ("--requestheader-group-headers", &self.requestheader_group_headers),
+            ("--requestheader-extra-headers-prefix", &self.requestheader_extra_headers_prefix),
+        ];
+        for (flag, given) in [user, uid, group, extra] {
+            if !given.is_empty() && self.requestheader_client_ca_file.is_none() {
+                return Err(OptionError::NoProxyCa(flag));
+            }
+        }
+        let headers = Headers {
+            user: header_names(user, usual.user)?,
+            uid: header_names(uid, usual.uid)?,
+            group: header_names(group, usual.group)?,
+            extra: match extra.1.is_empty() {
+                true => usual.extra,
+                // A prefix is the beginning of a name, and has the same characters.
+                false => header_names(extra, Vec::new())?.iter().map(ToString::to_string).collect(),
+            },
+        };
+        if !headers.uid.iter().any(|name| name == front_proxy::UID) {
+            return Err(OptionError::NoUidHeader);
+        }
+        let mut names = self.requestheader_allowed_names.clone();
+        if let Some(name) = names.iter().find(|name| name.trim().is_empty()) {
+            return Err(OptionError::Header { flag: "--requestheader-allowed-names", value: name.clone() });
+        }
+        // Servers of the cluster show it to each other and to aggregated API servers.
+        let own = coracle_pki::FRONT_PROXY_CLIENT;
+        if !names.is_empty() && !names.iter().any(|name| name == own) {
+            names.push(own.to_owned());
+        }
+        Ok(FrontProxy { names, headers })
+    }
+
+    /// Warns of options with which a part of the server does not work.
+    pub fn warn_of_missing_headers(&self) {
+        for (flag, given, usual) in [
+            ("--requestheader-username-headers", &self.requestheader_username_headers, front_proxy::USER),
+            ("--requestheader-group-headers", &self.requestheader_group_headers, front_proxy::GROUP),
+            (
+                "--requestheader-extra-headers-prefix",
+                &self.requestheader_extra_headers_prefix,
+                front_proxy::EXTRA,
+            ),
+        ] {
+            if !given.is_empty() && !given.iter().any(|name| name.trim().eq_ignore_ascii_case(usual)) {
+                tracing::warn!(flag, missing = usual, "aggregated API servers will not know who asks");
+            }
+        }
     }
 
     /// Whether anonymous requests are accepted; never with mode AlwaysAllow, as in Kubernetes.
@@ -294,6 +386,20 @@ impl Security {
         }
         self.authorization_mode.clone()
     }
+}
+
+/// The names of a flag, or the usual ones.
+fn header_names(
+    (flag, given): (&'static str, &Vec<String>),
+    usual: Vec<HeaderName>,
+) -> Result<Vec<HeaderName>, OptionError> {
+    if given.is_empty() {
+        return Ok(usual);
+    }
+    let parse = |name: &String| {
+        HeaderName::try_from(name.trim()).map_err(|_| OptionError::Header { flag, value: name.clone() })
+    };
+    given.iter().map(parse).collect()
 }
 
 #[cfg(test)]
@@ -358,6 +464,38 @@ mod tests {
             let said = options.check().map_or_else(|error| error.to_string(), |()| String::new());
             assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{expected}: {said}");
         }
+        let list = |names: &[&str]| modes(names);
+        let proxied = || Security { requestheader_client_ca_file: Some("ca".into()), ..none() };
+        for (options, expected) in [
+            (Security { requestheader_username_headers: list(&["X-User"]), ..proxied() }, ""),
+            (
+                Security { requestheader_username_headers: list(&["X-User"]), ..none() },
+                "--requestheader-username-headers needs --requestheader-client-ca-file",
+            ),
+            (
+                Security { requestheader_group_headers: list(&["X-Team", " "]), ..proxied() },
+                "--requestheader-group-headers: \" \" is not a valid value",
+            ),
+            (
+                Security { requestheader_extra_headers_prefix: list(&["X More"]), ..proxied() },
+                "--requestheader-extra-headers-prefix",
+            ),
+            (Security { requestheader_uid_headers: list(&["X-Id"]), ..proxied() }, "X-Remote-Uid"),
+            (Security { requestheader_uid_headers: list(&["X-Id", "X-Remote-Uid"]), ..proxied() }, ""),
+            (
+                Security { requestheader_allowed_names: list(&[""]), ..none() },
+                "--requestheader-allowed-names",
+            ),
+        ] {
+            let said = options.check().map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{expected}: {said}");
+        }
+        let names = |names: &[&str]| {
+            let options = Security { requestheader_allowed_names: list(names), ..none() };
+            options.front_proxy().map(|proxy| proxy.names).unwrap_or_default()
+        };
+        assert_eq!(names(&["front"]), ["front", "front-proxy-client"], "servers trust each other");
+        assert!(names(&[]).is_empty(), "everybody of the authority");
         let open = Security { anonymous_auth: true, ..none() };
         assert!(open.anonymous() && !none().anonymous());
         assert!(!Security { authorization_mode: modes(&["AlwaysAllow"]), ..open }.anonymous());

@@ -53,8 +53,8 @@ pub const USUAL_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(crate) const SERVING: &str = "apiserver";
 /// Files of the administrator's certificate.
 pub(crate) const ADMIN: &str = "admin";
-/// Files of the certificate for aggregated servers.
-pub(crate) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
+/// Files and common name of the certificate for aggregated servers and other servers.
+pub const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 
 /// All that the server holds.
 pub struct Pki {
@@ -153,7 +153,7 @@ fn ensure_admin(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, Pk
 }
 
 fn ensure_front_proxy_client(ca: &Authority, dir: &Path, life: Duration) -> Result<Signed, PkiError> {
-    ca.ensure_signed(dir, FRONT_PROXY_CLIENT, &Profile::client("front-proxy-client", &[]).lasting(life))
+    ca.ensure_signed(dir, FRONT_PROXY_CLIENT, &Profile::client(FRONT_PROXY_CLIENT, &[]).lasting(life))
 }
 
 fn ensure_key(path: &Path) -> Result<String, PkiError> {

@@ -3,6 +3,8 @@
 
 // The owner of a token.
 mod authenticated;
+// Authorities of the operator.
+pub mod ca_files;
 // Client certificates.
 pub mod x509;
 // Requestheader authentication.
@@ -67,10 +69,9 @@ pub fn attempted(presented: &x509::PresentedCertificate, headers: &HeaderMap) ->
     }
 }
 
-/// Removes the credentials from a request, so that backends do not see them.
-pub fn strip(headers: &mut HeaderMap) {
+/// Removes the token from a request, so that backends do not see it.
+fn strip_token(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
-    front_proxy::strip(headers);
     let offered: Vec<String> = headers
         .get_all(SEC_WEBSOCKET_PROTOCOL)
         .iter()
@@ -108,6 +109,12 @@ pub struct Union {
 }
 
 impl Union {
+    /// Removes the credentials from a request, so that backends do not see them.
+    pub fn strip(&self, headers: &mut HeaderMap) {
+        strip_token(headers);
+        self.front_proxy.strip(headers);
+    }
+
     /// Authenticates a request by requestheader, client certificate, token, password, in this order. Without credentials
     /// it is anonymous if that is enabled or the path is `open`. Invalid credentials are rejected on open paths, too.
     pub async fn authenticate(
@@ -189,7 +196,7 @@ mod tests {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, offer.parse().unwrap());
         headers.insert("x-remote-user", "root".parse().unwrap());
         assert_eq!(bearer(&headers).as_deref(), Some("t0ken"));
-        strip(&mut headers);
+        Union::default().strip(&mut headers);
         assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], "v5.channel.k8s.io");
         assert_eq!(headers.len(), 1);
     }

@@ -48,8 +48,24 @@ pub enum CertificateRefusal {
 pub enum Issuer {
     /// The cluster's: the holder is the user.
     Cluster,
+    /// One of the operator, for users: the holder is the user.
+    Operator,
     /// That of proxies: the holder says who the user is.
     FrontProxy,
+    /// One of the operator, for proxies: the holder says who the user is.
+    OperatorProxy,
+}
+
+impl Issuer {
+    /// Whether the holder of a certificate is the user.
+    fn is_of_users(self) -> bool {
+        matches!(self, Self::Cluster | Self::Operator)
+    }
+
+    /// Whether the operator can replace it at any time.
+    fn is_of_operator(self) -> bool {
+        matches!(self, Self::Operator | Self::OperatorProxy)
+    }
 }
 
 /// A client certificate that was verified against a trusted authority; only [`Verifier`] creates one.
@@ -68,14 +84,25 @@ pub struct Certificate {
 impl Certificate {
     /// Node name and `notBefore` of a node's certificate; `None` for others.
     pub fn node(&self) -> Option<(&str, i64)> {
-        let user = self.user.as_ref().filter(|_| self.issuer == Issuer::Cluster)?;
+        let user = self.user.as_ref().filter(|_| self.issuer.is_of_users())?;
         Some((user.node()?, self.from))
+    }
+
+    /// Whether an authority of the operator signed it.
+    pub fn is_of_operator(&self) -> bool {
+        self.issuer.is_of_operator()
     }
 
     /// One of the cluster's authority without an end, for tests.
     #[cfg(test)]
     pub fn of(user: User, from: i64) -> Self {
-        Self { issuer: Issuer::Cluster, user: Some(user), from, until: i64::MAX }
+        Self::signed_by(Issuer::Cluster, user, from)
+    }
+
+    /// One without an end, for tests.
+    #[cfg(test)]
+    pub fn signed_by(issuer: Issuer, user: User, from: i64) -> Self {
+        Self { issuer, user: Some(user), from, until: i64::MAX }
     }
 
     /// An error if it has expired since it was verified.
@@ -102,10 +129,8 @@ pub enum PresentedCertificate {
 /// Verifies client certificates.
 #[derive(Debug, Clone)]
 pub struct Verifier {
-    /// Verifier of the cluster's authority.
-    pub cluster: Arc<dyn ClientCertVerifier>,
-    /// Verifier of the front-proxy authority.
-    pub front_proxy: Arc<dyn ClientCertVerifier>,
+    /// A verifier for each issuer, in the order in which they are asked.
+    pub authorities: Vec<(Issuer, Arc<dyn ClientCertVerifier>)>,
 }
 
 impl Verifier {
@@ -113,14 +138,13 @@ impl Verifier {
     pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> PresentedCertificate {
         let Some((leaf, between)) = chain.split_first() else { return PresentedCertificate::Absent };
         let mut why = CertificateRefusal::UnknownAuthority;
-        for (issuer, authority) in [(Issuer::Cluster, &self.cluster), (Issuer::FrontProxy, &self.front_proxy)]
-        {
+        for (issuer, authority) in &self.authorities {
             let alone = authority.verify_client_cert(leaf, &[], now);
             let used = if alone.is_ok() { &[][..] } else { between };
             // What the client sent along counts only where it is needed, and then as long as all of it holds.
             match alone.or_else(|_| authority.verify_client_cert(leaf, between, now)) {
                 Ok(_) => {
-                    return match read(leaf, used, issuer) {
+                    return match read(leaf, used, *issuer) {
                         Some(certificate) => PresentedCertificate::Verified(Box::new(certificate)),
                         None => PresentedCertificate::Refused(CertificateRefusal::Malformed),
                     };
@@ -191,9 +215,9 @@ impl CertificateAuthenticator {
         Self { objects }
     }
 
-    /// The user of a certificate of the cluster's authority; an error says why it does not count any more.
+    /// The user of a certificate of an authority for users; an error says why it does not count any more.
     pub fn user(&self, certificate: &Certificate) -> Result<Option<User>, CertificateRefusal> {
-        let Some(user) = certificate.user.as_ref().filter(|_| certificate.issuer == Issuer::Cluster) else {
+        let Some(user) = certificate.user.as_ref().filter(|_| certificate.issuer.is_of_users()) else {
             return Ok(None);
         };
         certificate.check_expiry()?;
@@ -229,19 +253,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = |name: &str| Authority::ensure(dir.path(), name, name).unwrap();
         let (cluster, proxies, stranger) = (authority("ca"), authority("proxies"), authority("stranger"));
+        let operator = authority("operator");
         let knows = |authority: &Authority| {
             let mut roots = rustls::RootCertStore::empty();
             roots.add(der(&authority.certificate)).unwrap();
             coracle_cli::client_cert::ca_verifier(roots).unwrap()
         };
-        let verifier = Verifier { cluster: knows(&cluster), front_proxy: knows(&proxies) };
+        let verifier = Verifier {
+            authorities: vec![
+                (Issuer::Cluster, knows(&cluster)),
+                (Issuer::Operator, knows(&operator)),
+                (Issuer::FrontProxy, knows(&proxies)),
+            ],
+        };
         let now = UnixTime::now();
         let later = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs() + seconds));
         let ann = Profile::client("ann", &["dev"]).lasting(Duration::from_secs(60));
         let show = |by: &Authority, profile: &Profile, at: UnixTime| {
             verifier.verify(&[der(&by.sign(profile).unwrap().certificate)], at)
         };
-        for (by, issuer) in [(&cluster, Issuer::Cluster), (&proxies, Issuer::FrontProxy)] {
+        for (by, issuer) in
+            [(&cluster, Issuer::Cluster), (&operator, Issuer::Operator), (&proxies, Issuer::FrontProxy)]
+        {
             let PresentedCertificate::Verified(known) = show(by, &ann, now) else { panic!("{issuer:?}") };
             assert_eq!((known.issuer, known.user.clone().unwrap().name.as_str()), (issuer, "ann"));
             assert_eq!(known.check_expiry(), Ok(()));

@@ -25,6 +25,8 @@ use coracle_apiserver::admission::{Chain, plugins};
 use coracle_apiserver::aggregation::Extensions;
 use coracle_apiserver::aggregation::routes::RouteTable;
 use coracle_apiserver::api::Api;
+use coracle_apiserver::authn::ca_files::OperatorCas;
+use coracle_apiserver::authn::front_proxy::FrontProxy;
 use coracle_apiserver::authz::Authorizer;
 use coracle_apiserver::authz::rbac::Rbac;
 use coracle_apiserver::chain::Server;
@@ -77,6 +79,8 @@ pub(super) struct Built {
     pub(super) diagnostics: LoopDiagnostics,
     pub(super) serving: Arc<ServingCertificate>,
     pub(super) tls: Tls,
+    /// Which front proxies are trusted.
+    pub(super) front_proxy: FrontProxy,
     pub(super) export: Option<Exporting>,
     /// What backups are made of, and their metrics.
     pub(super) backup: (ServerSource, Arc<BackupMetrics>),
@@ -88,7 +92,11 @@ pub(super) struct Built {
 pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) -> anyhow::Result<Built> {
     let Opened { pki, keys, store, objects, supervisor, .. } = opened;
     let registry = &objects.registry;
-    let authn = Arc::new(access_control::authenticators(&config.security, objects, keys)?);
+    let security = &config.security;
+    let front_proxy = security.front_proxy()?;
+    security.warn_of_missing_headers();
+    let authn = access_control::authenticators(security, objects, keys, front_proxy.clone())?;
+    let authn = Arc::new(authn);
     let rbac = Arc::new(Rbac::new(objects.clone()));
     let authz: Arc<dyn Authorizer> = Arc::new(access_control::authorizers(&config.security, objects, &rbac)?);
 
@@ -194,7 +202,11 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         slow: SlowLog::new(config.recording.slow),
     });
     let serving = Arc::new(ServingCertificate::new(&pki.serving, &pki.authority())?);
-    let tls = tls::config(pki, serving.clone())?;
+    let (clients, proxies) =
+        (security.client_ca_file.as_deref(), security.requestheader_client_ca_file.as_deref());
+    let operator =
+        OperatorCas::read(clients, proxies).context("--client-ca-file or --requestheader-client-ca-file")?;
+    let tls = tls::config(pki, serving.clone(), operator)?;
     let client = Client::new(Arc::new(InProcess { api, actions }), User::server());
     let export = timelines.export;
     let backup = (backup, backup_metrics);
@@ -207,6 +219,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         diagnostics,
         serving,
         tls,
+        front_proxy,
         export,
         backup,
         ca,

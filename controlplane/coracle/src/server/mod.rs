@@ -19,6 +19,8 @@ mod explain;
 mod build;
 // Objects that the server publishes when it starts.
 mod publish;
+// Files of the operator's certificate authorities.
+mod operator_cas;
 // Renewal of certificates, and use of a CA that was rotated.
 mod renewal;
 // Tasks that follow objects.
@@ -127,7 +129,7 @@ async fn serve(config: Config, shutdown: Shutdown, ready: impl Fn()) -> anyhow::
     }
     let shared = config.datastore.is_shared();
     let settled = async {
-        publish::publish(&config, &opened, client).await?;
+        publish::publish(&config, &opened, &built).await?;
         tasks.follow_servers(&opened, &built).await;
         let mut loops = match config.api_only {
             true => {

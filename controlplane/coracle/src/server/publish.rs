@@ -1,9 +1,13 @@
 //! Objects that the server publishes when it starts: those that every cluster has, and its own address and authorities.
 
 use super::addresses::dns_addresses;
+use super::build::Built;
 use super::open::Opened;
 use crate::config::Config;
 use anyhow::Context as _;
+use coracle_apiserver::authn::ca_files::CaBundle;
+use coracle_apiserver::authn::front_proxy::FrontProxy;
+use coracle_apiserver::tls::Tls;
 use coracle_cli::causes;
 use coracle_client::Client;
 use coracle_fields::core::v1::ConfigMap;
@@ -13,45 +17,60 @@ use coracle_kinds::registry::bootstrap::{self, Cluster};
 use coracle_kinds::registry::kinds::Kind;
 use coracle_pki::{Pki, kubeconfig};
 use futures::{StreamExt, TryStreamExt};
+use http::HeaderName;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// Which front proxies aggregated API servers are told to trust.
+pub(super) type Delegation = FrontProxy;
+
 /// Publishes everything, and writes the administrator's kubeconfig.
-pub(super) async fn publish(config: &Config, opened: &Opened, client: &Client) -> anyhow::Result<()> {
+pub(super) async fn publish(config: &Config, opened: &Opened, built: &Built) -> anyhow::Result<()> {
+    let Built { client, tls, front_proxy, .. } = built;
     let pki = &opened.pki;
     bootstrap(client, config, opened.bound, &opened.service_ip).await?;
     let authority = pki.authority();
     kubeconfig::write(&opened.kubeconfig, &opened.url, &authority.certificate, "admin", &pki.admin)?;
-    publish_authorities(client, &config.security.requestheader_allowed_names, pki, &opened.url).await
+    publish_authorities(client, front_proxy, tls, pki, &opened.url).await
 }
 
-/// Publishes the authorities, for aggregated API servers and for joining nodes. Front proxies have certificates with `names`.
+/// Publishes the authorities, for aggregated API servers and for joining nodes.
 pub(super) async fn publish_authorities(
     client: &Client,
-    names: &[String],
+    delegation: &Delegation,
+    tls: &Tls,
     pki: &Pki,
     url: &str,
 ) -> anyhow::Result<()> {
-    publish_authentication(client, names, pki).await?;
+    publish_authentication(client, delegation, tls, pki).await?;
     publish_cluster(client, url, &pki.authority().certificate).await
 }
 
 /// Tells aggregated API servers whose certificates and headers to believe.
-async fn publish_authentication(client: &Client, names: &[String], pki: &Pki) -> anyhow::Result<()> {
-    use coracle_apiserver::authn::front_proxy::{EXTRA, GROUP, UID, USER};
-    let list = |header: &str| json!([header]).to_string();
-    let names = json!(names).to_string();
+pub(super) async fn publish_authentication(
+    client: &Client,
+    delegation: &Delegation,
+    tls: &Tls,
+    pki: &Pki,
+) -> anyhow::Result<()> {
+    let headers = &delegation.headers;
+    let list = |names: &[HeaderName]| {
+        let names: Vec<&str> = names.iter().map(HeaderName::as_str).collect();
+        json!(names).to_string()
+    };
+    let operator = tls.operator_cas();
+    let with = |own: &str, operators: &CaBundle| format!("{own}{}", operators.pem());
     let map = make!(ConfigMap {
         metadata: { name: "extension-apiserver-authentication", namespace: "kube-system" },
         data: [
-            ("client-ca-file", pki.authority().certificate.clone()),
-            ("requestheader-allowed-names", names),
-            ("requestheader-client-ca-file", pki.front_proxy.certificate.clone()),
-            ("requestheader-extra-headers-prefix", list(EXTRA)),
-            ("requestheader-group-headers", list(GROUP)),
-            ("requestheader-uid-headers", list(UID)),
-            ("requestheader-username-headers", list(USER)),
+            ("client-ca-file", with(&pki.authority().certificate, &operator.clients)),
+            ("requestheader-allowed-names", json!(delegation.names).to_string()),
+            ("requestheader-client-ca-file", with(&pki.front_proxy.certificate, &operator.proxies)),
+            ("requestheader-extra-headers-prefix", json!(headers.extra).to_string()),
+            ("requestheader-group-headers", list(&headers.group)),
+            ("requestheader-uid-headers", list(&headers.uid)),
+            ("requestheader-username-headers", list(&headers.user)),
         ],
     });
     replace(client, map.into_value()).await

@@ -1,7 +1,7 @@
 //! Renews the certificates of server and administrator before they end, uses those that somebody else renewed, and follows rotations
 //! of the cluster CA. The next handshake shows and trusts what is new; open connections stay.
 
-use super::publish::publish_authorities;
+use super::publish::{Delegation, publish_authorities};
 use coracle_apiserver::nodes::agent::Nodes;
 use coracle_apiserver::tls::{ServingCertificate, Tls};
 use coracle_cli::causes;
@@ -26,8 +26,7 @@ pub(super) struct Renewal {
     pub(super) tls: Tls,
     pub(super) nodes: Arc<Nodes>,
     pub(super) client: Client,
-    /// Common names of front proxies.
-    pub(super) proxies: Vec<String>,
+    pub(super) delegation: Delegation,
 }
 
 /// When certificate files were changed. Their keys are written before them.
@@ -78,7 +77,7 @@ impl Renewal {
         self.tls.reload(&self.pki)?;
         self.renew()?;
         self.nodes.reload_authority(&self.pki)?;
-        publish_authorities(&self.client, &self.proxies, &self.pki, &self.url).await?;
+        publish_authorities(&self.client, &self.delegation, &self.tls, &self.pki, &self.url).await?;
         tracing::info!(ca = self.pki.authority().hash(), "the rotated CA is in use");
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::build::Built;
 use super::open::Opened;
+use super::operator_cas::OperatorCaFiles;
 use super::renewal::Renewal;
 use crate::config::Config;
 use coracle_apiserver::aggregation;
@@ -43,9 +44,21 @@ impl Tasks {
             tls: built.tls.clone(),
             nodes: built.nodes.clone(),
             client: client.clone(),
-            proxies: config.security.requestheader_allowed_names.clone(),
+            delegation: built.front_proxy.clone(),
         };
         let renewal = supervisor.spawn("certificate-renewal", move || renewal.clone().run());
+        let security = &config.security;
+        if security.client_ca_file.is_some() || security.requestheader_client_ca_file.is_some() {
+            let files = OperatorCaFiles {
+                clients: security.client_ca_file.clone(),
+                proxies: security.requestheader_client_ca_file.clone(),
+                pki: opened.pki.clone(),
+                tls: built.tls.clone(),
+                client: client.clone(),
+                delegation: built.front_proxy.clone(),
+            };
+            followers.spawn(supervisor.clone().keep("operator-cas", move || files.clone().follow()));
+        }
         let ca = built.ca.clone();
         followers.spawn(supervisor.clone().keep("cluster-ca", move || ca.clone().follow()));
         if let Some(encryption) = opened.encryption.clone() {
