@@ -39,6 +39,8 @@ mod custom;
 mod conversion;
 // Others have a say.
 mod webhooks;
+// Expressions ask the authorizers.
+mod authorizer;
 // Expressions change what is stored.
 mod mutating_policies;
 // Values have the types of their fields.

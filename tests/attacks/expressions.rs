@@ -116,8 +116,8 @@ fn a_policy_that_never_ends_follows_its_failure_policy() {
     };
     policy("fails", "Fail", ENDLESS);
     policy("ignores", "Ignore", ENDLESS);
-    // Nobody here knows the authorizer: that is no reason to let everything through.
-    policy("unknown", "Fail", "authorizer.path('/').check('get').allowed()");
+    // Nobody here knows the function: that is no reason to let everything through.
+    policy("unknown", "Fail", "authorizer.path('/').check('get').permitted()");
     let labelled = |policy: &str| {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"generateName": "x-", "labels": {"policy": policy}}});
@@ -131,7 +131,7 @@ fn a_policy_that_never_ends_follows_its_failure_policy() {
     let (code, said) = labelled("fails");
     assert!(code == 422 && said.contains("operation cancelled: actual cost limit exceeded"), "{code} {said}");
     let (code, said) = labelled("unknown");
-    assert!(code == 422 && said.contains("authorizer"), "{code} {said}");
+    assert!(code == 422 && said.contains("permitted"), "{code} {said}");
     assert_eq!(labelled("ignores").0, 201);
 }
 

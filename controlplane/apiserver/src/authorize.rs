@@ -23,14 +23,15 @@ pub async fn authorize(authz: &dyn Authorizer, user: &User, info: &RequestInfo) 
         let why = refusal(user, info, "it is the identity of API servers towards nodes");
         return Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")));
     }
-    match authz.authorize(user, info).await {
-        Decision::Allow => Ok(()),
-        Decision::Deny(why) | Decision::NoOpinion(why) => {
-            let why = refusal(user, info, &why);
-            if info.is_resource {
-                return Err(ApiError::forbidden(&info.group, &info.resource, &info.name, why));
-            }
-            Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")))
-        }
+    let why = match authz.authorize(user, info).await {
+        Decision::Allow => return Ok(()),
+        Decision::Deny(why) | Decision::NoOpinion(why) => why,
+        // What failed is in the log.
+        Decision::Failed(_) => String::new(),
+    };
+    let why = refusal(user, info, &why);
+    if info.is_resource {
+        return Err(ApiError::forbidden(&info.group, &info.resource, &info.name, why));
     }
+    Err(ApiError::new(403, "Forbidden", format!("forbidden: {why}")))
 }

@@ -34,6 +34,8 @@ mod formats;
 mod versions;
 // Comprehensions with two variables.
 mod two_variables;
+// Questions to the authorizers of the API server.
+pub mod authorizer;
 // `Object{…}` and `JSONPatch{…}` of mutating admission policies.
 mod objects;
 // Compiles and evaluates expressions.

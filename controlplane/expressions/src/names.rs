@@ -70,9 +70,10 @@ const GIVEN: [&str; 26] = [
 ];
 
 /// Every function there is.
-const FUNCTIONS: [&str; 136] = [
+const FUNCTIONS: [&str; 150] = [
     "abs",
     "add",
+    "allowed",
     "asApproximateFloat",
     "asInteger",
     "bitAnd",
@@ -86,6 +87,7 @@ const FUNCTIONS: [&str; 136] = [
     "bytes",
     "ceil",
     "charAt",
+    "check",
     "cidr",
     "compareTo",
     "contains",
@@ -107,8 +109,11 @@ const FUNCTIONS: [&str; 136] = [
     "encode",
     "endsWith",
     "equivalent",
+    "error",
+    "errored",
     "escapeKey",
     "family",
+    "fieldSelector",
     "find",
     "findAll",
     "first",
@@ -132,6 +137,7 @@ const FUNCTIONS: [&str; 136] = [
     "getScheme",
     "getSeconds",
     "greatest",
+    "group",
     "hasValue",
     "indexOf",
     "int",
@@ -156,6 +162,7 @@ const FUNCTIONS: [&str; 136] = [
     "isURL",
     "isUnspecified",
     "join",
+    "labelSelector",
     "labelValue",
     "last",
     "lastIndexOf",
@@ -167,22 +174,28 @@ const FUNCTIONS: [&str; 136] = [
     "max",
     "min",
     "minor",
+    "name",
     "named",
+    "namespace",
     "none",
     "of",
     "ofNonZeroValue",
     "or",
     "orValue",
     "patch",
+    "path",
     "prefixLength",
     "qualifiedName",
     "quantity",
     "quote",
     "range",
+    "reason",
     "replace",
+    "resource",
     "reverse",
     "round",
     "semver",
+    "serviceAccount",
     "sign",
     "size",
     "slice",
@@ -192,6 +205,7 @@ const FUNCTIONS: [&str; 136] = [
     "startsWith",
     "string",
     "sub",
+    "subresource",
     "substring",
     "sum",
     "timestamp",
@@ -208,9 +222,6 @@ const FUNCTIONS: [&str; 136] = [
     "validate",
     "value",
 ];
-
-/// What upstream knows and this server does not: expressions that use it are refused.
-const ELSEWHERE: [&str; 1] = ["authorizer"];
 
 /// A field's name as an identifier.
 pub fn escaped(name: &str) -> String {
@@ -232,14 +243,6 @@ pub fn check_references(program: &Program, variables: &[(&str, &Value)]) -> Opti
     reader.read(program.expression());
     let (id, why) = reader.found?;
     Some(located(program.source_info(), id, &why))
-}
-
-/// A function in the program that upstream knows and this server does not.
-pub fn unsupported(program: &Program) -> Option<&'static str> {
-    let used = program.references();
-    ELSEWHERE
-        .into_iter()
-        .find(|name| used.has_function(name) || used.has_variable(name) && *name == "authorizer")
 }
 
 /// The schema of what the program gives, when that can be told.
@@ -326,10 +329,6 @@ impl<'s> Reader<'s> {
             Expr::Call(call) => {
                 let name = call.func_name.as_str();
                 let plain = name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains(['.', '@']);
-                if ELSEWHERE.contains(&name) {
-                    return self
-                        .report(node.id, format!("function '{name}' is not supported by this server"));
-                }
                 if plain && !FUNCTIONS.contains(&name) {
                     return self
                         .report(node.id, format!("undeclared reference to '{name}' (in container '')"));
@@ -494,6 +493,8 @@ mod tests {
                 .contains("undeclared reference to 'transformMaps'")
         );
         assert!(said("self.parts[0].nam == ''").unwrap().contains("undefined field 'nam'"));
+        let asks = said("authorizer.path('/').check('get').allowed()").unwrap();
+        assert!(asks.contains("undeclared reference to 'authorizer'"), "rules of custom resources have none");
         assert!(said("self.size.startWith('a')").unwrap().contains("undeclared reference to 'startWith'"));
         let gives = |text: &str| result_type(&compile(text).unwrap(), &[("self", &schema)]);
         assert_eq!(

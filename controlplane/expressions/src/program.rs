@@ -3,7 +3,9 @@
 
 use super::error::{CompileError, StackError};
 use super::objects::{self, PatchForm};
-use super::{Budget, Failure, formats, library, limits, meter, patterns, rewrite, two_variables, versions};
+use super::{
+    Budget, Failure, authorizer, formats, library, limits, meter, patterns, rewrite, two_variables, versions,
+};
 use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::parser::ExpressionReferences;
 use cel::{Context, Env, ExecutionError};
@@ -22,6 +24,7 @@ pub(super) static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
         .and_then(|()| env.add_extension(formats::extension))
         .and_then(|()| env.add_extension(versions::extension))
         .and_then(|()| env.add_extension(two_variables::extension))
+        .and_then(|()| env.add_extension(authorizer::extension))
         .and_then(|()| env.add_extension(meter::extension))
         .and_then(|()| env.add_extension(objects::extension))
         .and_then(|()| env.add_extension(patterns::extension));

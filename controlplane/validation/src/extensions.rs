@@ -145,6 +145,14 @@ pub(super) fn expression(field: &Field<'_, Text>, detail: &str) {
     }
 }
 
+/// What is said about a denial cannot depend on further permissions.
+fn no_authorizer(field: &Field<'_, Text>) {
+    let program = coracle_expressions::compile(field.text());
+    if program.is_ok_and(|program| program.references().has_variable("authorizer")) {
+        field.invalid("compilation failed: undeclared reference to 'authorizer' (in container '')");
+    }
+}
+
 /// A ValidatingAdmissionPolicy.
 pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<ValidatingAdmissionPolicy>(object, errors, |root| {
@@ -163,6 +171,7 @@ pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
             expression(&validation.expression(), "expression is not specified");
             if !validation.message_expression().text().trim().is_empty() {
                 expression(&validation.message_expression(), "");
+                no_authorizer(&validation.message_expression());
             }
             if !validation.reason().is_empty() {
                 validation.reason().one_of(&[

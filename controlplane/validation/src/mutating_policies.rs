@@ -15,7 +15,8 @@ use coracle_proto::status::FieldError;
 use serde_json::Value;
 
 /// What expressions may name; `params` only if the policy takes parameters.
-const VARIABLES: [&str; 6] = ["object", "oldObject", "request", "namespaceObject", "variables", "params"];
+const VARIABLES: [&str; 7] =
+    ["object", "oldObject", "request", "namespaceObject", "variables", "authorizer", "params"];
 
 /// A MutatingAdmissionPolicy.
 pub fn policy(object: &Value, errors: &mut Vec<FieldError>) {
@@ -176,6 +177,7 @@ mod tests {
         let apply = |text: &str| expression_of("ApplyConfiguration", "applyConfiguration", text).concat();
         let patch = |text: &str| expression_of("JSONPatch", "jsonPatch", text).concat();
         assert_eq!(apply("Object{spec: Object.spec{replicas: variables.n + object.spec.replicas}}"), "");
+        assert_eq!(apply("Object{a: authorizer.requestResource.check('get').allowed()}"), "");
         assert_eq!(
             patch("[JSONPatch{op: 'add', path: '/' + jsonpatch.escapeKey('a/b'), value: [1].map(n, n)}]"),
             ""
@@ -184,6 +186,10 @@ mod tests {
             (
                 apply("Object{"),
                 "spec.mutations[0].applyConfiguration.expression: Invalid value: \"Object{\": compilation failed: ERROR: <input>:1:",
+            ),
+            (
+                apply("Object{a: authorizer.path('/').check('get').permitted()}"),
+                "undeclared reference to 'permitted'",
             ),
             (apply(" "), "spec.mutations[0].applyConfiguration.expression: Required value"),
             (apply("{'spec': {}}"), "must evaluate to Object"),

@@ -189,12 +189,20 @@ async fn access(
             return Err(ApiError::invalid("authorization.k8s.io", kind, "", vec![cause]));
         }
     };
-    let (allowed, denied, reason) = match authz.authorize(user, &request).await {
-        Decision::Allow => (true, None, None),
-        Decision::Deny(why) => (false, Some(true), Some(why)),
-        Decision::NoOpinion(why) => (false, None, Some(why).filter(|why| !why.is_empty())),
+    let status = match authz.authorize(user, &request).await {
+        Decision::Allow => make!(part SubjectAccessReviewStatus { allowed: true }),
+        Decision::Deny(why) => {
+            make!(part SubjectAccessReviewStatus { allowed: false, denied: true, reason: why })
+        }
+        Decision::NoOpinion(why) => {
+            let reason = Some(why).filter(|why| !why.is_empty());
+            make!(part SubjectAccessReviewStatus { allowed: false, reason })
+        }
+        Decision::Failed(why) => {
+            make!(part SubjectAccessReviewStatus { allowed: false, evaluation_error: why })
+        }
     };
-    Ok(make!(part SubjectAccessReviewStatus { allowed, denied, reason }))
+    Ok(status)
 }
 
 /// The terms of a review's field selector that ask for one value.

@@ -59,6 +59,8 @@ pub mod external_ips;
 pub mod node_restriction;
 // Requests in the equivalent version that a webhook or policy matched.
 pub mod versioned;
+// Checks of permissions in CEL expressions.
+pub mod permission_checks;
 // MutatingAdmissionPolicy and ValidatingAdmissionPolicy.
 pub mod policy;
 // MutatingAdmissionWebhook and ValidatingAdmissionWebhook.

@@ -67,6 +67,7 @@ pub struct Options {
 pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationError> {
     let settings = &options.configuration;
     let authz = || needs.authz.clone();
+    let webhooks = webhook::Calls { dialer: needs.dialer.clone(), authz: authz() };
     let all: Vec<Box<dyn Plugin>> = vec![
         Box::new(namespace_lifecycle::NamespaceLifecycle),
         Box::new(limit_ranger::LimitRanger),
@@ -91,10 +92,10 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(default_ingress_class::DefaultIngressClass),
         Box::new(external_ips::DenyServiceExternalIps),
-        Box::<policy::mutating::MutatingAdmissionPolicy>::default(),
-        Box::new(webhook::MutatingAdmissionWebhook(needs.dialer.clone())),
-        Box::<policy::ValidatingAdmissionPolicy>::default(),
-        Box::new(webhook::ValidatingAdmissionWebhook(needs.dialer.clone())),
+        Box::new(policy::mutating::MutatingAdmissionPolicy::new(authz())),
+        Box::new(webhook::MutatingAdmissionWebhook(webhooks.clone())),
+        Box::new(policy::ValidatingAdmissionPolicy::new(authz())),
+        Box::new(webhook::ValidatingAdmissionWebhook(webhooks)),
         Box::new(resource_quota::ResourceQuota::new(needs.quota_charges.clone(), settings)?),
         Box::new(role_escalation::RoleEscalation { authz: authz(), roles: needs.roles.clone() }),
         Box::new(server_leases::ApiServerLease),

@@ -30,6 +30,8 @@ pub enum Decision {
     Deny(String),
     /// Undecided: the next authorizer is asked. The text is the reason for the log.
     NoOpinion(String),
+    /// Undecided because of a failure, such as a webhook that does not answer: the next authorizer is asked.
+    Failed(String),
 }
 
 /// What a user may do, as `SelfSubjectRulesReview` lists it.
@@ -93,15 +95,19 @@ pub struct Union(pub Vec<Box<dyn Authorizer>>);
 #[async_trait]
 impl Authorizer for Union {
     async fn authorize(&self, user: &User, request: &RequestInfo) -> Decision {
-        let mut reasons = Vec::new();
+        let (mut reasons, mut failures) = (Vec::new(), Vec::new());
         for authorizer in &self.0 {
             match authorizer.authorize(user, request).await {
                 Decision::NoOpinion(why) if why.is_empty() => {}
                 Decision::NoOpinion(why) => reasons.push(why),
+                Decision::Failed(why) => failures.push(why),
                 decided => return decided,
             }
         }
-        Decision::NoOpinion(reasons.join(", "))
+        match failures.is_empty() {
+            true => Decision::NoOpinion(reasons.join(", ")),
+            false => Decision::Failed(failures.join(", ")),
+        }
     }
 
     fn rules(&self, user: &User, namespace: &str) -> Rules {

@@ -90,11 +90,12 @@ impl Authorizer for AccessWebhook {
             Ok((200..300, answer)) => answer,
             Ok((code, _)) => {
                 tracing::warn!(code, "authorization webhook");
-                return Decision::NoOpinion(String::new());
+                return Decision::Failed(format!("the authorization webhook answered with {code}"));
             }
             Err(error) => {
-                tracing::warn!(error = %causes::chain(&error), "authorization webhook");
-                return Decision::NoOpinion(String::new());
+                let error = causes::chain(&error).to_string();
+                tracing::warn!(error, "authorization webhook");
+                return Decision::Failed(format!("the authorization webhook failed: {error}"));
             }
         };
         let decided = decision(SubjectAccessReview::of(&answer).status());

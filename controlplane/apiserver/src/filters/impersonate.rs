@@ -96,10 +96,13 @@ pub async fn impersonate(
             name,
             ..RequestInfo::default()
         };
-        if let Decision::Deny(why) | Decision::NoOpinion(why) = authz.authorize(user, &request).await {
-            let sentence = refusal(user, &request, &why);
-            return Err(ApiError::forbidden(group, resource, &request.name, sentence));
-        }
+        let why = match authz.authorize(user, &request).await {
+            Decision::Allow => continue,
+            Decision::Deny(why) | Decision::NoOpinion(why) => why,
+            Decision::Failed(_) => String::new(),
+        };
+        let sentence = refusal(user, &request, &why);
+        return Err(ApiError::forbidden(group, resource, &request.name, sentence));
     }
     let ours: Vec<_> =
         headers.keys().filter(|key| key.as_str().starts_with("impersonate-")).cloned().collect();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 /// How many kinds a rule is checked against.
 const MAX_KINDS: usize = 10;
 const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
+const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 
 /// What is wrong with an expression.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -101,6 +102,7 @@ impl Scope {
             ("request", request()),
             ("namespaceObject", namespace()),
             ("authorizer", Type::Opaque(AUTHORIZER.into())),
+            ("authorizer.requestResource", Type::Opaque(RESOURCE_CHECK.into())),
         ];
         if let Some(params) = params(spec, registry) {
             scope.push(("params", params));
@@ -270,6 +272,7 @@ mod tests {
             "variables.broken == 1 || variables.broken == 'a'",
             "request.userInfo.username != '' && namespaceObject.metadata.labels.a == 'b'",
             "authorizer.group('').resource('pods').namespace('a').check('get').allowed()",
+            "authorizer.requestResource.check('delete').reason() == ''",
         ] {
             assert!(said(spec(good)).is_empty(), "{good}: {:?}", said(spec(good)));
         }
@@ -278,6 +281,7 @@ mod tests {
             ("variables.other == 1", "undefined field 'other'"),
             ("request.user == ''", "undefined field 'user'"),
             ("params.spec == ''", "undefined field 'spec'"),
+            ("authorizer.requestResource.path('/').check('get').allowed()", "ResourceCheck.(string)"),
         ] {
             assert!(said(spec(bad))[0].1.contains(why), "{bad}");
         }

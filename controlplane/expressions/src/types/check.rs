@@ -94,9 +94,14 @@ impl Checker {
             },
             Expr::Ident(name) => self.ident(name).unwrap_or_else(|| self.undeclared(node.id, name)),
             Expr::Select(select) => {
-                let message = qualified(node).filter(|name| MESSAGES.contains(&name.as_str()));
-                if message.is_some() {
-                    return Type::Type;
+                if let Some(name) = qualified(node).filter(|_| !select.test) {
+                    if MESSAGES.contains(&name.as_str()) {
+                        return Type::Type;
+                    }
+                    // A variable whose own name has a dot.
+                    if let Some(known) = self.ident(&name) {
+                        return known;
+                    }
                 }
                 let of = self.read(&select.operand);
                 let found = self.select(node.id, &of, &select.field, false);

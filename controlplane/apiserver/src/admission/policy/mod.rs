@@ -13,10 +13,12 @@ mod compiled;
 // MutatingAdmissionPolicy.
 pub mod mutating;
 
+use super::permission_checks::PermissionChecks;
 use super::phases::{NOTABLE, record};
 use super::versioned::VersionedRequests;
 use super::webhook::matching::{self, Subject};
 use super::{Attributes, Phase, Plugin};
+use crate::authz::Authorizer;
 use async_trait::async_trait;
 use compiled::Compiled;
 use coracle_fields::admissionregistration::v1;
@@ -31,15 +33,16 @@ use rules::{Denial, Rules};
 use scope::Facts;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const FAILURE_NOTE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 /// The plugin; it keeps the compiled policies.
-#[derive(Default)]
 pub struct ValidatingAdmissionPolicy {
     compiled: Compiled<Rules>,
+    authz: Arc<dyn Authorizer>,
 }
 
 /// What a request is refused with.
@@ -70,14 +73,16 @@ impl Plugin for ValidatingAdmissionPolicy {
         let bindings: Vec<Doc<'_>> = bindings.iter().map(|binding| binding.doc()).collect();
         let mut policies = at.cached(GROUP, "validatingadmissionpolicies", None);
         policies.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
-        let (mut refusals, versions) = (Vec::new(), VersionedRequests::default());
+        let permissions = PermissionChecks::new(&*self.authz, at);
+        let (mut refusals, shared) =
+            (Vec::new(), Shared { versions: VersionedRequests::default(), permissions });
         for policy in &policies {
             let all = bindings.iter().map(|binding| binding.view::<v1::ValidatingAdmissionPolicyBinding>());
             let bound: Vec<_> =
                 all.filter(|binding| binding.spec().policy_name() == policy.meta.name).collect();
             if !bound.is_empty() {
                 let (begun, before) = (Instant::now(), refusals.len());
-                Box::pin(self.apply(policy, &bound, at, object, &versions, &mut refusals)).await;
+                Box::pin(self.apply(policy, &bound, at, object, &shared, &mut refusals)).await;
                 if begun.elapsed() >= NOTABLE || is_detailed() {
                     record(Stage::ValidatingPolicy, &policy.meta.name, begun, refusals.len() > before);
                 }
@@ -87,16 +92,28 @@ impl Plugin for ValidatingAdmissionPolicy {
     }
 }
 
+/// What the policies of one request share.
+struct Shared<'a> {
+    versions: VersionedRequests,
+    permissions: PermissionChecks<'a>,
+}
+
 impl ValidatingAdmissionPolicy {
+    /// The plugin; expressions ask the authorizers.
+    pub fn new(authz: Arc<dyn Authorizer>) -> Self {
+        Self { compiled: Compiled::default(), authz }
+    }
+
     async fn apply(
         &self,
         policy: &Object,
         bindings: &[View<'_, v1::ValidatingAdmissionPolicyBinding>],
         at: &mut Attributes<'_>,
         object: &Value,
-        versions: &VersionedRequests,
+        shared: &Shared<'_>,
         refusals: &mut Vec<Refusal>,
     ) {
+        let Shared { versions, permissions } = shared;
         let doc = policy.doc();
         let spec = doc.view::<v1::ValidatingAdmissionPolicy>().spec();
         let Some(known) = concerns(spec.match_constraints(), at, object).await else { return };
@@ -131,9 +148,16 @@ impl ValidatingAdmissionPolicy {
             let kind = at.object_kind(&known);
             let (object, old) = (with_type_meta(&kind, &form.object), with_type_meta(&kind, &form.old));
             for params in &params {
-                let facts =
-                    Facts { request: &request, object: &object, old: &old, namespace: &namespace, params };
-                let outcome = rules.evaluate_all(&facts);
+                let facts = Facts {
+                    request: &request,
+                    object: &object,
+                    old: &old,
+                    namespace: &namespace,
+                    params,
+                    checks: &permissions.checks,
+                    resource: &permissions.resource,
+                };
+                let outcome = permissions.answered(|| rules.evaluate_all(&facts)).await;
                 for denial in outcome.denials {
                     enforce(&head, policy, *binding, denial, at, refusals);
                 }

@@ -177,8 +177,10 @@ fn audit_annotation(
 mod tests {
     use super::super::scope::SPENT;
     use super::*;
+    use coracle_expressions::authorizer::ResourceTarget;
     use coracle_fields::Schema as _;
     use serde_json::json;
+    use std::sync::Arc;
 
     fn evaluate_all(spec: Value, replicas: i64) -> Outcome {
         let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": replicas}});
@@ -188,6 +190,8 @@ mod tests {
             old: &Value::Null,
             namespace: &json!({"metadata": {"name": "space"}}),
             params: &json!({"most": 5}),
+            checks: &Arc::default(),
+            resource: &ResourceTarget::default(),
         };
         Rules::of(v1::ValidatingAdmissionPolicySpec::of(&spec)).evaluate_all(&facts)
     }

@@ -2,6 +2,7 @@
 //! Pure: no cluster access, no clock.
 
 use cel::{Context, ExecutionError};
+use coracle_expressions::authorizer::{Checks, ResourceTarget, add_authorizer};
 use coracle_expressions::{self as expressions, Budget, CompileError, Failure, PatchForm, Program, to_cel};
 use coracle_fields::admissionregistration::v1;
 use coracle_fields::{List, View};
@@ -25,6 +26,10 @@ pub struct Facts<'a> {
     pub namespace: &'a Value,
     /// What the binding hands to the policy; null when nothing.
     pub params: &'a Value,
+    /// Checks of permissions.
+    pub checks: &'a Arc<Checks>,
+    /// The resource of the request.
+    pub resource: &'a ResourceTarget,
 }
 
 /// Why an expression decides nothing.
@@ -126,7 +131,7 @@ impl Scope {
         }
     }
 
-    /// A context with the request, the objects and the parameters.
+    /// A context with the request, the objects, the parameters and the authorizer.
     pub fn context(&self, facts: &Facts<'_>, budget: &mut Budget) -> Context<'static, 'static> {
         let mut context = expressions::context();
         let known =
@@ -135,6 +140,7 @@ impl Scope {
             budget.take(expressions::values_in(value) / 4);
             context.add_variable_from_value(name, to_cel(value));
         }
+        add_authorizer(&mut context, facts.checks, facts.resource.clone());
         context
     }
 

@@ -1,7 +1,9 @@
 //! Matches requests against a webhook's rules, selectors and CEL conditions.
 
+use crate::admission::permission_checks::PermissionChecks;
 use crate::admission::versioned::VersionedRequest;
 use crate::admission::{Attributes, Operation};
+use coracle_expressions::authorizer::add_authorizer;
 use coracle_expressions::{self as expressions, Budget, CompileError, Program, to_cel};
 use coracle_fields::admissionregistration::v1::{MatchCondition, MutatingWebhook, RuleWithOperations};
 use coracle_fields::meta::{self, PartialObjectMetadata};
@@ -155,15 +157,18 @@ pub fn labelled(selector: View<'_, meta::LabelSelector>, at: &Attributes<'_>, ob
 }
 
 /// Whether a webhook's conditions let it be asked.
-pub fn conditions(
+pub async fn conditions(
     conditions: View<'_, List<MatchCondition>>,
     at: &Attributes<'_>,
     form: &VersionedRequest<'_>,
+    permissions: &PermissionChecks<'_>,
 ) -> Matched {
     if conditions.is_empty() {
         return Matched::Yes;
     }
-    decide(conditions, &request(at, form.name), &form.object, &form.old)
+    let request = request(at, form.name);
+    let evaluate = || decide(conditions, &request, (&form.object, &form.old), permissions);
+    permissions.answered(evaluate).await
 }
 
 /// The request as expressions see it, by the name that it is known by.
@@ -188,8 +193,8 @@ pub fn request(at: &Attributes<'_>, name: &Named) -> Value {
 fn decide(
     conditions: View<'_, List<MatchCondition>>,
     request: &Value,
-    object: &Value,
-    old: &Value,
+    (object, old): (&Value, &Value),
+    permissions: &PermissionChecks<'_>,
 ) -> Matched {
     let programs: Vec<_> =
         conditions.items().map(|condition| expressions::compiled(condition.expression().text())).collect();
@@ -200,6 +205,7 @@ fn decide(
             budget.take(expressions::values_in(value) / 4);
             context.add_variable_from_value(name, to_cel(value));
         }
+        add_authorizer(&mut context, &permissions.checks, permissions.resource.clone());
         all_true(conditions, &programs, &context, budget)
     })
 }
@@ -231,6 +237,8 @@ fn all_true(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::authz::Always;
+    use coracle_client::user::User;
     use coracle_kinds::registry::custom::rows;
 
     #[test]
@@ -332,9 +340,12 @@ mod tests {
             json!({"userInfo": {"username": "u"}}),
             json!({"metadata": {"name": "a"}, "spec": {"replicas": 3}}),
         );
+        let (nobody, user) = (Always(false), User::default());
+        let permissions = PermissionChecks::of(&nobody, &user);
         let decide = |texts: &[&str]| {
             let conditions = json!({"matchConditions": of(texts)});
-            decide(MutatingWebhook::of(&conditions).match_conditions(), &request, &object, &Value::Null)
+            let conditions = MutatingWebhook::of(&conditions).match_conditions();
+            decide(conditions, &request, (&object, &Value::Null), &permissions)
         };
         assert_eq!(decide(&["object.spec.replicas > 2", "request.userInfo.username != 'x'"]), Matched::Yes);
         assert_eq!(decide(&["object.spec.replicas > 5"]), Matched::No);
@@ -344,7 +355,9 @@ mod tests {
         assert!(
             matches!(decide(&[endless]), Matched::Failed(why) if why.contains("actual cost limit exceeded"))
         );
-        assert!(matches!(decide(&["authorizer.path('/x').check('get').allowed()"]), Matched::Failed(_)));
+        let asks = decide(&["authorizer.path('/x').check('get').allowed()"]);
+        assert!(matches!(asks, Matched::Failed(_)), "nobody has answered");
+        assert_eq!(permissions.checks.take_unanswered().len(), 1);
         assert_eq!(decide(&[endless, "object.spec.replicas > 5"]), Matched::No, "false beats failure");
     }
 }

@@ -6,8 +6,10 @@ pub mod matching;
 pub mod review;
 
 use super::metrics::{RejectionCause, WebhookOutcome};
+use super::permission_checks::PermissionChecks;
 use super::versioned::{self, VersionedRequest, VersionedRequests};
 use super::{Attributes, Phase, Plugin};
+use crate::authz::Authorizer;
 use crate::nodes::dial::ClusterDialer;
 use crate::patch::json as json_patch;
 use crate::webhook_call::{self, CallError, WebhookAddress};
@@ -29,10 +31,31 @@ const VALIDATING: &str = "validatingwebhookconfigurations";
 /// The code of a call that failed, in metrics.
 const UNAVAILABLE: u16 = 503;
 
+/// What it takes to call webhooks.
+#[derive(Clone)]
+pub struct Calls {
+    /// Dials them.
+    pub dialer: Arc<ClusterDialer>,
+    /// Answers the checks of match conditions.
+    pub authz: Arc<dyn Authorizer>,
+}
+
 /// Calls mutating webhooks, one after the other.
-pub struct MutatingAdmissionWebhook(pub Arc<ClusterDialer>);
+pub struct MutatingAdmissionWebhook(pub Calls);
 /// Calls validating webhooks, concurrently.
-pub struct ValidatingAdmissionWebhook(pub Arc<ClusterDialer>);
+pub struct ValidatingAdmissionWebhook(pub Calls);
+
+/// The calls of one request.
+struct RequestCalls<'a> {
+    dialer: &'a ClusterDialer,
+    permissions: PermissionChecks<'a>,
+}
+
+impl Calls {
+    fn of<'a>(&'a self, at: &Attributes<'a>) -> RequestCalls<'a> {
+        RequestCalls { dialer: &self.dialer, permissions: PermissionChecks::new(&*self.authz, at) }
+    }
+}
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -110,14 +133,14 @@ impl Answer {
 /// What a webhook says of a request in the form it knows; `None` when its conditions keep it out or its failure is ignored.
 /// The caller counts the answer.
 async fn ask(
-    dialer: &ClusterDialer,
+    calls: &RequestCalls<'_>,
     hook: &Webhook,
     at: &Attributes<'_>,
     form: &VersionedRequest<'_>,
     phase: Phase,
 ) -> Result<Option<Answer>, ApiError> {
     let name = hook.name();
-    match matching::conditions(hook.spec().match_conditions(), at, form) {
+    match matching::conditions(hook.spec().match_conditions(), at, form, &calls.permissions).await {
         Matched::Yes => {}
         Matched::No => return Ok(None),
         Matched::Failed(why) if hook.ignores_failure() => {
@@ -138,7 +161,7 @@ async fn ask(
     let answer = match place {
         Ok(place) => {
             let (body, timeout) = (body.to_string().into(), hook.timeout());
-            let answer = webhook_call::post(dialer, &config, place, body, timeout, at.trace_state);
+            let answer = webhook_call::post(calls.dialer, &config, place, body, timeout, at.trace_state);
             tracked(stage(phase), name, Box::pin(answer)).await
         }
         Err(unknown) => Err(unknown),
@@ -211,20 +234,24 @@ impl Plugin for MutatingAdmissionWebhook {
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
         let hooks = webhooks(at, MUTATING);
         // Where nobody is asked, a write does not pay for the size of what asking takes.
-        if hooks.is_empty() { Ok(()) } else { Box::pin(run_all(&self.0, &hooks, at, object)).await }
+        if hooks.is_empty() {
+            return Ok(());
+        }
+        let calls = self.0.of(at);
+        Box::pin(run_all(&calls, &hooks, at, object)).await
     }
 }
 
 /// Asks the webhooks one after the other.
 async fn run_all(
-    dialer: &ClusterDialer,
+    calls: &RequestCalls<'_>,
     hooks: &[Webhook],
     at: &mut Attributes<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
     at.reinvocation.webhooks.begin(object);
     for hook in hooks {
-        run(dialer, hook, at, object).await?;
+        run(calls, hook, at, object).await?;
     }
     at.reinvocation.webhooks.end(object);
     Ok(())
@@ -232,7 +259,7 @@ async fn run_all(
 
 /// Asks a webhook and applies its patch, in the form that the webhook knows.
 async fn run(
-    dialer: &ClusterDialer,
+    calls: &RequestCalls<'_>,
     hook: &Webhook,
     at: &mut Attributes<'_>,
     object: &mut Value,
@@ -242,7 +269,7 @@ async fn run(
     }
     let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(()) };
     let form = VersionedRequests::default().get(&name, at, object).await.map_err(conversion_failed)?;
-    let Some(mut answer) = ask(dialer, hook, at, &form, Phase::Mutate).await? else { return Ok(()) };
+    let Some(mut answer) = ask(calls, hook, at, &form, Phase::Mutate).await? else { return Ok(()) };
     let patched = patched(hook.name(), &form.object, answer.verdict.patch.as_ref());
     if patched.is_err() {
         (answer.outcome.code, answer.outcome.rejected) = (0, Some(RejectionCause::Internal));
@@ -281,7 +308,7 @@ fn patched(webhook: &str, object: &Value, patch: Option<&Value>) -> Result<Optio
 
 /// What a webhook that may only refuse says, if it wants to be asked.
 async fn ask_if_matching(
-    dialer: &ClusterDialer,
+    calls: &RequestCalls<'_>,
     hook: &Webhook,
     at: &Attributes<'_>,
     object: &Value,
@@ -289,7 +316,7 @@ async fn ask_if_matching(
 ) -> Result<Option<Verdict>, ApiError> {
     let Some(name) = matching::wanted(hook.spec(), at, object).await else { return Ok(None) };
     let form = versions.get(&name, at, object).await.map_err(conversion_failed)?;
-    let answer = ask(dialer, hook, at, &form, Phase::Validate).await?;
+    let answer = ask(calls, hook, at, &form, Phase::Validate).await?;
     Ok(answer.map(|answer| {
         answer.count(hook, at, Phase::Validate);
         answer.verdict
@@ -311,8 +338,8 @@ impl Plugin for ValidatingAdmissionWebhook {
         if hooks.is_empty() {
             return Ok(());
         }
-        let (asked, versions) = (&*at, VersionedRequests::default());
-        let answers = hooks.iter().map(|hook| ask_if_matching(&self.0, hook, asked, object, &versions));
+        let (calls, asked, versions) = (self.0.of(at), &*at, VersionedRequests::default());
+        let answers = hooks.iter().map(|hook| ask_if_matching(&calls, hook, asked, object, &versions));
         let begun = Instant::now();
         let answers = futures::future::join_all(answers).await;
         // They are asked at the same time.

@@ -32,19 +32,10 @@ pub struct Place {
     rules: Vec<Rule>,
 }
 
-/// Why a rule cannot be evaluated.
-#[derive(Debug, thiserror::Error)]
-enum RuleError {
-    #[error(transparent)]
-    Compile(#[from] CompileError),
-    #[error("function '{0}' is not supported by this server")]
-    Function(&'static str),
-}
-
 /// One rule, at every value that its schema is about.
 struct Rule {
     /// Why there is none, for a definition that was stored by a server that took it.
-    program: Result<Program, RuleError>,
+    program: Result<Program, CompileError>,
     text: String,
     message: String,
     message_expression: Option<Program>,
@@ -188,18 +179,10 @@ impl Place {
     }
 }
 
-fn compiled(text: &str) -> Result<Program, RuleError> {
-    let program = expressions::compile(text)?;
-    match names::unsupported(&program) {
-        Some(name) => Err(RuleError::Function(name)),
-        None => Ok(program),
-    }
-}
-
 impl Rule {
     fn of(rule: View<'_, ValidationRule>) -> Self {
         let text = rule.rule().text().trim();
-        let program = compiled(text);
+        let program = expressions::compile(text);
         Self {
             uses_old: program.as_ref().is_ok_and(|program| program.references().has_variable("oldSelf")),
             program,

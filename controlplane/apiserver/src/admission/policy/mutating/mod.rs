@@ -10,10 +10,12 @@ use super::compiled::Compiled;
 use super::params::{self, ParamsError};
 use super::scope::{Facts, RuleError};
 use super::{GROUP, concerns, is_exempt, namespace, with_type_meta};
+use crate::admission::permission_checks::PermissionChecks;
 use crate::admission::phases::{NOTABLE, record};
 use crate::admission::versioned::{self, VersionedRequests};
 use crate::admission::webhook::matching;
 use crate::admission::{Attributes, Operation, Phase, Plugin};
+use crate::authz::Authorizer;
 use async_trait::async_trait;
 use coracle_expressions::PatchError;
 use coracle_fields::admissionregistration::v1;
@@ -26,15 +28,16 @@ use coracle_trace::{Stage, is_detailed};
 use mutations::Mutations;
 use patch::{ApplyError, Target};
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Instant;
 
 const POLICIES: &str = "mutatingadmissionpolicies";
 const BINDINGS: &str = "mutatingadmissionpolicybindings";
 
 /// The plugin; it keeps the compiled policies.
-#[derive(Default)]
 pub struct MutatingAdmissionPolicy {
     compiled: Compiled<Mutations>,
+    authz: Arc<dyn Authorizer>,
 }
 
 /// Why a policy does not change an object that it is about. Its failure policy decides whether the request goes on.
@@ -67,6 +70,7 @@ struct Invocation<'a> {
     mutations: &'a Mutations,
     /// The name by which the policy knows the request.
     known: &'a Named,
+    permissions: &'a PermissionChecks<'a>,
 }
 
 #[async_trait]
@@ -93,12 +97,18 @@ impl Plugin for MutatingAdmissionPolicy {
 }
 
 impl MutatingAdmissionPolicy {
+    /// The plugin; expressions ask the authorizers.
+    pub fn new(authz: Arc<dyn Authorizer>) -> Self {
+        Self { compiled: Compiled::default(), authz }
+    }
+
     async fn apply_all(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
         let mut bindings = at.cached(GROUP, BINDINGS, None);
         bindings.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
         let bindings: Vec<Doc<'_>> = bindings.iter().map(|binding| binding.doc()).collect();
         let mut policies = at.cached(GROUP, POLICIES, None);
         policies.sort_by(|a, b| a.meta.name.cmp(&b.meta.name));
+        let permissions = PermissionChecks::new(&*self.authz, at);
         let mut failures = Failures::default();
         at.reinvocation.policies.begin(object);
         for policy in &policies {
@@ -107,7 +117,7 @@ impl MutatingAdmissionPolicy {
                 all.filter(|binding| binding.spec().policy_name() == policy.meta.name).collect();
             if !bound.is_empty() {
                 let (begun, before) = (Instant::now(), failures.messages.len());
-                let applied = self.apply(policy, &bound, at, object, &mut failures).await;
+                let applied = self.apply(policy, &bound, at, object, (&permissions, &mut failures)).await;
                 if begun.elapsed() >= NOTABLE || is_detailed() {
                     let failed = applied.is_err() || failures.messages.len() > before;
                     record(Stage::MutatingPolicy, &policy.meta.name, begun, failed);
@@ -126,7 +136,7 @@ impl MutatingAdmissionPolicy {
         bindings: &[View<'_, v1::MutatingAdmissionPolicyBinding>],
         at: &mut Attributes<'_>,
         object: &mut Value,
-        failures: &mut Failures,
+        (permissions, failures): (&PermissionChecks<'_>, &mut Failures),
     ) -> Result<(), ApiError> {
         let doc = policy.doc();
         let spec = doc.view::<v1::MutatingAdmissionPolicy>().spec();
@@ -137,7 +147,8 @@ impl MutatingAdmissionPolicy {
             if wanted.is_object() && concerns(wanted, at, object).await.is_none() {
                 continue;
             }
-            let invocation = Invocation { policy, binding: *binding, mutations: &mutations, known: &known };
+            let invocation =
+                Invocation { policy, binding: *binding, mutations: &mutations, known: &known, permissions };
             match params::collect(spec.param_kind(), binding.spec().param_ref(), at).await {
                 Ok(all) => {
                     for params in &all {
@@ -174,8 +185,17 @@ impl Invocation<'_> {
                 return Ok(());
             }
         };
-        let facts = Facts { request: &request, object: &before, old: &old, namespace: &space, params };
-        match self.mutations.wanted(&facts) {
+        let permissions = self.permissions;
+        let facts = Facts {
+            request: &request,
+            object: &before,
+            old: &old,
+            namespace: &space,
+            params,
+            checks: &permissions.checks,
+            resource: &permissions.resource,
+        };
+        match permissions.answered(|| self.mutations.wanted(&facts)).await {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(errors) => {
@@ -186,7 +206,9 @@ impl Invocation<'_> {
         let target = Target::new(at, self.known, &kind);
         let mut now = before.clone();
         for index in 0..self.mutations.len() {
-            match self.mutations.patch(index, &Facts { object: &now, ..facts }) {
+            let facts = Facts { object: &now, ..facts };
+            let patch = permissions.answered(|| self.mutations.patch(index, &facts)).await;
+            match patch {
                 Ok((form, patch)) => match target.apply(form, patch, &now) {
                     Ok(changed) => now = changed,
                     Err(ApplyError::Unfit(error)) => return Err(error),

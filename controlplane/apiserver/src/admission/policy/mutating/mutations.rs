@@ -73,8 +73,10 @@ impl Mutations {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_expressions::authorizer::ResourceTarget;
     use coracle_fields::Schema as _;
     use serde_json::json;
+    use std::sync::Arc;
 
     fn with_facts<T>(spec: &Value, ask: impl Fn(&Mutations, &Facts<'_>) -> T) -> T {
         let facts = Facts {
@@ -83,6 +85,8 @@ mod tests {
             old: &Value::Null,
             namespace: &json!({"metadata": {"name": "space"}}),
             params: &json!({"data": {"most": "5"}}),
+            checks: &Arc::default(),
+            resource: &ResourceTarget::default(),
         };
         ask(&Mutations::of(v1::MutatingAdmissionPolicySpec::of(spec)), &facts)
     }
