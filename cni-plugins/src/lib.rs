@@ -22,3 +22,5 @@ pub mod bridge;
 pub mod loopback;
 // The portmap plugin.
 pub mod portmap;
+// The bandwidth plugin.
+pub mod bandwidth;

@@ -10,5 +10,7 @@ mod bridge;
 mod rough;
 // Ports of the host.
 mod portmap;
+// Limits of traffic.
+mod bandwidth;
 // Our runtime side with Debian's plugins and with ours.
 mod chains;

@@ -66,7 +66,7 @@ load_images() { mkdir -p /var/lib/coracle/engine; mv /payload/images /var/lib/co
 # start_agent FLAG…: an agent with the administrator's rights.
 start_agent() {
     mkdir -p /opt/cni/bin
-    for plugin in bridge host-local loopback portmap; do ln -sf "/payload/bin/$plugin" /opt/cni/bin/; done
+    for plugin in bandwidth bridge host-local loopback portmap; do ln -sf "/payload/bin/$plugin" /opt/cni/bin/; done
     coracle-agent run --kubeconfig "$KUBECONFIG" --node-name "$MACHINE" "$@" >> /var/log/agent.log 2>&1 &
     until_true 600 ready "$MACHINE" || { tail -30 /var/log/agent.log; exit 1; }
     say "node $MACHINE is ready"

@@ -44,6 +44,8 @@ mod cgroup_migration;
 pub mod image;
 // The runtime side of CNI.
 pub mod cni;
+// Limits of a pod's traffic.
+mod bandwidth;
 // Sandboxes on the cluster network.
 mod pod_network;
 // Restores host ports whose rules were removed.

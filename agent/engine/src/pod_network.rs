@@ -7,6 +7,7 @@ use coracle_cli::causes;
 use coracle_proto::cri;
 use coracle_trace::{Stage, tracked};
 
+use super::bandwidth;
 use super::cni::{self, Dns, Network, NetworkDirs, PodNet, PortMapping};
 use super::objects::Sandbox;
 use super::paths::Paths;
@@ -90,6 +91,8 @@ impl PodNetwork {
                 options: dns.options,
                 domain: String::new(),
             },
+            // Annotations that cannot be read were refused when the sandbox was made.
+            bandwidth: bandwidth::of(&record.config.annotations).ok().flatten(),
             cgroup: Some(record.cgroup.clone()),
             // The keeper brought loopback up before it started `pause`.
             has_loopback: true,

@@ -17,6 +17,7 @@ const HEADER: usize = 16;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_BRPORT_MODE: u16 = 4;
@@ -37,6 +38,8 @@ pub struct Link {
     pub mtu: u32,
     /// Index of its bridge, 0 for none.
     pub master: u32,
+    /// Index of the other end of a veth pair, in the namespace where that is; 0 for none.
+    pub peer: u32,
     /// Administratively up.
     pub up: bool,
     /// Promiscuous mode.
@@ -134,11 +137,12 @@ fn parse(payload: &[u8]) -> Option<Link> {
                 let kind = attributes(attribute.value(), 0).find_map(|info| InfoKind::parse(&info).ok());
                 link.kind = kind.map(|kind| kind.to_string()).unwrap_or_default();
             }
-            IFLA_ADDRESS | IFLA_IFNAME | IFLA_MTU | IFLA_MASTER => {
+            IFLA_ADDRESS | IFLA_IFNAME | IFLA_MTU | IFLA_LINK | IFLA_MASTER => {
                 match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
                     Ok(LinkAttribute::IfName(name)) => link.name = name,
                     Ok(LinkAttribute::Address(mac)) => link.mac = format_mac(&mac),
                     Ok(LinkAttribute::Mtu(mtu)) => link.mtu = mtu,
+                    Ok(LinkAttribute::Link(peer)) => link.peer = peer,
                     Ok(LinkAttribute::Controller(master)) => link.master = master,
                     _ => {}
                 }
@@ -168,6 +172,7 @@ mod tests {
             LinkAttribute::Other(DefaultNla::new(14, vec![1])),
             LinkAttribute::IfName("coracle-vxlan".to_owned()),
             LinkAttribute::Mtu(1450),
+            LinkAttribute::Link(9),
             LinkAttribute::Controller(3),
             LinkAttribute::Address(vec![2, 0, 0, 0, 0, 0xff]),
             LinkAttribute::LinkInfo(vec![
@@ -183,6 +188,7 @@ mod tests {
             mac: "02:00:00:00:00:ff".to_owned(),
             mtu: 1450,
             master: 3,
+            peer: 9,
             up: true,
             promiscuous: false,
         };

@@ -6,11 +6,13 @@ mod address;
 mod table;
 mod neighbour;
 mod rule;
+mod qdisc;
 
 pub use address::{Cidr, from_octets, octets};
 pub use create::{VethPair, Vxlan};
 pub use link::Link;
 pub use neighbour::{Neighbour, NeighbourTable};
+pub use qdisc::TokenBucket;
 pub use rule::Rule;
 pub use table::{OwnRoute, RouteSpec};
 

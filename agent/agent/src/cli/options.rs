@@ -258,6 +258,7 @@ impl RunArgs {
                 every: self.http_check_frequency.max(Duration::from_secs(1)),
             }),
             cni_conf_dir: (!self.external_network).then(|| self.engine.cni_conf_dir.clone()),
+            cni_bin_dirs: self.engine.cni_bin_dir.clone(),
             cni_data_dir: self.engine.cni_cache_dir.join("networks"),
             cluster: ClusterDns { domain: self.cluster_domain.clone(), servers: self.cluster_dns.clone() },
             resolv_conf: self.resolv_conf.clone(),

@@ -90,6 +90,8 @@ pub struct NodeConfig {
     pub manifest_url: Option<ManifestUrl>,
     /// Where the network configuration is written once the pod range is known.
     pub cni_conf_dir: Option<PathBuf>,
+    /// Directories of CNI plugins.
+    pub cni_bin_dirs: Vec<PathBuf>,
     /// Directory of host-local address allocations.
     pub cni_data_dir: PathBuf,
     /// The cluster's names.
@@ -210,6 +212,7 @@ impl NodeConfig {
             manifests: None,
             manifest_url: None,
             cni_conf_dir: None,
+            cni_bin_dirs: Vec::new(),
             cni_data_dir: dir.join("cni"),
             cluster: ClusterDns { domain: "cluster.local".into(), servers: vec![] },
             resolv_conf: "/dev/null".into(),

@@ -244,6 +244,7 @@ impl NodeReconciler {
                 mtu: network::pod_mtu(config.network, &config.ips),
                 // Otherwise the agent masquerades: it knows the CIDRs of all nodes.
                 masquerade: config.network == NetworkMode::None,
+                bandwidth: config.cni_bin_dirs.iter().any(|dir| dir.join("bandwidth").is_file()),
             };
             match cni_conf::write(dir, &network) {
                 Ok(true) => {

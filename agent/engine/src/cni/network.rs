@@ -21,6 +21,10 @@ use super::{
 
 /// The capability of plugins that map ports.
 const PORTS: &str = "portMappings";
+/// The capability of plugins that limit traffic.
+const BANDWIDTH: &str = "bandwidth";
+/// Chained plugins that only pass their input on for pods without arguments of a capability.
+const IDLE: [(&str, &str); 2] = [("portmap", PORTS), ("bandwidth", BANDWIDTH)];
 
 /// Where configurations, plugins and cached attachments live.
 #[derive(Debug, Clone)]
@@ -369,18 +373,22 @@ impl PodNet {
                     limits.insert(format!("{name}Burst"), burst.into());
                 }
             }
-            offer("bandwidth", Value::Object(limits));
+            offer(BANDWIDTH, Value::Object(limits));
         }
         offered
     }
 }
 
-/// True for the portmap plugin of a pod without host ports: it would only pass its input on.
+/// True for a plugin that would only pass its input on: that for host ports if the pod has none, that for limits of traffic if
+/// neither the pod nor the configuration has one.
 fn is_idle(plugin: &Map<String, Value>, entry: &Entry) -> bool {
-    config::plugin_type(plugin) == Some("portmap")
-        && config::has_capability(plugin, PORTS)
+    let kind = config::plugin_type(plugin);
+    let Some((_, capability)) = IDLE.iter().find(|(known, _)| Some(*known) == kind) else { return false };
+    let limits = ["ingressRate", "egressRate"].iter().any(|key| plugin.contains_key(*key));
+    config::has_capability(plugin, capability)
         && !plugin.contains_key("runtimeConfig")
-        && !entry.capability_args.contains_key(PORTS)
+        && !limits
+        && !entry.capability_args.contains_key(*capability)
 }
 
 /// Every pod has a loopback, whatever its network is made of.

@@ -112,6 +112,31 @@ async fn the_plugin_for_ports_is_asked_only_for_pods_that_have_some() {
 }
 
 #[tokio::test]
+async fn the_plugin_for_limits_is_asked_only_where_there_are_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(dir.path());
+    fs::rename(dir.path().join("two"), dir.path().join("bandwidth")).unwrap();
+    let configure = |plugin: Value| {
+        let list = json!({ "name": "net", "cniVersion": "1.1.0", "plugins": [{ "type": "one" }, plugin] });
+        fs::write(dir.path().join("conf/10-net.conflist"), list.to_string()).unwrap();
+    };
+    let attach = async |pod: PodNet| {
+        let before = verbs(dir.path()).len();
+        network.attach(&pod).await.unwrap();
+        verbs(dir.path())[before..].to_vec()
+    };
+    configure(json!({ "type": "bandwidth", "capabilities": { "bandwidth": true } }));
+    assert_eq!(attach(pod("a")).await, ["one ADD"]);
+    let limits = Some(Bandwidth { ingress: 0, egress: 8_000 });
+    assert_eq!(attach(PodNet { bandwidth: limits, ..pod("b") }).await, ["one ADD", "bandwidth ADD"]);
+    let calls = calls(dir.path());
+    let offered = &calls.last().unwrap()["conf"]["runtimeConfig"]["bandwidth"];
+    assert_eq!(*offered, json!({ "egressRate": 8_000, "egressBurst": u32::MAX }));
+    configure(json!({ "type": "bandwidth", "capabilities": { "bandwidth": true }, "ingressRate": 8_000 }));
+    assert_eq!(attach(pod("c")).await, ["one ADD", "bandwidth ADD"], "a limit of all pods");
+}
+
+#[tokio::test]
 async fn detach_after_restart_uses_the_configuration_of_the_attach() {
     let dir = tempfile::tempdir().unwrap();
     network(dir.path()).attach(&pod("a")).await.unwrap();

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use coracle_proto::cri::{self, NamespaceMode};
 
+use crate::bandwidth;
 use crate::cgroup::Hierarchy;
 use crate::cgroup_migration::Migration;
 use crate::container::Containers;
@@ -120,6 +121,8 @@ fn check(config: &cri::PodSandboxConfig) -> Result<()> {
         )));
     }
     build::pause_ids(config)?;
+    bandwidth::of(&config.annotations)
+        .map_err(|why| RuntimeError::InvalidArgument(causes::chain(&why).to_string()))?;
     for (index, mapping) in config.port_mappings.iter().enumerate() {
         // Without a port of the host there is nothing to map, whatever the container's is.
         let least = i32::from(mapping.host_port != 0);
