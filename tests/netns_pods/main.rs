@@ -5,6 +5,7 @@
 mod life;
 mod containers;
 mod volumes;
+mod pull_secrets;
 mod refusals;
 mod node;
 mod survival;

@@ -161,7 +161,9 @@ impl Job {
     async fn prepare(&self) -> Result<Prepared, PrepareError> {
         let (config, uid) = (&self.executor.config, spec::uid(&self.pod));
         let logs = config.pod_log_dir(spec::namespace(&self.pod), spec::name(&self.pod), uid);
-        for dir in [config.pod_dir(uid), logs] {
+        // Those of a kubelet, which programs on the node look for.
+        let own = ["volumes", "plugins"].map(|name| config.pod_dir(uid).join(name));
+        for dir in own.into_iter().chain([logs]) {
             HostDir::create(&dir).map_err(|source| PrepareError::DataDirectory { path: dir, source })?;
         }
         let purpose = if self.observed.is_any_running() { Purpose::Renewal } else { Purpose::Start };
