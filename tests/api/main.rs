@@ -33,6 +33,8 @@ mod services;
 
 // What the cluster accepts.
 mod admission;
+// Each plugin that is on by default.
+mod default_plugins;
 // Kinds that are made at run time.
 mod custom;
 // Versions of them that a webhook converts.
