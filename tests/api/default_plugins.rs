@@ -29,7 +29,8 @@ impl World {
         let server = Server::with(&flags);
         let admin = Caller::admin(&server);
         // A controller makes it otherwise.
-        admin.create("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}}));
+        let account = json!({"metadata": {"name": "default"}});
+        _ = admin.send("POST", "/api/v1/namespaces/default/serviceaccounts", Some(&account));
         Self { server, admin }
     }
 
