@@ -49,6 +49,8 @@ struct State {
     loops: Mutex<BTreeMap<String, PathBuf>>,
     /// What is wrong with all volumes.
     trouble: Mutex<Option<String>>,
+    /// How many volumes a node can have.
+    limit: Mutex<i64>,
 }
 
 impl Drop for State {
@@ -81,6 +83,7 @@ impl CsiDriver {
             registered: Mutex::default(),
             loops: Mutex::default(),
             trouble: Mutex::default(),
+            limit: Mutex::new(7),
         };
         let registration = kubelet_dir.join("plugins_registry").join(format!("{name}-reg.sock"));
         Self { state: Arc::new(state), registration, running: None }
@@ -127,6 +130,11 @@ impl CsiDriver {
         }
         let _ = fs::remove_file(&self.registration);
         let _ = fs::remove_file(&self.state.endpoint);
+    }
+
+    /// How many volumes a node can have, from the next registration on.
+    pub fn set_limit(&self, limit: i64) {
+        *self.state.limit.lock().unwrap() = limit;
     }
 
     /// From now on a call, such as `publish`, goes wrong.
@@ -432,7 +440,7 @@ impl Node for Service {
         let zone = [("disk.example/zone".to_owned(), "here".to_owned())].into();
         Ok(Response::new(v1::NodeGetInfoResponse {
             node_id: "this-machine".into(),
-            max_volumes_per_node: 7,
+            max_volumes_per_node: *self.0.limit.lock().unwrap(),
             accessible_topology: Some(v1::Topology { segments: zone }),
         }))
     }

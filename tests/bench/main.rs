@@ -12,6 +12,8 @@ mod pod;
 #[allow(dead_code, missing_docs)]
 #[path = "../netns_engine/node.rs"]
 mod node;
+// Volumes of a storage driver.
+mod storage;
 // The scheduler with thousands of nodes.
 mod scheduler;
 // The control loops.
@@ -43,7 +45,7 @@ fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let json = args.iter().any(|a| a == "--json");
     let name = args.iter().find(|a| !a.starts_with("--")).map_or("", String::as_str);
-    if matches!(name, "engine" | "pod" | "streams" | "explain") && !namespaces::is_inside() {
+    if matches!(name, "engine" | "pod" | "streams" | "storage" | "explain") && !namespaces::is_inside() {
         return in_namespaces(&args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -51,6 +53,7 @@ fn main() -> anyhow::Result<()> {
         "api" => runtime.block_on(api::run())?,
         "engine" => runtime.block_on(engine::run())?,
         "pod" => runtime.block_on(pod::run())?,
+        "storage" => runtime.block_on(storage::run())?,
         "scheduler" => runtime.block_on(scheduler::run())?,
         "controllers" => runtime.block_on(controllers::run())?,
         "dns" => dns::run()?,
@@ -60,7 +63,7 @@ fn main() -> anyhow::Result<()> {
         "ha" => runtime.block_on(ha::run())?,
         "backup" => runtime.block_on(backup::run())?,
         other => anyhow::bail!(
-            "unknown measurement {other:?}: one of api, engine, pod, scheduler, controllers, dns, service, streams, explain, ha, backup"
+            "unknown measurement {other:?}: one of api, engine, pod, storage, scheduler, controllers, dns, service, streams, explain, ha, backup"
         ),
     };
     report.print(json);

@@ -124,20 +124,26 @@ async fn version(pods: &Api<Pod>) -> anyhow::Result<String> {
 
 /// Creates pods and waits until each is Running.
 pub async fn create(pods: &Api<Pod>, names: &[String], probe: &str) -> anyhow::Result<Times> {
+    create_all(pods, names.iter().map(|name| pod(name, probe)).collect::<anyhow::Result<_>>()?).await
+}
+
+/// Creates these pods and waits until each is Running.
+pub async fn create_all(pods: &Api<Pod>, all: Vec<Pod>) -> anyhow::Result<Times> {
+    let count = all.len();
     let version = version(pods).await?;
     let mut watch = pods.watch(&WatchParams::default(), &version).await?.boxed();
     let begun = Instant::now();
-    let created = names.iter().map(|name| async move {
+    let created = all.into_iter().map(|pod| async move {
         let at = Instant::now();
-        pods.create(&PostParams::default(), &pod(name, probe)?).await?;
-        Ok::<_, anyhow::Error>((name.clone(), (at, at.elapsed())))
+        pods.create(&PostParams::default(), &pod).await?;
+        Ok::<_, anyhow::Error>((pod.metadata.name.unwrap_or_default(), (at, at.elapsed())))
     });
     let created = futures::stream::iter(created).buffer_unordered(32).try_collect::<HashMap<_, _>>();
     let mut created = std::pin::pin!(created);
     let (mut known, mut seen, mut bound) = (None, HashMap::new(), HashMap::new());
     let mut times = Times::default();
-    while known.is_none() || seen.len() < names.len() {
-        anyhow::ensure!(begun.elapsed() < PATIENCE, "{} of {} pods run", seen.len(), names.len());
+    while known.is_none() || seen.len() < count {
+        anyhow::ensure!(begun.elapsed() < PATIENCE, "{} of {count} pods run", seen.len());
         tokio::select! {
             done = &mut created, if known.is_none() => known = Some(done?),
             event = watch.next() => if let Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event.transpose()? {
