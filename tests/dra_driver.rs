@@ -161,7 +161,8 @@ impl DraPlugin for Service {
         for claim in request.into_inner().claims {
             let error = self.called(&format!("prepare {}/{}", claim.namespace, claim.name)).await;
             let device = Device {
-                request_names: vec!["one".into()],
+                // That of templates, and that of the scheduler's claims for extended resources.
+                request_names: vec!["one".into(), "container-0-request-0".into()],
                 pool_name: "node1".into(),
                 device_name: "card-0".into(),
                 cdi_device_ids: vec![self.0.cdi.clone()],

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::serde::Serialize;
+use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::rss;
@@ -70,7 +71,7 @@ pub async fn run() -> anyhow::Result<Report> {
 /// Creates objects, many at once.
 async fn create_all<K>(api: &Api<K>, objects: Vec<Value>) -> anyhow::Result<()>
 where
-    K: Clone + Debug + DeserializeOwned + serde::Serialize,
+    K: Clone + Debug + DeserializeOwned + Serialize,
 {
     let created = objects.into_iter().map(|object| async move {
         let object: K = serde_json::from_value(object)?;

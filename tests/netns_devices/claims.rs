@@ -8,7 +8,12 @@ use coracle_tests::pods::IMAGE;
 
 impl Setting {
     /// A driver with one device on the node; it does not run yet.
-    fn driver(&self) -> DraDriver {
+    pub fn driver(&self) -> DraDriver {
+        self.driver_of(&format!("{RESOURCE}=1"))
+    }
+
+    /// A driver that gives this CDI device.
+    pub fn driver_of(&self, cdi: &str) -> DraDriver {
         self.cluster.apply(&format!(
             "{{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {{name: card.example}}, \
              spec: {{selectors: [{{cel: {{expression: 'device.driver == \"{DRIVER}\"'}}}}]}}}}"
@@ -17,19 +22,24 @@ impl Setting {
             "{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {name: card}, \
              spec: {spec: {devices: {requests: [{name: one, exactly: {deviceClassName: card.example}}]}}}}",
         );
-        DraDriver::new(&self.cluster.path("kubelet"), &format!("{RESOURCE}=1"))
+        DraDriver::new(&self.cluster.path("kubelet"), cdi)
     }
 
     /// What a driver does when it has found its devices.
-    fn publish(&self) {
+    pub fn publish(&self) {
+        self.publish_with("");
+    }
+
+    /// The same, with more about the device.
+    fn publish_with(&self, more: &str) {
         self.cluster.apply(&format!(
             "{{apiVersion: resource.k8s.io/v1, kind: ResourceSlice, metadata: {{name: node1-cards}}, \
              spec: {{driver: {DRIVER}, nodeName: node1, pool: {{name: node1, generation: 1, resourceSliceCount: 1}}, \
-             devices: [{{name: card-0}}]}}}}"
+             devices: [{{name: card-0{more}}}]}}}}"
         ));
     }
 
-    fn claimant(&self, name: &str) {
+    pub fn claimant(&self, name: &str) {
         self.cluster.pod(
             name,
             &format!(
@@ -116,4 +126,53 @@ fn an_agent_that_is_killed_during_a_call_prepares_again_and_forgets_nothing() {
     assert_eq!(count(&driver, "prepare"), 2, "{:?}", driver.calls());
     assert_eq!(driver.calls().last(), Some(&format!("unprepare default/{claim}")));
     assert_eq!(count(&driver, "unprepare"), 1, "{:?}", driver.calls());
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_tainted_device_evicts_its_pod() {
+    let s = Setting::start();
+    let mut driver = s.driver();
+    driver.start();
+    s.publish();
+    s.claimant("p");
+    s.wait_card("p");
+    s.publish_with(", taints: [{key: dra.example/unhealthy, effect: NoExecute}]");
+    s.wait_event("DeviceTaintManagerEviction:Marking for deletion");
+    let pods = || s.cluster.kubectl.run("get pods -o name");
+    eventually("the pod is gone", PATIENCE, || pods().is_empty());
+    // The next pod waits until the device is well again.
+    s.claimant("next");
+    let waits = || s.get("next", ".status.conditions[?(@.type==\"PodScheduled\")].message");
+    eventually("it waits", PATIENCE, || waits().contains("cannot allocate all claims"));
+    s.publish_with(", taints: []");
+    s.wait_card("next");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn an_extended_resource_is_a_device_of_a_class() {
+    let s = Setting::start();
+    let mut driver = s.driver();
+    driver.start();
+    s.publish();
+    s.cluster.pod(
+        "p",
+        &format!(
+            "containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'echo card=$CARD_1; trap exit TERM; sleep 1000 & wait'], \
+             resources: {{limits: {{dra.example/card: 1}}}}}}]"
+        ),
+    );
+    s.wait_event("FailedScheduling:0/1 nodes are available: 1 Insufficient dra.example/card.");
+    s.cluster.apply(&format!(
+        "{{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {{name: card.example}}, \
+         spec: {{extendedResourceName: dra.example/card, selectors: [{{cel: {{expression: 'device.driver == \"{DRIVER}\"'}}}}]}}}}"
+    ));
+    s.wait_card("p");
+    let claim = s.get("p", ".status.extendedResourceClaimStatus.resourceClaimName");
+    assert!(claim.starts_with("p-extended-resources-"), "{claim}");
+    s.cluster.delete("p");
+    assert!(driver.calls().contains(&format!("unprepare default/{claim}")), "{:?}", driver.calls());
+    let claims = || s.cluster.kubectl.run("get resourceclaims -o name");
+    eventually("its claim is gone", PATIENCE, || claims().is_empty());
 }

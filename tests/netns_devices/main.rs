@@ -6,6 +6,7 @@ mod setting;
 mod pods;
 mod restarts;
 mod claims;
+mod refusals;
 
 use coracle_tests::namespaces;
 

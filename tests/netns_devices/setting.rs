@@ -1,6 +1,7 @@
 //! A cluster with a device plugin, and what its tests look at.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_csi::channel;
@@ -14,6 +15,8 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Setting {
     pub cluster: Cluster,
+    /// Spec files of the Container Device Interface.
+    pub specs: PathBuf,
     pub gpus: FakeGpus,
 }
 
@@ -24,7 +27,7 @@ impl Setting {
         device_plugin::write_cdi_spec(&specs, &cluster.path("hook-ran"));
         let mut gpus = FakeGpus::new(&cluster.path("kubelet"), &cluster.path("cards"));
         gpus.start();
-        let setting = Self { cluster, gpus };
+        let setting = Self { cluster, specs, gpus };
         setting.wait_allocatable("4");
         setting
     }
