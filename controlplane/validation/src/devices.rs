@@ -1,17 +1,19 @@
 //! Field rules of device classes, claims, their templates, and slices of devices.
 
+use super::device_rules;
 use super::field_errors::unique;
 use super::field_ref::{Field, FieldRef, walk_as};
 use super::field_rules::TextRules as _;
 use super::names::{self, driver_name};
 use super::pods::scheduling::node_selector;
+use super::quantities::quantity;
 use coracle_fields::resource::v1::{
     AllocationResult, DeviceClass, DeviceRequest, DeviceSelector, ExactDeviceRequest,
     OpaqueDeviceConfiguration, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
     ResourceSliceSpec,
 };
 use coracle_fields::{List, Schema, Text, View};
-use coracle_proto::names::{dns1123_label, dns1123_subdomain};
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -67,10 +69,23 @@ fn configuration(opaque: &Field<'_, OpaqueDeviceConfiguration>) {
     }
 }
 
+/// The resource that devices of a class are behind.
+fn extended_resource(name: &Field<'_, Text>) {
+    let text = name.text();
+    let is_native = !text.contains('/') || text.contains("kubernetes.io/");
+    let is_extended = !is_native
+        && !text.starts_with("requests.")
+        && qualified_name(&format!("requests.{text}")).is_empty();
+    if name.is_set() && !is_extended {
+        name.invalid("must be a valid extended resource name");
+    }
+}
+
 /// A DeviceClass.
 pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<DeviceClass>(object, errors, |root| {
         selectors(&root.spec().selectors());
+        extended_resource(&root.spec().extended_resource_name());
         let config = root.spec().config();
         if few(&config, MANY) {
             config.items().for_each(|one| configuration(&one.opaque()));
@@ -84,6 +99,11 @@ fn device_request(request: &Field<'_, ExactDeviceRequest>) {
         class.all_good(names::subdomain(class.text(), false));
     }
     selectors(&request.selectors());
+    device_rules::tolerations(&request.tolerations());
+    for (name, amount) in request.capacity().requests().entries() {
+        amount.all_good(qualified_name(name));
+        quantity(&amount);
+    }
     let (mode, count) = (request.allocation_mode(), request.count());
     let amount = count.or(0);
     match mode.text() {
@@ -285,6 +305,9 @@ pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
         if few(&devices, DEVICES) {
             for device in devices.items() {
                 device.name().follows(dns1123_label);
+                device_rules::taints(&device.taints());
+                device_rules::binding(&device.binding_conditions(), &device.binding_failure_conditions());
+                device_rules::capacity(&device);
                 let facts = device.attributes().len() + device.capacity().len();
                 if facts > MANY {
                     let why = "the total number of attributes and capacities must not exceed 32";

@@ -65,6 +65,8 @@ mod schema_rules;
 pub mod flow;
 // Device classes, claims and slices.
 pub mod devices;
+// Taints, binding conditions and shared capacity of devices.
+mod device_rules;
 // Reading and changing JSON trees.
 pub mod tree;
 // Default values of fields, per kind.
