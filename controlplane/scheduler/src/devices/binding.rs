@@ -60,6 +60,10 @@ fn readiness(claim: &Claim) -> Readiness {
 impl Devices {
     /// Whether all devices of a pod's claims are ready for it.
     pub fn readiness(&self, pod: &PodInfo) -> Readiness {
+        // What was written is not shown yet.
+        if self.pending.values().any(|pending| pending.pod == pod.key) {
+            return Readiness::Waiting;
+        }
         // A claim that is gone is an error of the next attempt.
         let Ok(claims) = self.claims_of(pod) else { return Readiness::Ready };
         let mut all = claims.into_iter().map(readiness).filter(|one| *one != Readiness::Ready);

@@ -36,6 +36,7 @@ fn a_pod_waits_until_all_conditions_of_its_devices_are_true() {
     assert_eq!(result["bindingFailureConditions"], json!(["broken"]));
     assert!(placer.snapshot.devices.must_wait(&pod, &got));
     assert_eq!(placer.snapshot.devices.readiness(&pod), Readiness::Waiting, "the API does not show it yet");
+    placer.snapshot.devices.written(&pod, "c", 1);
     for (conditions, want) in [
         (&[("attached", "True")][..], Readiness::Waiting),
         (&[("attached", "True"), ("powered", "False")], Readiness::Waiting),
