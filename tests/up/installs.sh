@@ -8,20 +8,9 @@ fail() { echo "$*"; exit 1; }
 run() { ROOT=$root "$release/install" "$@"; }
 names() { (cd "$root" && find . | sort); }
 
-# A release as scripts/package makes it, with other programs.
-mkdir -p "$release"/{bin,cni,man,completions,systemd,etc}
-for program in coracle coracle-agent coracle-keeper; do echo "$program" > "$release/bin/$program"; done
-for plugin in bridge host-local loopback portmap; do echo "$plugin" > "$release/cni/$plugin"; done
-echo page > "$release/man/coracle.1"
-for program in coracle coracle-agent; do
-    for file in "$program.bash" "_$program" "$program.fish"; do echo "$file" > "$release/completions/$file"; done
-done
-cp "$TREE"/etc/systemd/*.service "$release/systemd/"
-printf '#advertise:\n' > "$release/etc/server.yaml"
-printf '#kubeconfig:\n#cniCacheDir: /var/lib/cni\n#podLogDir: /var/log/pods\n' > "$release/etc/agent.yaml"
-cp "$TREE/scripts/install" "$release/install"
-sums() { (cd "$release" && find . -type f ! -name SHA256SUMS -print0 | xargs -0 sha256sum > "$work/sums" && mv "$work/sums" SHA256SUMS); }
-sums
+# shellcheck source=tests/up/fake_release.sh
+. "$TREE/tests/up/fake_release.sh"
+fake_release "$release"
 
 # Of others: plugins with the same names, configurations, addresses, logs, a plugin of kubectl.
 mkdir -p "$root"/opt/cni/bin "$root"/etc/cni/net.d "$root"/var/lib/cni/{networks/other,results} "$root"/var/log/pods/default_web_1234 "$root/usr/local/bin"
@@ -40,7 +29,7 @@ sed -n 's/^\([0-9a-f]\{64\}\)  /\1  /p' "$root/usr/local/share/coracle/installed
 mkdir -p "$root"/var/lib/coracle/agent/pods/5678 "$root/var/log/pods/default_own_5678"
 echo ours > "$root/etc/cni/net.d/10-coracle.conflist"
 echo newer >> "$release/bin/coracle"
-sums
+seal_release "$release"
 run upgrade > /dev/null
 cmp -s "$release/bin/coracle" "$root/usr/local/bin/coracle" || fail "the program is not upgraded"
 run uninstall --purge > /dev/null

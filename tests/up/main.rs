@@ -86,10 +86,20 @@ fn pods_pull_what_is_pushed_to_the_registry_of_the_cluster() {
 
 #[test]
 fn install_changes_and_removes_only_what_it_wrote() {
-    let script = Path::new(TREE).join("tests/up/installs.sh");
+    installs("installs.sh", "only its own\n");
+}
+
+#[test]
+fn packages_are_reproducible_and_leave_nothing() {
+    installs("packages.sh", "packed and unpacked\n");
+}
+
+/// Runs a script that installs into a directory.
+fn installs(script: &str, last: &str) {
+    let script = Path::new(TREE).join("tests/up").join(script);
     let output = Command::new("bash").arg(script).env("TREE", TREE).output().unwrap();
     let text = text(&output);
-    assert!(output.status.success() && text.ends_with("only its own\n"), "{text}");
+    assert!(output.status.success() && text.ends_with(last), "{text}");
 }
 
 /// What `coracle up` puts between itself and a program.

@@ -33,6 +33,9 @@ enum Program {
     Registry,
 }
 
+/// Where units are: of `install`, and of the Debian package.
+const UNITS: [&str; 2] = ["/etc/systemd/system", "/usr/lib/systemd/system"];
+
 /// Options of `coracle logs`.
 #[derive(Debug, Clone, Args)]
 pub struct LogsArgs {
@@ -72,7 +75,7 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
             bail!("only clusters of `coracle up` have such a log")
         }
     };
-    if !Path::new("/etc/systemd/system").join(format!("{unit}.service")).exists() {
+    if !UNITS.iter().any(|dir| Path::new(dir).join(format!("{unit}.service")).exists()) {
         bail!(
             "neither a cluster of `coracle up` in {} nor the service {unit} is on this machine",
             dir.display()
