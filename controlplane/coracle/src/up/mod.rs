@@ -23,7 +23,9 @@ mod published;
 mod publish;
 // The forwarder of such a port.
 mod forward;
-// A registry for images of the cluster.
+// The registry for images of the cluster, on the command line and on disk.
+mod registered;
+// Its program.
 mod registry;
 // Packet forwarding of the hub.
 mod rules;
@@ -51,7 +53,7 @@ use anyhow::{Context, bail};
 use options::{HUB, PORT};
 use outbound::OutboundSetup;
 use process::Process;
-use registry::Registry;
+use registered::Registry;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::published::PublishArg;
-use super::registry::RegistryArg;
+use super::registered::RegistryArg;
 use super::state::{State, node_name};
 use crate::cluster_args::{ClusterArgs, name_of};
 use crate::output::Output;

@@ -5,16 +5,15 @@ use super::options::HUB;
 use super::process::{self, Process};
 use super::publish;
 use super::readiness;
+use super::registered::{Registry, RegistryArg};
 use super::state::State;
 use crate::cluster_args::selector_of;
 use crate::executables::find_program;
 use anyhow::{Context as _, anyhow, bail};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 /// The program, and the package that has it.
@@ -25,60 +24,6 @@ const INSIDE: u16 = 5000;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between questions whether it has.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A value of `--registry`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegistryArg {
-    /// No registry any more. Its images stay on disk.
-    Off,
-    /// A registry at this port.
-    Port(u16),
-}
-
-/// Why a text is no value of `--registry`.
-#[derive(Debug, thiserror::Error)]
-#[error("want a port from 1 to 65535, or `off`")]
-pub struct RegistryArgError;
-
-impl FromStr for RegistryArg {
-    type Err = RegistryArgError;
-
-    fn from_str(text: &str) -> Result<Self, RegistryArgError> {
-        match text {
-            "off" => Ok(Self::Off),
-            port => port.parse().ok().filter(|port| *port > 0).map(Self::Port).ok_or(RegistryArgError),
-        }
-    }
-}
-
-/// The registry of a cluster, stored between runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registry {
-    /// Port on the loopback of this machine.
-    pub port: u16,
-    /// Keeps the program running.
-    #[serde(default)]
-    process: Option<Process>,
-    /// Keeps the forwarder running.
-    #[serde(default)]
-    forwarder: Option<Process>,
-}
-
-impl Registry {
-    fn at(port: u16) -> Self {
-        Self { port, process: None, forwarder: None }
-    }
-
-    /// The same without its processes, which have ended.
-    pub fn ended(self) -> Self {
-        Self::at(self.port)
-    }
-
-    /// What names of images begin with.
-    pub fn host(&self) -> String {
-        format!("localhost:{}", self.port)
-    }
-}
 
 fn runs(process: Option<&Process>) -> bool {
     process.is_some_and(Process::alive)
@@ -228,15 +173,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::Value;
-
-    #[test]
-    fn a_port_or_off() {
-        assert_eq!("5001".parse::<RegistryArg>().unwrap(), RegistryArg::Port(5001));
-        assert_eq!("off".parse::<RegistryArg>().unwrap(), RegistryArg::Off);
-        for bad in ["", "0", "-1", "70000", "x", "on", "localhost:5000"] {
-            assert!(bad.parse::<RegistryArg>().is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn nodes_know_it_by_every_name_of_the_loopback() {

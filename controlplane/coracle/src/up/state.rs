@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::published::Published;
-use super::registry::Registry;
+use super::registered::Registry;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
