@@ -153,6 +153,8 @@ fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup)
     // First: who cannot have the address has started nothing.
     let listener = listen(args.address())?;
     let dir = &args.data_dir();
+    // And who cannot write, such as to a full disk.
+    state.write(dir)?;
     let hub = match state.hub.as_ref().filter(|hub| hub.alive()) {
         Some(hub) => hub.clone(),
         None => {
