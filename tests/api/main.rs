@@ -35,6 +35,8 @@ mod services;
 mod admission;
 // Each plugin that is on by default.
 mod default_plugins;
+// Older API versions.
+mod older_versions;
 // Kinds that are made at run time.
 mod custom;
 // Versions of them that a webhook converts.

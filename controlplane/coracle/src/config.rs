@@ -5,6 +5,7 @@ use crate::datastore_args::{DatastoreArgs, EtcdPorts};
 use crate::explain::options::{Recording, RecordingArgs, RecordingError};
 use crate::feature_gates::{self, GateError};
 use crate::join::{JoinArgs, JoinOptions, JoinOptionsError};
+use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -55,6 +56,9 @@ pub struct ServerArgs {
     /// Feature gates of Kubernetes, such as MaxUnavailableStatefulSet=true; docs/feature-gates.md lists them.
     #[arg(long, value_delimiter = ',')]
     feature_gates: Vec<String>,
+    /// Older API versions to serve, such as networking.k8s.io/v1beta1=true or api/beta=true; docs/api-versions.md lists them.
+    #[arg(long, value_delimiter = ',')]
+    runtime_config: Vec<String>,
     /// File of kind KubeSchedulerConfiguration with profiles, plugins and extenders of the scheduler; docs/scheduler.md.
     #[arg(long)]
     scheduler_config: Option<PathBuf>,
@@ -155,6 +159,7 @@ struct Plain {
     disable_admission_plugins: Vec<String>,
     admission_control_config_file: Option<PathBuf>,
     feature_gates: Vec<String>,
+    runtime_config: Vec<String>,
     scheduler_config: Option<PathBuf>,
     policy_config_file: Option<PathBuf>,
     manifests: Option<PathBuf>,
@@ -196,6 +201,8 @@ pub struct Config {
     pub admission_control_config_file: Option<PathBuf>,
     /// Features that are switched on.
     pub features: Features,
+    /// Older API versions that are served.
+    pub runtime_config: RuntimeConfig,
     /// Profiles, plugins and extenders of the scheduler.
     pub scheduler_config: Option<PathBuf>,
     /// Predicates and priorities of the scheduler, in the older form.
@@ -247,6 +254,9 @@ pub enum ConfigError {
     /// A feature gate that cannot be set.
     #[error("--feature-gates")]
     FeatureGates(#[from] GateError),
+    /// An API version that cannot be switched.
+    #[error("--runtime-config")]
+    RuntimeConfig(#[from] RuntimeConfigError),
     /// An option about spans makes no sense.
     #[error(transparent)]
     Recording(#[from] RecordingError),
@@ -291,6 +301,7 @@ impl ServerArgs {
         for gate in without_effect {
             tracing::warn!(gate, "feature gate has no effect: it does not apply to this server");
         }
+        let versions: Vec<String> = file.runtime_config.into_iter().chain(self.runtime_config).collect();
         Ok(Config {
             data_dir: over(matches, "data_dir", self.data_dir, file.data_dir),
             bind: over(matches, "bind", self.bind, file.bind),
@@ -309,6 +320,7 @@ impl ServerArgs {
                 .admission_control_config_file
                 .or(file.admission_control_config_file),
             features,
+            runtime_config: RuntimeConfig::parse(&versions)?,
             scheduler_config,
             policy_config_file,
             manifests: self.manifests.or(file.manifests),

@@ -7,6 +7,8 @@
 pub mod config;
 // Options that name a store.
 pub mod datastore_args;
+// Older API versions.
+pub mod runtime_config;
 // Feature gates of Kubernetes.
 pub mod feature_gates;
 // The etcd member that a server runs.

@@ -87,9 +87,24 @@ pub fn type_of(name: &str) -> Option<&'static Type> {
     table.index.get(&(package.short, name)).map(|i| &table.types[usize::from(*i)])
 }
 
+/// Groups and versions whose types are those of v1.
+const OLDER: [(&str, &str); 10] = [
+    ("admissionregistration.k8s.io", "v1alpha1"),
+    ("admissionregistration.k8s.io", "v1beta1"),
+    ("apps", "v1beta1"),
+    ("apps", "v1beta2"),
+    ("authentication.k8s.io", "v1beta1"),
+    ("batch", "v1beta1"),
+    ("networking.k8s.io", "v1beta1"),
+    ("policy", "v1beta1"),
+    ("resource.k8s.io", "v1beta2"),
+    ("storage.k8s.io", "v1beta1"),
+];
+
 /// The type of a kind. The options kinds of `meta/v1` (`DeleteOptions` …) are known in every group and version.
 pub fn kind_type(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let table = table();
+    let version = if OLDER.contains(&(group, version)) { "v1" } else { version };
     let at = |short| table.index.get(&(short, kind));
     let own = packages().iter().find(|p| p.group == group && p.version == version).and_then(|p| at(p.short));
     let found = own.or_else(|| at("meta")).map(|i| &table.types[usize::from(*i)])?;

@@ -279,6 +279,16 @@ impl Source<'_> {
 
     fn definition(&self, name: &str) -> Value {
         let mut made = schemas::definition(name, self.dialect, &self.docs, self.versions);
+        // Older versions have types of newer ones: which of them this document is about.
+        let views = self.kinds.iter().filter(|kind| kind.schema == name && kind.custom.is_none());
+        let views: Vec<Value> = views
+            .map(|kind| json!({"group": kind.group, "kind": kind.kind, "version": kind.version}))
+            .collect();
+        let is_older =
+            |view: &Value| !name.contains(&format!(".{}.", view["version"].as_str().unwrap_or("")));
+        if views.iter().any(is_older) {
+            made["x-kubernetes-group-version-kind"] = Value::Array(views);
+        }
         // A kind that the table does not know is a custom resource: say at least what it is.
         if schema::type_of(name).is_none()
             && let Some(kind) = self.kinds.iter().find(|kind| kind.schema == name)

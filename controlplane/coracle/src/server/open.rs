@@ -117,7 +117,9 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
     let url =
         format!("https://{}", front.map_or_else(|| reachable(config, bound), |front| front.to_string()));
 
-    let registry = Arc::new(Registry::with(config.features));
+    let older = &config.runtime_config;
+    let registry =
+        Arc::new(Registry::serving(config.features, |known| older.serves(known.group, known.version)));
     let (plain_store, recorder, collector) = match early {
         Some(early) => early,
         None => opened.await??,

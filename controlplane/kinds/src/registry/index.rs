@@ -3,6 +3,7 @@
 
 use super::features::Features;
 use super::kinds::Kind;
+use super::older::{self, OlderVersion};
 use super::table;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -49,8 +50,19 @@ impl Registry {
 
     /// The same with features that are off by default.
     pub fn with(features: Features) -> Self {
+        Self::serving(features, |_| false)
+    }
+
+    /// The same with older versions.
+    pub fn serving(features: Features, is_on: impl Fn(&OlderVersion) -> bool) -> Self {
         let mut rows = table::builtin();
         features.apply(&mut rows);
+        let views: Vec<Kind> = older::VERSIONS
+            .iter()
+            .filter(|version| is_on(*version))
+            .flat_map(|version| older::rows(version, &rows))
+            .collect();
+        rows.extend(views);
         let rows = rows.into_iter().map(Arc::new).collect();
         Self {
             tables: ArcSwap::from_pointee(Tables::of(rows)),

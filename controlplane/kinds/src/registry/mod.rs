@@ -8,6 +8,8 @@ pub mod table;
 pub mod index;
 // Features that can be switched.
 pub mod features;
+// Older versions.
+pub mod older;
 // Resources that are the same objects under other names.
 pub mod equivalent;
 // What discovery says of subresources.

@@ -1,0 +1,77 @@
+//! Older API versions that `--runtime-config` switches on: the same objects under another `apiVersion`.
+
+use coracle_tests::caller::Caller;
+use coracle_tests::kubectl::newest;
+use coracle_tests::server::Server;
+use serde_json::{Value, json};
+
+#[test]
+fn older_versions_show_the_same_objects() {
+    let versions = "api/beta=true,apps/v1beta1=true,apps/v1beta2=true,policy/v1beta1=true,batch/v1beta1=true";
+    let server = Server::with(&["--api-only", "--runtime-config", versions]);
+    let (admin, kubectl) = (Caller::admin(&server), newest(&server.kubeconfig()));
+    let listed = kubectl.run("api-versions");
+    for version in ["networking.k8s.io/v1beta1", "resource.k8s.io/v1beta2", "apps/v1beta2", "policy/v1beta1"]
+    {
+        assert!(listed.lines().any(|line| line == version), "{version}: {listed}");
+    }
+    assert!(!listed.contains("v1alpha1"), "{listed}");
+
+    // A chart of that time: no selector.
+    let old = "{apiVersion: apps/v1beta1, kind: Deployment, metadata: {name: web}, spec: {replicas: 2, \
+        template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}}";
+    kubectl.run_with("apply -f -", old);
+    let seen = |version: &str| -> Value {
+        let path = format!("/apis/apps/{version}/namespaces/default/deployments/web");
+        let (code, object) = admin.get(&path);
+        assert_eq!((code, &object["apiVersion"]), (200, &json!(format!("apps/{version}"))), "{object}");
+        object
+    };
+    let (v1, beta) = (seen("v1"), seen("v1beta2"));
+    assert_eq!(v1["spec"]["selector"]["matchLabels"]["app"], "web");
+    assert_eq!((&v1["spec"], &v1["metadata"]["uid"]), (&beta["spec"], &beta["metadata"]["uid"]));
+    // Applied again with what kubectl noted, changed through another version, listed by default as v1.
+    kubectl.run_with("apply -f -", &old.replace("replicas: 2", "replicas: 3"));
+    kubectl.run("scale deployment.v1beta2.apps/web --replicas=4");
+    assert_eq!(seen("v1")["spec"]["replicas"], 4);
+    let shown = kubectl.run("get deployment web -o jsonpath={.apiVersion}");
+    assert_eq!(shown, "apps/v1");
+    let list = admin.get("/apis/apps/v1beta2/deployments").1;
+    assert_eq!((&list["apiVersion"], list["items"].as_array().unwrap().len()), (&json!("apps/v1beta2"), 1));
+    let explained = kubectl.run("explain deployment.spec.replicas --api-version=apps/v1beta2");
+    assert!(explained.contains("v1beta2") && explained.contains("replicas"), "{explained}");
+
+    // Unknown fields are found by the type of v1.
+    let misspelt = old.replace("name: web}", "name: other}").replace("replicas:", "replica:");
+    let refused = kubectl.try_with("create --validate=strict -f -", &misspelt);
+    assert!(!refused.ok && refused.err.contains("unknown field \"spec.replica\""), "{refused:?}");
+    let gone = kubectl.try_with("delete deployment.v1beta1.apps/web", "");
+    assert!(gone.ok, "{gone:?}");
+    assert_eq!(admin.get("/apis/apps/v1/namespaces/default/deployments/web").0, 404);
+
+    // An empty selector selects no pod there, and all of them in v1.
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {}}});
+    admin.create("/apis/policy/v1beta1/namespaces/default/poddisruptionbudgets", &budget);
+    let of = |version: &str| {
+        admin.get(&format!("/apis/policy/{version}/namespaces/default/poddisruptionbudgets/b")).1["spec"]
+            ["selector"]
+            .clone()
+    };
+    assert_eq!(of("v1beta1"), json!({}));
+    assert_eq!(of("v1")["matchExpressions"][0]["operator"], "Exists");
+    let body = json!({"apiVersion": "authentication.k8s.io/v1beta1", "kind": "SelfSubjectReview"});
+    let review = admin.create("/apis/authentication.k8s.io/v1beta1/selfsubjectreviews", &body);
+    assert_eq!(review["status"]["userInfo"]["username"], "kubernetes-admin");
+}
+
+#[test]
+fn they_are_off_by_default() {
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    for path in ["/apis/apps/v1beta2", "/apis/networking.k8s.io/v1beta1/ipaddresses", "/apis/policy/v1beta1"]
+    {
+        assert_eq!(admin.get(path).0, 404, "{path}");
+    }
+    let old = json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "metadata": {"name": "web"}});
+    assert_eq!(admin.send("POST", "/apis/apps/v1/namespaces/default/deployments", Some(&old)).0, 400);
+}
