@@ -193,9 +193,10 @@ fn priority() {
 fn default_toleration_seconds() {
     with_and_without("DefaultTolerationSeconds", |world, on| {
         let spec = world.pod(json!({}));
-        let seconds: Vec<&Value> =
-            spec["tolerations"].as_array().into_iter().flatten().map(|t| &t["tolerationSeconds"]).collect();
-        assert_eq!(seconds, if on { vec![&json!(300); 2] } else { vec![] });
+        let all = spec["tolerations"].as_array().into_iter().flatten();
+        let seconds: Vec<Value> = all.map(|toleration| toleration["tolerationSeconds"].clone()).collect();
+        let expected = if on { vec![json!(300); 2] } else { Vec::new() };
+        assert_eq!(seconds, expected);
     });
 }
 
