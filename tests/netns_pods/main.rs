@@ -6,6 +6,7 @@ mod life;
 mod containers;
 mod volumes;
 mod pull_secrets;
+mod bandwidth;
 mod refusals;
 mod node;
 mod survival;
