@@ -185,3 +185,29 @@ fn what_policies_change_is_seen_by_the_plugins_before_them() {
     let mount = "/var/run/secrets/kubernetes.io/serviceaccount";
     assert_eq!(seen, format!("2:own never:100m 100m:{mount} {mount}"));
 }
+
+/// The example that the documentation gives to those who look for initializers.
+#[test]
+fn the_documented_sidecar_is_injected() {
+    let server = Server::with(&["--api-only"]);
+    let kubectl = newest(&server.kubeconfig());
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/older-documents.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    kubectl.run_with("apply -f -", example);
+    kubectl.run("create serviceaccount default");
+    let pod = |name: &str, wanted: &str| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": {"example.com/proxy": wanted}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        kubectl.run_with("create -f -", &pod.to_string());
+        let containers = kubectl.run(&format!("get pod {name} -o jsonpath={{.spec.containers[*].name}}"));
+        kubectl.run(&format!("delete pod {name} --grace-period=0 --force"));
+        containers
+    };
+    coracle_tests::eventually("the policy is at work", std::time::Duration::from_secs(20), || {
+        pod("with", "yes") == "c proxy"
+    });
+    assert_eq!(pod("without", "no"), "c");
+}
