@@ -3,7 +3,7 @@
 use super::{Awaiting, Bound, Done, Runner, Written};
 use crate::devices::{BindingError, ClaimDecision, Readiness};
 use crate::metrics::{Point, Status};
-use crate::pod::{PodInfo, PodKey};
+use crate::pod::PodInfo;
 use crate::queue::{Event, Millis};
 use crate::rules::Rules;
 use crate::volumes::Decision;
