@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use coracle_engine::spec::{seccomp, seccomp_bpf};
+use coracle_seccomp::{bpf, default};
 use serde_json::{Value, json};
 
 const X86_64: u32 = 0xC000_003E;
@@ -98,7 +98,7 @@ fn names(rule: &Value) -> impl Iterator<Item = &str> {
 
 /// The engine's program for a profile.
 fn compile(profile: &Value) -> Option<Vec<u8>> {
-    seccomp_bpf::compile(&serde_json::from_value(profile.clone()).unwrap())
+    bpf::compile(&serde_json::from_value(profile.clone()).unwrap())
 }
 
 /// A profile as libseccomp compiles it.
@@ -349,7 +349,7 @@ fn a_command_in_a_container_cannot_call_what_the_container_cannot() {
     let libseccomp = Libseccomp::build();
     let mut random = Random(18);
     for capabilities in [BTreeSet::new(), BTreeSet::from(["CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYSLOG"])] {
-        let mut profile = serde_json::to_value(seccomp::default_profile(&capabilities)).unwrap();
+        let mut profile = serde_json::to_value(default::default_profile(&capabilities)).unwrap();
         // Calls that are newer than this libseccomp cannot be compared.
         let unknown = libseccomp.compile(&profile).unknown;
         for rule in profile["syscalls"].as_array_mut().unwrap() {

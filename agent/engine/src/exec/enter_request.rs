@@ -10,8 +10,9 @@ use oci_spec::runtime::{self, LinuxCapabilities, LinuxNamespaceType, Spec};
 
 use super::Execs;
 use crate::objects::Container;
-use crate::spec::{capabilities, seccomp_bpf};
+use crate::spec::capabilities;
 use coracle_keeper::enter::{Capabilities, Request};
+use coracle_seccomp::bpf;
 
 /// OCI runtimes whose containers consist only of namespaces and cgroups of this kernel (no VMs).
 const SUPPORTED_RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
@@ -54,7 +55,7 @@ impl Execs {
         request.cgroup = Some(self.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
         if let Some(profile) = spec.linux().as_ref()?.seccomp() {
             let (path, fresh): (PathBuf, _) = (bundle.join("seccomp.bpf"), bundle.join(".seccomp.bpf"));
-            fs::write(&fresh, seccomp_bpf::compile(profile)?).ok()?;
+            fs::write(&fresh, bpf::compile(profile)?).ok()?;
             // By rename: a command started by an earlier agent may be reading the file.
             fs::rename(&fresh, &path).ok()?;
             request.filter = Some(path);

@@ -12,12 +12,8 @@ pub mod capabilities;
 pub mod mounts;
 // Devices.
 pub mod devices;
-// The default seccomp profile.
-pub mod seccomp;
 // Labels of AppArmor and SELinux.
 pub mod labels;
-// Compiles a seccomp profile to BPF.
-pub mod seccomp_bpf;
 
 pub use error::{DEFAULT_PROFILE, Error, ProfileError};
 pub use facts::{Contexts, Facts, Host, Namespaces, SeLinux, User};
@@ -26,6 +22,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use coracle_proto::cri;
+use coracle_seccomp::default::default_profile;
 use oci_spec::runtime::{
     Linux, LinuxDeviceCgroup, LinuxIdMapping, LinuxIdMappingBuilder, LinuxNamespace, LinuxNamespaceType,
     LinuxResources, LinuxSeccomp, Root, Spec,
@@ -226,7 +223,7 @@ fn filter(
     match kind {
         ProfileType::RuntimeDefault => {
             let effective = capabilities::effective(security, &host.capabilities)?;
-            Ok(Filter::Default(seccomp::default_profile(&effective)))
+            Ok(Filter::Default(default_profile(&effective)))
         }
         _ => Ok(facts.seccomp.clone().map_or(Filter::None, Filter::OfNode)),
     }

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::instruction::AND;
 use super::*;
-use crate::spec::seccomp::default_profile;
+use crate::default::default_profile;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
