@@ -74,8 +74,8 @@ pub fn open_reader(path: &Path) -> io::Result<OwnedFd> {
 /// Starts the runtime for a container.
 ///
 /// The container's own ends are open for reading and writing, so that it neither gets SIGPIPE nor loses output while
-/// there is no keeper.
-pub fn start(spec: &LaunchSpec) -> Result<Running, Failure> {
+/// there is no keeper. `copy` is run instead of the runtime's file.
+pub fn start(spec: &LaunchSpec, copy: Option<&Sealed>) -> Result<Running, Failure> {
     let system = |what: &'static str| move |e: io::Error| Failure::system(what, e);
     let mut argv = spec.argv.clone();
     let mut ends = Ends::default();
@@ -104,6 +104,9 @@ pub fn start(spec: &LaunchSpec) -> Result<Running, Failure> {
             set_nonblocking(&writer).map_err(system("stdin"))?;
             (ends.stdin, stdin) = (Some(writer.into()), reader.into());
         }
+    }
+    if let (Some(copy), Some(program)) = (copy, argv.first_mut()) {
+        *program = copy.path().to_string_lossy().into_owned();
     }
     let pid = spawn(&argv, &spec.dir, [stdin, stdout, stderr])?;
     Ok(Running { pid, ends, console })

@@ -12,7 +12,7 @@
 #![allow(clippy::disallowed_methods)]
 
 // Errors with their causes.
-mod causes;
+pub mod causes;
 // The protocol between agent and keeper.
 pub mod wire;
 // The record of exits on disk.

@@ -23,7 +23,7 @@ use super::streams::{StreamEvent, Streams};
 use super::wire::{
     self, AdoptSpec, Answer, Call, Failure, FailureKind, LaunchSpec, Message, Request, VERSION,
 };
-use crate::enter::sealed::Sealed;
+use crate::enter::sealed::{Copies, Sealed};
 
 /// How long to wait for the exit code of a zombie that is not our child.
 const ZOMBIE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -94,6 +94,8 @@ struct Keeper {
     exits: ExitLog,
     /// The sealed copy of this program, created by the first exec that needs it.
     sealed: Option<Sealed>,
+    /// Sealed copies of OCI runtimes.
+    copies: Copies,
 }
 
 /// Serves until killed. Fails when another keeper holds the lock.
@@ -121,6 +123,7 @@ pub fn run(paths: &Paths) -> io::Result<()> {
         unclaimed: HashMap::new(),
         exits: ExitLog::open(&paths.exits)?,
         sealed: None,
+        copies: Copies::default(),
     };
     loop {
         keeper.poll_once()?;
@@ -320,7 +323,10 @@ impl Keeper {
 
     fn launch(&mut self, client: u64, seq: u64, spec: LaunchSpec) -> Result<(), Failure> {
         self.check_id_free(&spec.id)?;
-        let running = launch::start(&spec)?;
+        // A runtime that cannot be copied is started from its file.
+        let copy = spec.argv.first().filter(|_| spec.sealed).map(Path::new);
+        let copy = copy.and_then(|program| self.copies.of(program).ok());
+        let running = launch::start(&spec, copy)?;
         let pending = Pending {
             id: spec.id.clone(),
             client,

@@ -145,6 +145,9 @@ pub struct LaunchSpec {
     pub id: String,
     /// Runtime and arguments, without `--console-socket`.
     pub argv: Vec<String>,
+    /// A sealed copy of the runtime runs, which the keeper keeps: it need not make one itself.
+    #[serde(default)]
+    pub sealed: bool,
     /// Where the runtime's flags `--console-socket` go: before this index.
     pub console_at: usize,
     /// Working directory of the runtime: the bundle; FIFOs live here.

@@ -16,6 +16,7 @@ use super::join::Target;
 use super::label::{LabelError, Labels};
 use super::program::{self, ProgramError};
 use super::request::{Capabilities, Request};
+use super::steps::{StepError, Steps};
 
 /// Why the child could not exec the program. Errors of the kernel are worded as OCI runtimes word them.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,15 @@ pub enum ConfineError {
     /// The parent no longer waits for the command.
     #[error("given up")]
     GivenUp,
+    /// A step of the caller.
+    #[error("{step}")]
+    Caller {
+        /// The step that failed.
+        step: &'static str,
+        /// The cause.
+        #[source]
+        source: StepError,
+    },
     /// AppArmor or SELinux.
     #[error(transparent)]
     Label(#[from] LabelError),
@@ -69,10 +79,10 @@ pub fn program(
     request: &Request,
     target: &Target,
     labels: &Labels,
-    filter: Option<&[u8]>,
+    steps: &dyn Steps,
     parent: &impl AsFd,
 ) -> ConfineError {
-    match prepare(request, target, labels, filter, parent.as_fd()) {
+    match prepare(request, target, labels, steps, parent.as_fd()) {
         Ok(never) => match never {},
         Err(error) => error,
     }
@@ -90,22 +100,27 @@ fn prepare(
     request: &Request,
     target: &Target,
     labels: &Labels,
-    filter: Option<&[u8]>,
+    steps: &dyn Steps,
     parent: BorrowedFd<'_>,
 ) -> Result<Infallible, ConfineError> {
+    let filter = || steps.filter().map_err(|source| ConfineError::Caller { step: "seccomp filter", source });
     step("cgroup namespace", target.cgroups())?;
+    step("root of the user namespace", target.root())?;
     // Labels take effect at exec.
     labels.take(request)?;
+    step("setsid", nix::unistd::setsid())?;
+    steps.terminal().map_err(|source| ConfineError::Caller { step: "terminal", source })?;
     step("closing descriptors", close_all_but(parent))?;
     check_parent_waiting(parent)?;
-    step("setsid", nix::unistd::setsid())?;
-    umask(Mode::from_bits_truncate(0o022));
-    step("session keyring", join_keyring(request.keyring.as_deref()))?;
-    chown_streams(request);
+    umask(Mode::from_bits_truncate(request.umask.unwrap_or(0o022)));
+    if !request.keyring_joined {
+        step("session keyring", join_keyring(request.keyring.as_deref()))?;
+    }
+    chown_streams(request.uid);
     if request.no_new_privileges {
         step("no_new_privs", nix::sys::prctl::set_no_new_privs())?;
     } else {
-        step("seccomp filter", load_seccomp(filter))?;
+        filter()?;
     }
     // As root first, then as the user: on a file system with root squash only the user may enter the directory.
     let early = nix::unistd::chdir(request.cwd.as_str());
@@ -132,13 +147,13 @@ fn prepare(
     default_signals();
     check_parent_waiting(parent)?;
     if request.no_new_privileges {
-        step("seccomp filter", load_seccomp(filter))?;
+        filter()?;
     }
     nix::unistd::execve(&file, &args, &env).map_err(|errno| ConfineError::Exec { path, errno })
 }
 
-/// Replaces the keeper's session keyring by the named one, or by a new one without a name.
-fn join_keyring(name: Option<&str>) -> Result<(), Errno> {
+/// Replaces the session keyring of this process by the named one, or by a new one without a name.
+pub fn join_keyring(name: Option<&str>) -> Result<(), Errno> {
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_int = 1;
     let name = name.map(CString::new).transpose().map_err(|_| Errno::EINVAL)?;
     let at = name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr());
@@ -153,13 +168,13 @@ fn join_keyring(name: Option<&str>) -> Result<(), Errno> {
 }
 
 /// Makes the command's user the owner of its pipes, so that it may reopen `/dev/stdout`. Devices are left alone.
-fn chown_streams(request: &Request) {
+pub fn chown_streams(uid: u32) {
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     for stream in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
         let Ok(found) = fstat(stream) else { continue };
         let device = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
-        if !device && found.st_uid != request.uid {
-            let _ = nix::unistd::fchown(stream, Some(Uid::from_raw(request.uid)), None);
+        if !device && found.st_uid != uid {
+            let _ = nix::unistd::fchown(stream, Some(Uid::from_raw(uid)), None);
         }
     }
 }
@@ -196,7 +211,7 @@ fn prctl(option: libc::c_int, two: libc::c_ulong, three: libc::c_ulong) -> Resul
 }
 
 /// Removes all capabilities outside of `set` from the bounding set.
-fn drop_bounding_set(set: u64) -> Result<(), Errno> {
+pub fn drop_bounding_set(set: u64) -> Result<(), Errno> {
     for capability in (0..64).filter(|n| set & (1 << n) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, capability, 0) {
             // Past the last capability of this kernel.
@@ -217,22 +232,39 @@ fn become_user(request: &Request) -> Result<(), Errno> {
     nix::sys::prctl::set_keepcaps(false)
 }
 
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+/// `struct __user_cap_header_struct`.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+/// `struct __user_cap_data_struct`: one half of the capabilities.
+#[repr(C)]
+#[derive(Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// The permitted capabilities of this process.
+pub fn permitted() -> Result<u64, Errno> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    let mut data = [CapabilityData::default(), CapabilityData::default()];
+    // SAFETY: header and two halves are laid out as this version of the call writes them.
+    #[allow(unsafe_code)]
+    let result = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) };
+    Errno::result(result)?;
+    Ok(u64::from(data[0].permitted) | u64::from(data[1].permitted) << 32)
+}
+
 /// Sets the capability sets to exactly these.
-fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
-    const VERSION_3: u32 = 0x2008_0522;
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: i32,
-    }
-    #[repr(C)]
-    struct Data {
-        effective: u32,
-        permitted: u32,
-        inheritable: u32,
-    }
-    let header = Header { version: VERSION_3, pid: 0 };
-    let half = |shift: u32| Data {
+pub fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
+    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    let half = |shift: u32| CapabilityData {
         effective: (sets.effective >> shift) as u32,
         permitted: (sets.permitted >> shift) as u32,
         inheritable: (sets.inheritable >> shift) as u32,
@@ -251,10 +283,9 @@ fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Loads a seccomp filter, if there is one.
-fn load_seccomp(filter: Option<&[u8]>) -> Result<(), Errno> {
+/// Loads a seccomp filter of BPF instructions, with the flags of `seccomp(2)`.
+pub fn load_seccomp(filter: &[u8], flags: libc::c_ulong) -> Result<(), Errno> {
     const SECCOMP_SET_MODE_FILTER: libc::c_uint = 1;
-    let Some(filter) = filter else { return Ok(()) };
     let (instructions, rest) = filter.as_chunks::<8>();
     if instructions.is_empty() || !rest.is_empty() {
         return Err(Errno::EINVAL);
@@ -274,13 +305,14 @@ fn load_seccomp(filter: Option<&[u8]>) -> Result<(), Errno> {
     };
     // SAFETY: the kernel reads `len` instructions and checks them.
     #[allow(unsafe_code)]
-    let result = unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     Errno::result(result).map(drop)
 }
 
 /// Resets ignored signals, which would stay ignored after exec: Rust programs ignore SIGPIPE, and the agent may have
 /// inherited more.
-fn default_signals() {
+pub fn default_signals() {
     for signal in 1..=64 {
         // SAFETY: sets the default action, no handler is involved. It fails for SIGKILL and SIGSTOP, which are never ignored.
         #[allow(unsafe_code)]

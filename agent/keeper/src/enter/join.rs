@@ -22,11 +22,22 @@ const KINDS: [(&str, CloneFlags); 5] = [
 /// The container's first process.
 pub struct Target {
     process: OwnedFd,
+    /// Whether its user namespace was joined.
+    user_namespace: bool,
     /// Whether it has a cgroup namespace of its own.
     own_cgroups: bool,
 }
 
 impl Target {
+    /// Becomes root of the joined user namespace: until then the user is one that the container does not know.
+    pub fn root(&self) -> nix::Result<()> {
+        if self.user_namespace {
+            nix::unistd::setresgid(0.into(), 0.into(), 0.into())?;
+            nix::unistd::setresuid(0.into(), 0.into(), 0.into())?;
+        }
+        Ok(())
+    }
+
     /// Joins the container's cgroup namespace. Call it only from within the container's cgroup: with `nsdelegate`, the kernel
     /// allows no migration into a cgroup from outside of the namespace.
     pub fn cgroups(&self) -> nix::Result<()> {
@@ -37,7 +48,7 @@ impl Target {
 /// Joins every namespace but that of cgroups in which the container's first process is and this one is not, all or none.
 pub fn namespaces(request: &Request) -> Result<Target, Error> {
     let target = pidfd::open(request.pid).map_err(|_| Error::NotRunning)?;
-    let (kinds, own_cgroups) = differing(request.pid).map_err(|_| Error::NotRunning)??;
+    let (kinds, own_cgroups) = differing(request).map_err(|_| Error::NotRunning)??;
     // The process is checked before and after: everything read above belongs to it.
     let mut ended = [PollFd::new(target.as_fd(), PollFlags::POLLIN)];
     let ended = poll(&mut ended, PollTimeout::ZERO).map_err(Error::kernel("poll"))? > 0;
@@ -51,19 +62,20 @@ pub fn namespaces(request: &Request) -> Result<Target, Error> {
     // Processes in the container must not read or trace this process before it is confined.
     nix::sys::prctl::set_dumpable(false).map_err(Error::kernel("prctl"))?;
     setns(&target, kinds).map_err(Error::kernel("joining the container's namespaces"))?;
-    Ok(Target { process: target, own_cgroups })
+    Ok(Target { process: target, user_namespace: kinds.contains(CloneFlags::CLONE_NEWUSER), own_cgroups })
 }
 
 /// Namespaces of the process that differ from ours, and whether its cgroup namespace does. The outer error means that the
 /// process is gone.
-fn differing(pid: i32) -> io::Result<Result<(CloneFlags, bool), Error>> {
+fn differing(request: &Request) -> io::Result<Result<(CloneFlags, bool), Error>> {
     let identity = |whose: &str, kind: &str| fs::read_link(format!("/proc/{whose}/ns/{kind}"));
-    let whose = pid.to_string();
+    let whose = request.pid.to_string();
     let other = |kind: &str| Ok::<_, io::Error>(identity(&whose, kind)? != identity("self", kind)?);
-    if other("user")? {
+    let mut kinds = CloneFlags::empty();
+    kinds.set(CloneFlags::CLONE_NEWUSER, other("user")?);
+    if !kinds.is_empty() && !request.user_namespace {
         return Ok(Err(Error::UserNamespace));
     }
-    let mut kinds = CloneFlags::empty();
     for (name, kind) in KINDS {
         kinds.set(kind, other(name)?);
     }

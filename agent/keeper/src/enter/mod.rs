@@ -7,8 +7,8 @@
 //! The protections of OCI runtimes apply here, too. The program is a sealed copy in memory (see [`sealed`]) and cannot be
 //! traced, so that nothing in the container can write to it or read it through `/proc`. Every descriptor but the three
 //! streams is closed. Nothing of the container is touched before all of its namespaces are joined, and from there on only
-//! what its own process could touch. User namespaces and terminals are left to the runtime: see
-//! `engine/src/exec/enter_request.rs`.
+//! what its own process could touch. The engine leaves user namespaces and terminals to the OCI runtime: see
+//! `engine/src/exec/enter_request.rs`. Our own one, `agent/runtime`, starts them by [`launch`], too.
 
 // Errors.
 mod error;
@@ -17,11 +17,13 @@ mod request;
 // Namespaces and cgroup.
 mod join;
 // Capabilities, seccomp, user, exec.
-mod confine;
+pub mod confine;
 // Labels of AppArmor and SELinux.
-mod label;
+pub mod label;
 // Looks the program up in the container's file system.
-mod program;
+pub mod program;
+// Steps that differ between callers: terminal and seccomp filter.
+mod steps;
 // A sealed copy of the keeper's program.
 pub mod sealed;
 
@@ -31,6 +33,7 @@ use std::path::Path;
 
 pub use self::error::Error;
 pub use self::request::{Capabilities, Request};
+pub use self::steps::{StepError, Steps, StoredFilter};
 use crate::causes::chain;
 
 /// Starts the process that the file `request` describes. On failure no process is left.
@@ -55,17 +58,27 @@ fn start(request: &Path, pid_file: &Path) -> Result<(), Error> {
         None => None,
     };
     let mut pid_file = File::create(pid_file).map_err(Error::io("pid file"))?;
+    let pid = launch(&request, &StoredFilter(filter))?;
+    // The process becomes the keeper's child when this process exits: the keeper is the subreaper.
+    write!(pid_file, "{pid}").map_err(Error::io("pid file"))
+}
+
+/// Starts a process as a request says; returns its pid. On failure no process is left. This process is in the container's
+/// namespaces afterwards, and has to exit.
+///
+/// Only for a process with one thread: the child runs Rust between clone and exec.
+pub fn launch(request: &Request, steps: &dyn Steps) -> Result<i32, Error> {
     let cgroup = match &request.cgroup {
         Some(path) => Some(File::open(path).map_err(|_| Error::NotRunning)?.into()),
         None => None,
     };
-    let labels = label::Labels::open(&request).map_err(Error::io("/proc"))?;
+    let labels = label::Labels::open(request).map_err(Error::io("/proc"))?;
     let (mut failed, failure) = io::pipe().map_err(Error::io("pipe"))?;
-    let target = join::namespaces(&request)?;
+    let target = join::namespaces(request)?;
     let child = join::clone_into(cgroup.as_ref()).map_err(Error::io("clone"))?;
     let Some(pid) = child else {
         drop(failed);
-        let error = confine::program(&request, &target, &labels, filter.as_deref(), &failure);
+        let error = confine::program(request, &target, &labels, steps, &failure);
         let _ = (&failure).write_all(chain(&error).as_bytes());
         // SAFETY: ends the child without running anything of the parent's.
         #[allow(unsafe_code)]
@@ -81,6 +94,5 @@ fn start(request: &Path, pid_file: &Path) -> Result<(), Error> {
         let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None);
         return Err(Error::Child { message });
     }
-    // The process becomes the keeper's child when this process exits: the keeper is the subreaper.
-    write!(pid_file, "{pid}").map_err(Error::io("pid file"))
+    Ok(pid)
 }

@@ -33,6 +33,15 @@ pub struct Request {
     pub oom_score_adj: Option<i32>,
     /// Name of the container's session keyring; none for a new one.
     pub keyring: Option<String>,
+    /// The caller has joined a session keyring.
+    #[serde(default)]
+    pub keyring_joined: bool,
+    /// Join the container's user namespace, if it has one. Without it, such a container is refused.
+    #[serde(default)]
+    pub user_namespace: bool,
+    /// File mode creation mask, 022 by default.
+    #[serde(default)]
+    pub umask: Option<u32>,
     /// File with the seccomp filter as BPF instructions.
     pub filter: Option<PathBuf>,
     /// AppArmor profile.
