@@ -69,7 +69,11 @@ impl Base {
             network: Arc::new(PodNetwork::new(options.cni.clone(), paths.clone())),
             events: Events::new(objects.clone()),
             objects,
-            oci: Arc::new(OciRuntime::new(options.runtime.clone(), paths.clone())),
+            oci: Arc::new(OciRuntime::new(
+                options.runtime.clone(),
+                options.own_runtime.as_deref(),
+                paths.clone(),
+            )),
             waiters: Arc::default(),
             paths,
         };

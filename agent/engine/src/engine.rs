@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::base::Base;
 use super::bundle::Bundles;
 use super::cgroup_migration::Migration;
-use super::container::{Containers, Launcher, waits_at_fifo};
+use super::container::{Containers, Launcher, Precreation};
 use super::events::Events;
 use super::exec::Execs;
 use super::host_ports::restore_host_ports;
@@ -42,10 +42,10 @@ impl Engine {
 
     /// As [`Engine::open`], with background tasks under `supervisor`.
     pub async fn supervised(options: Options, supervisor: &Supervisor) -> Result<Self> {
-        let runtime = options.runtime.clone();
         let (base, notices) = Base::open(&options, supervisor).await?;
         let tasks = base.tasks();
-        let (detected, precreates) = watch::channel(false);
+        let oci = base.oci.clone();
+        let (detected, precreates) = watch::channel(Precreation::default());
         let engine = Self::assemble(base, &tasks, options, precreates);
         let recovering = tasks.recovery.lock().await;
         // Before recovery: cleaning up waits for exit events.
@@ -60,7 +60,7 @@ impl Engine {
         let network = engine.sandboxes.network.clone();
         let task = supervisor.clone().finish("engine ports", move || restore_host_ports(network.clone()));
         tokio::spawn(task);
-        tokio::spawn(async move { detected.send_replace(waits_at_fifo(&runtime).await) });
+        tokio::spawn(async move { detected.send_replace(Precreation::detect(&oci).await) });
         Ok(engine)
     }
 
@@ -74,9 +74,13 @@ impl Engine {
         self.info.hierarchy.missing()
     }
 
-    /// Builds the parts; `precreates` tells whether the OCI runtime supports precreation.
-    fn assemble(base: Base, tasks: &Arc<Tasks>, options: Options, precreates: watch::Receiver<bool>) -> Self {
-        let handler = base.oci.handler_name();
+    /// Builds the parts; `precreates` tells which OCI runtimes support precreation.
+    fn assemble(
+        base: Base,
+        tasks: &Arc<Tasks>,
+        options: Options,
+        precreates: watch::Receiver<Precreation>,
+    ) -> Self {
         let migration = Arc::new(Migration::new(base.hierarchy.clone()));
         let containers = Containers {
             objects: base.objects.clone(),
@@ -112,7 +116,7 @@ impl Engine {
             hierarchy: base.hierarchy.clone(),
             migration,
             paths: base.paths.clone(),
-            handler: handler.clone(),
+            oci: base.oci.clone(),
             cgroup_parent: options.cgroup_parent.clone(),
         };
         let execs = Execs {
@@ -120,7 +124,7 @@ impl Engine {
             keeper: base.keeper,
             keeper_program: options.keeper.clone(),
             waiters: base.waiters,
-            oci: base.oci,
+            oci: base.oci.clone(),
             hierarchy: base.hierarchy.clone(),
             paths: base.paths.clone(),
         };
@@ -138,7 +142,7 @@ impl Engine {
             images: Arc::new(images),
             usage,
             events: base.events,
-            info: Arc::new(Info { options, hierarchy: base.hierarchy, network: base.network, handler }),
+            info: Arc::new(Info { options, hierarchy: base.hierarchy, network: base.network, oci: base.oci }),
         }
     }
 

@@ -8,6 +8,7 @@ use coracle_proto::cri;
 use serde_json::json;
 
 use super::cgroup::Hierarchy;
+use super::oci_runtime::OciRuntime;
 use super::options::Options;
 use super::pod_network::PodNetwork;
 use super::{cni, host};
@@ -17,8 +18,7 @@ pub(crate) struct Info {
     pub(crate) options: Options,
     pub(crate) hierarchy: Arc<Hierarchy>,
     pub(crate) network: Arc<PodNetwork>,
-    /// Name of the one handler besides the default.
-    pub(crate) handler: String,
+    pub(crate) oci: Arc<OciRuntime>,
 }
 
 impl Info {
@@ -41,11 +41,11 @@ impl Info {
             // Layers are idmapped, which overlayfs supports since this version.
             user_namespaces: host::kernel_at_least(5, 19),
         };
-        let handler = |name: String| cri::RuntimeHandler { name, features: Some(features) };
+        let handler = |name: &str| cri::RuntimeHandler { name: name.to_owned(), features: Some(features) };
         cri::StatusResponse {
             status: Some(cri::RuntimeStatus { conditions: self.conditions(network) }),
             info,
-            runtime_handlers: vec![handler(String::new()), handler(self.handler.clone())],
+            runtime_handlers: std::iter::once("").chain(self.oci.handlers()).map(handler).collect(),
             features: Some(cri::RuntimeFeatures { supplemental_groups_policy: true }),
         }
     }

@@ -58,6 +58,8 @@ mod signal;
 mod status;
 // Events for subscribers.
 mod events;
+// OCI runtimes that are known.
+mod oci_implementation;
 // Command lines of the OCI runtime.
 mod oci_runtime;
 // Waiters for exits of commands.

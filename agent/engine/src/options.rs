@@ -1,9 +1,10 @@
 //! Settings of the engine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::cdi;
 use super::cni::NetworkDirs;
+use super::oci_implementation::Implementation;
 
 /// Settings of an engine.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub struct Options {
     pub keeper: PathBuf,
     /// Executable of the OCI runtime.
     pub runtime: PathBuf,
+    /// Executable of our own OCI runtime, which RuntimeClasses can choose by the handler `coracle`.
+    pub own_runtime: Option<PathBuf>,
     /// Mount point of cgroup2.
     pub cgroup_root: PathBuf,
     /// Cgroup of sandboxes that name no parent.
@@ -37,6 +40,7 @@ impl Default for Options {
             run: "/run/coracle".into(),
             keeper: beside_us("coracle-keeper"),
             runtime: "runc".into(),
+            own_runtime: beside("coracle-runtime"),
             cgroup_root: "/sys/fs/cgroup".into(),
             cgroup_parent: "/coracle".into(),
             cni: NetworkDirs {
@@ -51,8 +55,35 @@ impl Default for Options {
     }
 }
 
-/// Path of a program in the directory of this one.
+impl Options {
+    /// The executable that `--runtime` names: `coracle` is our own.
+    pub fn runtime_named(&self, name: &Path) -> PathBuf {
+        match &self.own_runtime {
+            Some(own) if name == Path::new(Implementation::Coracle.handler()) => own.clone(),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+/// Path of a program in the directory of this one; its name, to be searched for, if it is not there.
 fn beside_us(name: &str) -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
-    beside.filter(|path| path.exists()).unwrap_or_else(|| name.into())
+    beside(name).unwrap_or_else(|| name.into())
+}
+
+/// Path of a program in the directory of this one, if it is there.
+fn beside(name: &str) -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.parent()?.join(name);
+    path.exists().then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_runtime_has_a_short_name() {
+        let options = Options { own_runtime: Some("/opt/coracle-runtime".into()), ..Options::default() };
+        assert_eq!(options.runtime_named(Path::new("coracle")), Path::new("/opt/coracle-runtime"));
+        assert_eq!(options.runtime_named(Path::new("crun")), Path::new("crun"));
+    }
 }

@@ -143,7 +143,7 @@ impl Tasks {
             if container.phase() == ContainerPhase::Running {
                 let record = container.record.lock().clone();
                 let held = container.held.lock().clone();
-                self.adopt(&container.id, record.pid, Some(self.oci.run_spec(&record)), &held).await;
+                self.adopt(&container.id, record.pid, Some(self.oci.started_spec(&record)), &held).await;
                 count += 1;
             }
         }

@@ -21,7 +21,7 @@ pub struct EngineOptions {
     /// Directory for namespaces, bundles and sockets; cleared by a reboot.
     #[arg(long, default_value = "/run/coracle")]
     pub state: PathBuf,
-    /// The OCI runtime: runc, crun or youki.
+    /// The OCI runtime: runc, crun, youki, or coracle for the one that comes with this program.
     #[arg(long, default_value = "runc")]
     pub runtime: PathBuf,
     /// Path of coracle-keeper; the one next to this program by default.
@@ -58,7 +58,8 @@ impl EngineOptions {
             root: self.root.clone(),
             run: self.state.clone(),
             keeper: self.keeper.clone().unwrap_or(defaults.keeper),
-            runtime: self.runtime.clone(),
+            runtime: defaults.runtime_named(&self.runtime),
+            own_runtime: defaults.own_runtime,
             cgroup_root: defaults.cgroup_root,
             cgroup_parent: self.cgroup_parent.clone(),
             cni: NetworkDirs {

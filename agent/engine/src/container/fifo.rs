@@ -11,12 +11,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::launch::LAUNCH_TIMEOUT;
 
-/// Whether the OCI runtime's containers wait at a FIFO as runc's do. crun uses the FIFO in the other direction.
-pub(crate) async fn waits_at_fifo(runtime: &Path) -> bool {
-    let version = tokio::process::Command::new(runtime).arg("--version").output().await;
-    version.is_ok_and(|output| output.status.success() && output.stdout.starts_with(b"runc version"))
-}
-
 /// Reads the FIFO and deletes it: the OCI runtime takes a container without a FIFO for running.
 pub(super) fn read_fifo(fifo: &Path, pidfd: &OwnedFd) -> io::Result<()> {
     // Non-blocking: the process may have died.

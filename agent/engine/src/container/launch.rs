@@ -1,11 +1,12 @@
 //! Starts the OCI runtime for a container.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cgroup::Hierarchy;
 use crate::keeper::{self, Keeper, Started};
-use crate::objects::PrecreatedProcess;
+use crate::objects::{PrecreatedProcess, WaitsAt};
 use crate::oci_runtime::OciRuntime;
 use crate::paths::Paths;
 use crate::record::ContainerRecord;
@@ -25,9 +26,9 @@ pub(crate) struct Launcher {
 
 impl Launcher {
     /// Creates and starts a container.
-    pub(super) async fn run(&self, record: &ContainerRecord) -> Result<Started> {
+    pub(super) async fn run(&self, record: &ContainerRecord, program: &Path) -> Result<Started> {
         self.ensure_parent(record)?;
-        let started = self.begin(&record.id, self.oci.run_spec(record)).await?;
+        let started = self.begin(&record.id, self.oci.run_spec(record, program)).await?;
         started.map_err(|error| match error {
             keeper::Error::Failed(failure) => {
                 RuntimeError::Internal(format!("OCI runtime run failed: {}", failure.message))
@@ -37,11 +38,11 @@ impl Launcher {
     }
 
     /// Creates a container, whose process then waits to be started.
-    pub(super) async fn create(&self, record: &ContainerRecord) -> Result<PrecreatedProcess> {
+    pub(super) async fn create(&self, record: &ContainerRecord, at: &WaitsAt) -> Result<PrecreatedProcess> {
         self.ensure_parent(record)?;
         let generation = self.keeper.generation();
-        let started = self.begin(&record.id, self.oci.create_spec(record)).await?;
-        Ok(PrecreatedProcess { generation, started: started? })
+        let started = self.begin(&record.id, self.oci.create_spec(record, &at.program)).await?;
+        Ok(PrecreatedProcess { generation, at: at.clone(), started: started? })
     }
 
     /// Delegates controllers down to the parent of the container's cgroup; the runtime makes the leaf.

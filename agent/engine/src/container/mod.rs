@@ -6,8 +6,12 @@ mod create;
 mod launch;
 // Starts containers.
 mod start;
-// The FIFO at which created containers wait.
+// The FIFO at which created containers of runc wait.
 mod fifo;
+// The socket at which those of our own runtime wait.
+mod socket;
+// Which runtimes support precreation.
+mod precreation;
 // Creates the first container in parallel with the sandbox's network.
 mod precreate;
 // Stop, kill, remove.
@@ -17,8 +21,8 @@ mod update;
 // Recovery after a restart.
 mod recover;
 
-pub(crate) use fifo::waits_at_fifo;
 pub(crate) use launch::Launcher;
+pub(crate) use precreation::Precreation;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,8 +53,8 @@ pub(crate) struct Containers {
     pub(crate) migration: Arc<Migration>,
     pub(crate) exits: Arc<Exits>,
     pub(crate) tasks: Arc<Tasks>,
-    /// Whether the OCI runtime supports precreation.
-    pub(crate) precreates: watch::Receiver<bool>,
+    /// Which OCI runtimes support precreation.
+    pub(crate) precreates: watch::Receiver<Precreation>,
 }
 
 impl Containers {

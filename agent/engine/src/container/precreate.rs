@@ -2,7 +2,7 @@
 //!
 //! `runc create` takes most of a pod's start time and needs the sandbox's namespaces, but not its addresses. It leaves a
 //! process that waits at a FIFO and runs nothing of the image before the FIFO is read. Starting the container reads the
-//! FIFO instead of running `runc start`. Until then the container counts as being created and is removed after a restart
+//! FIFO instead of running `runc start`. Containers of our own runtime wait at a socket. Until then the container counts as being created and is removed after a restart
 //! of the engine.
 
 use coracle_cli::causes;
@@ -13,17 +13,18 @@ use coracle_trace::{Stage, tracked, within};
 
 use super::Containers;
 use super::fifo::read_fifo;
+use super::socket::connect;
 use crate::cdi;
 use crate::image::ImageRecord;
-use crate::objects::{Container, PrecreatedProcess, Sandbox};
+use crate::objects::{Container, Gate, PrecreatedProcess, Sandbox, WaitsAt};
 use crate::offload::blocking;
 use crate::record::{ContainerPhase, SandboxRecord};
 use crate::runtime::{FirstConfig, FirstContainer, Result, RuntimeError};
 
 impl Containers {
-    /// Whether the OCI runtime supports precreation; false until it was detected.
+    /// Whether an OCI runtime supports precreation; false until it was detected.
     pub(crate) fn can_precreate(&self) -> bool {
-        *self.precreates.borrow()
+        self.precreates.borrow().is_possible()
     }
 
     /// Creates the first container. `None` if there is no configuration or on failure: it is then created by
@@ -33,14 +34,16 @@ impl Containers {
         sandbox: &Sandbox,
         offer: Option<FirstContainer>,
     ) -> Option<Arc<Container>> {
-        let FirstConfig { config, scope } = offer.filter(|_| self.can_precreate())?.await.ok()?;
+        let program = self.launcher.oci.program_for(&sandbox.record.lock().handler)?.to_owned();
+        let at = self.precreates.borrow().of(&program)?;
+        let FirstConfig { config, scope } = offer?.await.ok()?;
         // CDI devices may have hooks after the start, which the OCI runtime runs.
         if !cdi::requested(&config).is_ok_and(|names| names.is_empty()) {
             return None;
         }
         self.migration.prepare(sandbox);
         let record = sandbox.record.lock().clone();
-        match within(scope, Box::pin(self.create_and_prelaunch(record, config))).await {
+        match within(scope, Box::pin(self.create_and_prelaunch(record, config, at))).await {
             Ok(container) => Some(container),
             Err(error) => {
                 tracing::debug!(sandbox = sandbox.id, error = %causes::chain(&error), "first container not precreated");
@@ -53,11 +56,12 @@ impl Containers {
         &self,
         sandbox: SandboxRecord,
         config: cri::ContainerConfig,
+        at: WaitsAt,
     ) -> Result<Arc<Container>> {
         let image = self.images.get(&config.image.clone().unwrap_or_default().image)?;
         let container = self.reserve(&sandbox, config, sandbox.config.clone(), &image)?;
         let _verb = container.verb.lock().await;
-        if let Err(error) = self.prelaunch(&container, sandbox, image).await {
+        if let Err(error) = self.prelaunch(&container, sandbox, image, &at).await {
             if let Err(cleanup) = self.discard(&container).await {
                 tracing::warn!(container = container.id, error = %causes::chain(&cleanup), "failed container not cleaned up, removing its sandbox will retry");
             }
@@ -71,6 +75,7 @@ impl Containers {
         container: &Arc<Container>,
         sandbox: SandboxRecord,
         image: ImageRecord,
+        at: &WaitsAt,
     ) -> Result<()> {
         let (building, bundles) = (container.clone(), self.bundles.clone());
         let build =
@@ -78,7 +83,7 @@ impl Containers {
         let name = container.name();
         tracked(Stage::OciBundle, &name, build).await?;
         let record = container.record.lock().clone();
-        let process = tracked(Stage::OciCreate, &name, self.launcher.create(&record)).await?;
+        let process = tracked(Stage::OciCreate, &name, self.launcher.create(&record, at)).await?;
         *container.waiting.lock() = Some(process);
         Ok(())
     }
@@ -90,19 +95,22 @@ impl Containers {
         waiting: PrecreatedProcess,
     ) -> Result<()> {
         let keeper = &self.launcher.keeper;
-        let PrecreatedProcess { generation, started } = waiting;
+        let PrecreatedProcess { generation, at, started } = waiting;
         let (true, Some(pidfd)) = (keeper.generation() == generation, started.held.pidfd.clone()) else {
             // The new keeper would not report its exit: launches it again.
             self.exits.release_processes(container).await?;
             return self.launch(container).await;
         };
-        let fifo = self.launcher.paths.runtime_state().join(&container.id).join("exec.fifo");
-        let read = blocking(move || {
-            read_fifo(&fifo, &pidfd)
-                .map_err(|error| RuntimeError::Internal(format!("OCI runtime start failed: {error}")))
+        let dir = self.launcher.paths.runtime_state().join(&container.id);
+        let pass = blocking(move || {
+            let passed = match at.gate {
+                Gate::Fifo(name) => read_fifo(&dir.join(name), &pidfd),
+                Gate::Socket(name) => connect(&dir, name),
+            };
+            passed.map_err(|error| RuntimeError::Internal(format!("OCI runtime start failed: {error}")))
         });
-        read.await?;
-        self.record_started(container, started)?;
+        pass.await?;
+        self.record_started(container, started, at.program)?;
         if keeper.generation() != generation {
             // A new keeper may have received its tasks before this one was running.
             self.tasks.hand_to_keeper().await;

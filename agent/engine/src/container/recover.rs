@@ -27,7 +27,7 @@ impl Containers {
             self.exits.container_exited(container, exit).await;
             return Ok(());
         }
-        let launch = Some(self.launcher.oci.run_spec(&record));
+        let launch = Some(self.launcher.oci.started_spec(&record));
         let process = RecordedProcess { id: &record.id, pid: record.pid, start_time: record.start_time };
         if let Some(held) = self.tasks.descriptors(process, task, launch).await {
             *container.held.lock() = held;

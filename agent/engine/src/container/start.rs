@@ -1,5 +1,7 @@
 //! Starts containers.
 
+use std::path::{Path, PathBuf};
+
 use coracle_cli::causes;
 use coracle_proto::cri;
 use coracle_trace::{Stage, tracked};
@@ -64,12 +66,27 @@ impl Containers {
     }
 
     pub(super) async fn launch(&self, container: &Container) -> Result<()> {
+        let program = self.runtime_of(container)?;
         let record = container.record.lock().clone();
-        let started = self.launcher.run(&record).await?;
-        self.record_started(container, started)
+        let started = self.launcher.run(&record, &program).await?;
+        self.record_started(container, started, program)
     }
 
-    pub(super) fn record_started(&self, container: &Container, started: Started) -> Result<()> {
+    /// The OCI runtime for a container of this sandbox: that of the sandbox's handler.
+    fn runtime_of(&self, container: &Container) -> Result<PathBuf> {
+        let handler = self.objects.sandbox(&container.sandbox)?.record.lock().handler.clone();
+        let program = self.launcher.oci.program_for(&handler).map(Path::to_owned);
+        program.ok_or_else(|| {
+            RuntimeError::FailedPrecondition(format!("no runtime for {handler:?} is configured"))
+        })
+    }
+
+    pub(super) fn record_started(
+        &self,
+        container: &Container,
+        started: Started,
+        program: PathBuf,
+    ) -> Result<()> {
         *container.held.lock() = started.held;
         self.objects.change_container(container, |record| {
             // It may have exited, and the exit may be recorded already.
@@ -79,7 +96,7 @@ impl Containers {
             }
             record.pid = started.pid;
             record.start_time = pidfd::start_time(started.pid).unwrap_or(0);
-            record.runtime = self.launcher.oci.program().to_owned();
+            record.runtime = program;
         })
     }
 

@@ -10,12 +10,10 @@ use oci_spec::runtime::{self, LinuxCapabilities, LinuxNamespaceType, Spec};
 
 use super::Execs;
 use crate::objects::Container;
+use crate::oci_implementation::Implementation;
 use crate::spec::capabilities;
 use coracle_keeper::enter::{Capabilities, Request};
 use coracle_seccomp::bpf;
-
-/// OCI runtimes whose containers consist only of namespaces and cgroups of this kernel (no VMs).
-const SUPPORTED_RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
 
 impl Execs {
     /// The request for a process in the container, without the command; `None` if only the OCI runtime can start it.
@@ -33,11 +31,11 @@ impl Execs {
     }
 
     fn build_enter_request(&self, container: &Container) -> Option<Request> {
-        let runtime = self.oci.program_of(container);
-        let runtime = runtime.file_name()?.to_str()?;
+        // A container of another runtime may be a VM.
+        let runtime = Implementation::of(&self.oci.program_of(container))?;
         // With noexec memfds the kernel cannot run the sealed copy.
         let no_sealed = fs::read_to_string("/proc/sys/vm/memfd_noexec").is_ok_and(|text| text.trim() == "2");
-        if !SUPPORTED_RUNTIMES.contains(&runtime) || no_sealed {
+        if no_sealed {
             return None;
         }
         let bundle = self.paths.bundle(&container.id);
@@ -50,8 +48,7 @@ impl Execs {
             (record.pid, record.start_time, record.cgroup.clone())
         };
         (request.pid, request.start_time) = (pid, start_time);
-        // Only runc lets a container and its execs share a keyring.
-        request.keyring = (runtime == "runc").then(|| format!("_ses.{}", container.id));
+        request.keyring = runtime.keyring(&container.id);
         request.cgroup = Some(self.hierarchy.cgroup(&cgroup).ok()?.path().to_owned());
         if let Some(profile) = spec.linux().as_ref()?.seccomp() {
             let (path, fresh): (PathBuf, _) = (bundle.join("seccomp.bpf"), bundle.join(".seccomp.bpf"));

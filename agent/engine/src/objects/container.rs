@@ -1,5 +1,6 @@
 //! A container in memory.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use coracle_keeper::enter::Request;
@@ -9,11 +10,28 @@ use tokio::sync::watch;
 use crate::keeper::{Started, TaskFds};
 use crate::record::{ContainerPhase, ContainerRecord};
 
-/// A process of the OCI runtime that waits at its FIFO to exec the container's program.
+/// Where the process of a created container waits to be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// It writes to this FIFO of the container's state directory, as runc's does.
+    Fifo(&'static str),
+    /// It accepts a connection on this socket of the directory, as libcontainer's does.
+    Socket(&'static str),
+}
+
+/// An OCI runtime whose containers can be started without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitsAt {
+    pub(crate) program: PathBuf,
+    pub(crate) gate: Gate,
+}
+
+/// A process of the OCI runtime that waits to exec the container's program.
 #[derive(Debug)]
 pub(crate) struct PrecreatedProcess {
     /// Generation of the keeper connection: a new keeper does not know the process.
     pub(crate) generation: u64,
+    pub(crate) at: WaitsAt,
     pub(crate) started: Started,
 }
 

@@ -5,7 +5,7 @@ mod sandbox;
 // A container.
 mod container;
 
-pub(crate) use container::{Container, PrecreatedProcess};
+pub(crate) use container::{Container, Gate, PrecreatedProcess, WaitsAt};
 pub(crate) use sandbox::{Sandbox, reserved_name};
 
 use std::collections::{BTreeSet, HashMap};

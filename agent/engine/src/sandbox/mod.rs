@@ -20,6 +20,7 @@ use crate::events::Events;
 use crate::keeper::Keeper;
 use crate::namespace::namespace_options;
 use crate::objects::{Objects, Sandbox, reserved_name};
+use crate::oci_runtime::OciRuntime;
 use crate::paths::Paths;
 use crate::pod_network::PodNetwork;
 use crate::record::SandboxRecord;
@@ -39,8 +40,7 @@ pub(crate) struct Sandboxes {
     pub(crate) hierarchy: Arc<Hierarchy>,
     pub(crate) migration: Arc<Migration>,
     pub(crate) paths: Arc<Paths>,
-    /// Name of the one handler besides the default.
-    pub(crate) handler: String,
+    pub(crate) oci: Arc<OciRuntime>,
     /// Cgroup of sandboxes that name no parent.
     pub(crate) cgroup_parent: String,
 }
@@ -53,7 +53,7 @@ impl Sandboxes {
         handler: &str,
         first: Option<FirstContainer>,
     ) -> Result<(String, Option<String>)> {
-        if !handler.is_empty() && handler != self.handler {
+        if self.oci.program_for(handler).is_none() {
             return Err(RuntimeError::InvalidArgument(format!(
                 "failed to get sandbox runtime: no runtime for {handler:?} is configured"
             )));
