@@ -47,9 +47,10 @@ pub async fn run() -> anyhow::Result<Report> {
 fn runtimes() -> Vec<String> {
     let named = [("CORACLE_RUNC", "runc"), ("CORACLE_CRUN", "crun"), ("CORACLE_YOUKI", "youki")];
     let paths = named.map(|(variable, name)| std::env::var(variable).unwrap_or_else(|_| name.into()));
+    let own = program("coracle-runtime").display().to_string();
     let there =
         |path: &String| Command::new(path).arg("--version").output().is_ok_and(|o| o.status.success());
-    paths.into_iter().filter(there).collect()
+    paths.into_iter().chain([own]).filter(there).collect()
 }
 
 #[derive(Default)]

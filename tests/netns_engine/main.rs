@@ -7,6 +7,7 @@ mod life;
 mod users;
 mod streams;
 mod entry;
+mod confinement;
 mod pulls;
 mod rough;
 mod survival;
@@ -50,6 +51,14 @@ fn through_youki() {
         return skipped("netns_engine::through_youki", &reason);
     }
     inside(&path, &THROUGH_EVERY_RUNTIME);
+}
+
+/// The same through our own runtime, which is built with the rest: with user namespaces, which only runc has otherwise.
+#[test]
+fn through_coracle() {
+    let path = coracle_tests::program("coracle-runtime");
+    let tests: Vec<&str> = THROUGH_EVERY_RUNTIME.into_iter().chain(["users::", "entry::"]).collect();
+    inside(path.to_str().unwrap(), &tests);
 }
 
 /// The version a runtime says it has; `None` when it is not there.
