@@ -16,12 +16,19 @@ struct Program {
     roles: &'static [Role],
 }
 
-const PROGRAMS: [Program; 7] = [
+const PROGRAMS: [Program; 8] = [
     Program {
         names: &["runc", "crun", "youki"],
         advice: "apt-get install runc",
         purpose: "starts containers",
         optional: false,
+        roles: &[Role::Up, Role::Agent],
+    },
+    Program {
+        names: &["coracle-runtime"],
+        advice: "scripts/install places it beside coracle-agent",
+        purpose: "starts containers of RuntimeClasses with the handler `coracle`",
+        optional: true,
         roles: &[Role::Up, Role::Agent],
     },
     Program {
@@ -70,7 +77,9 @@ const PROGRAMS: [Program; 7] = [
 
 /// What is there and what is not.
 pub fn findings(role: Role) -> Vec<Finding> {
-    let dirs = dirs();
+    // The agent finds programs of ours beside its own.
+    let own = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
+    let dirs: Vec<PathBuf> = dirs().into_iter().chain(own).collect();
     let wanted = PROGRAMS.iter().filter(|program| program.roles.contains(&role));
     wanted.map(|program| judge(program, find(program.names, &dirs))).collect()
 }
