@@ -21,6 +21,7 @@ use oci_spec::runtime::Spec;
 use super::error::Error;
 use super::filter::Filter;
 use super::prepare::Prepared;
+use super::propagation::Propagation;
 use super::terminal;
 
 /// Why the program does not run. Users see the wording of runc.
@@ -52,6 +53,7 @@ struct Parts {
     request: Request,
     filter: Filter,
     labels: Labels,
+    propagation: Propagation,
     terminal: bool,
     program: OnceCell<Program>,
 }
@@ -72,6 +74,7 @@ impl Confine {
             request: prepared.request.clone(),
             filter: prepared.filter.clone(),
             labels: Labels::open(&prepared.request).map_err(Error::file("/proc"))?,
+            propagation: prepared.propagation.clone(),
             terminal: prepared.terminal,
             program: OnceCell::new(),
         })))
@@ -81,6 +84,7 @@ impl Confine {
 impl Parts {
     fn confine(&self) -> Result<(), ConfineError> {
         let request = &self.request;
+        step("mount propagation", self.propagation.set())?;
         if self.terminal {
             terminal::chown(request.uid);
         } else {

@@ -26,6 +26,8 @@ mod process;
 mod filter;
 // Session keyrings.
 mod keyring;
+// Propagation of mounts.
+mod propagation;
 // Confines the first process and execs its program.
 mod confine;
 // Device rules as a BPF program of the cgroup.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::filter::Filter;
 use super::process;
+use super::propagation::Propagation;
 
 /// Configurations are not longer.
 const MAX_CONFIG: u64 = 16 << 20;
@@ -30,6 +31,8 @@ pub struct Prepared {
     pub filter: Filter,
     /// Its device rules.
     pub devices: Vec<LinuxDeviceCgroup>,
+    /// Propagation of its mounts.
+    pub propagation: Propagation,
     /// Whether it has a terminal.
     pub terminal: bool,
 }
@@ -72,7 +75,8 @@ pub fn prepare(bundle: &Path, id: &str) -> Result<Prepared, Error> {
     }
     let rules = linux.resources().as_ref().and_then(|resources| resources.devices().clone());
     spec.set_linux(Some(linux));
-    Ok(Prepared { spec, request, filter, devices: rules.unwrap_or_default(), terminal })
+    let propagation = Propagation::of(spec.mounts().as_deref().unwrap_or_default());
+    Ok(Prepared { spec, request, filter, devices: rules.unwrap_or_default(), propagation, terminal })
 }
 
 fn read(bundle: &Path) -> Result<(Spec, Filter), Error> {
