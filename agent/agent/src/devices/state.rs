@@ -283,7 +283,7 @@ impl Devices {
             let is_far = |id: &&String| healthy.get(*id).is_none_or(|numa| !is_near(numa, near));
             // The order stays otherwise.
             free.sort_by_key(is_far);
-            let close = free.iter().take_while(|id| !is_far(*id)).count();
+            let close = free.iter().take_while(|id| !is_far(id)).count();
             free.truncate(close.max(needed));
         }
         let has_choice = needed > 0 && free.len() > needed;
