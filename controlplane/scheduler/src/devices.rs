@@ -7,6 +7,8 @@ mod wire;
 mod capacity;
 // Slices, put together.
 mod pools;
+// What claims have of devices.
+mod held;
 // Which devices an expression selects.
 mod selection;
 // Why claims keep a pod from every node.
@@ -28,11 +30,10 @@ use crate::pod::{ClaimSource, PodInfo, PodKey};
 use crate::rejection::{Plugin, Rejection};
 use crate::terms::Namespaces;
 pub use binding::{BindingError, Readiness};
-use capacity::{Amounts, amounts};
 use coracle_kinds::object::Object;
-use coracle_proto::quantity::Quantity;
 pub use error::ClaimError;
 pub use extended::{ContainerUse, ExtendedClaim, uses};
+use held::{Held, Hold, held_by};
 use pools::Pools;
 use selection::Selection;
 use serde_json::Value;
@@ -65,38 +66,6 @@ impl DeviceId {
     /// Whether another device is in the same pool.
     fn is_beside(&self, other: &Self) -> bool {
         (&self.driver, &self.pool) == (&other.driver, &other.pool)
-    }
-}
-
-/// What a claim has of a device: all of it, or a share of its capacity.
-#[derive(Debug, Clone)]
-struct Hold {
-    id: DeviceId,
-    share: Option<Amounts>,
-}
-
-/// What claims have of a device.
-#[derive(Debug, Default)]
-struct Held {
-    /// How many claims have all of it.
-    alone: u32,
-    /// How many have a share.
-    shares: u32,
-    /// What the shares take.
-    consumed: Amounts,
-}
-
-impl Held {
-    fn change(&mut self, share: Option<&Amounts>, sign: i32) {
-        let Some(share) = share else {
-            self.alone = self.alone.saturating_add_signed(sign);
-            return;
-        };
-        self.shares = self.shares.saturating_add_signed(sign);
-        for (name, amount) in share {
-            let sum = self.consumed.entry(name.clone()).or_insert_with(Quantity::zero);
-            if sign > 0 { sum.add(amount) } else { sum.sub(amount) }
-        }
     }
 }
 
@@ -448,17 +417,6 @@ impl Devices {
 fn decision(claim: &Claim, allocation: Option<Value>, devices: Vec<Hold>) -> ClaimDecision {
     let (claim, uid) = (claim.metadata.name.clone(), claim.metadata.uid.clone());
     ClaimDecision { claim, uid, allocation, devices, has_conditions: false, extended: None }
-}
-
-/// Devices that a claim keeps from others.
-fn held_by(claim: &Claim) -> Vec<Hold> {
-    let results = claim.status.allocation.iter().flat_map(|allocation| &allocation.devices.results);
-    let held = results.filter(|result| !result.admin_access);
-    held.map(|result| Hold {
-        id: DeviceId::new(&result.driver, &result.pool, &result.device),
-        share: result.share_id.as_ref().map(|_| amounts(&result.consumed_capacity)),
-    })
-    .collect()
 }
 
 fn set<T: PartialEq>(map: &mut HashMap<String, T>, key: &str, value: T) -> bool {
