@@ -44,7 +44,7 @@ impl fmt::Display for About {
 /// Why an object is not applied, or not removed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ObjectError {
-    #[error("{0}: there is no kind {} in {}", .0.identity.kind, .0.identity.api_version)]
+    #[error("{}: there is no kind {} in {}", .0, .0.identity.kind, .0.identity.api_version)]
     NoKind(Box<About>),
     #[error("{0}: objects of this kind cannot be applied")]
     NotApplicable(Box<About>),
