@@ -196,7 +196,7 @@ fn the_documented_sidecar_is_injected() {
     let (_, rest) = page.split_once("```yaml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();
     kubectl.run_with("apply -f -", example);
-    kubectl.run("create serviceaccount default");
+    _ = kubectl.try_with("create serviceaccount default", "");
     let pod = |name: &str, wanted: &str| {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "annotations": {"example.com/proxy": wanted}},
