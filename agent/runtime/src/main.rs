@@ -3,7 +3,7 @@
 //! youki's libcontainer makes namespaces, cgroup, mounts and devices. Everything that confines the process (capabilities,
 //! seccomp, labels, keyring, signals) is the keeper's code, which also confines commands that enter a container: a
 //! container and its commands cannot differ. Where libcontainer differs from runc, [`prepare`] changes what it is given.
-//! `tests/confinement` compares what a process can see with runc's.
+//! `tests/netns_engine/confinement` compares what a process can see with runc's.
 //!
 //! libcontainer clones without the fork handlers of the C library: it must only run in a process of one thread.
 

@@ -14,7 +14,7 @@ use coracle_proto::cri;
 use self::contexts::{CONTEXTS, Context};
 use crate::node::Node;
 
-/// What differs and is not mended: how the lines begin, and why. `docs/reference/runtime.md` lists it, too.
+/// What differs and is not mended: how the lines begin, and why. `docs/howto/runtimes.md` lists it, too.
 const KNOWN: [(&str, &str); 0] = [];
 
 /// The program that looks around: `probe.c`, linked statically.
