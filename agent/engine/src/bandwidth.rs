@@ -43,6 +43,7 @@ fn rate(annotations: &HashMap<String, String>, key: &'static str) -> Result<Opti
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn read(all: &[(&str, &str)]) -> Result<Option<Bandwidth>, String> {

@@ -12,6 +12,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use liboci_cli::{Create, Run};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use super::confine::Confine;
 use super::container::{Known, Record, directory};
@@ -49,8 +50,9 @@ pub fn run(root: &Path, args: Run) -> Result<ExitCode, Error> {
     if detach {
         return Ok(ExitCode::SUCCESS);
     }
+    // libcontainer's Pid is that of another version of nix.
     let pid = container.pid().ok_or(Error::Missing("process"))?;
-    let code = match waitpid(pid, None).map_err(Error::kernel("wait"))? {
+    let code = match waitpid(Pid::from_raw(pid.as_raw()), None).map_err(Error::kernel("wait"))? {
         WaitStatus::Exited(_, code) => code,
         WaitStatus::Signaled(_, signal, _) => 128 + signal as i32,
         _ => 1,

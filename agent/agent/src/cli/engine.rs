@@ -54,11 +54,12 @@ impl EngineOptions {
     /// For [`Engine::open`].
     pub fn options(&self) -> Options {
         let defaults = Options::default();
+        let runtime = defaults.runtime_named(&self.runtime);
         Options {
             root: self.root.clone(),
             run: self.state.clone(),
             keeper: self.keeper.clone().unwrap_or(defaults.keeper),
-            runtime: defaults.runtime_named(&self.runtime),
+            runtime,
             own_runtime: defaults.own_runtime,
             cgroup_root: defaults.cgroup_root,
             cgroup_parent: self.cgroup_parent.clone(),

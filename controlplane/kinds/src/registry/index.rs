@@ -59,7 +59,7 @@ impl Registry {
         features.apply(&mut rows);
         let views: Vec<Kind> = older::VERSIONS
             .iter()
-            .filter(|version| is_on(*version))
+            .filter(|version| is_on(version))
             .flat_map(|version| older::rows(version, &rows))
             .collect();
         rows.extend(views);
