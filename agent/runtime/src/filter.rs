@@ -3,7 +3,7 @@
 //! The filter is that of commands which enter the container through the keeper. libseccomp makes those of the few profiles
 //! that `coracle-seccomp` does not compile.
 
-use coracle_keeper::enter::{StepError, confine};
+use coracle_keeper::enter::{StepError, seccomp};
 use coracle_seccomp::bpf;
 use oci_spec::runtime::{LinuxSeccomp, LinuxSeccompAction};
 
@@ -39,7 +39,7 @@ impl Filter {
     pub fn load(&self) -> Result<(), StepError> {
         match self {
             Self::None => Ok(()),
-            Self::Compiled(program) => Ok(confine::load_seccomp(program, 0)?),
+            Self::Compiled(program) => Ok(seccomp::load_seccomp(program, 0)?),
             Self::Profile(profile) => {
                 libcontainer::seccomp::initialize_seccomp(profile)?;
                 Ok(())

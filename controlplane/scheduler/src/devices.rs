@@ -32,7 +32,7 @@ use crate::terms::Namespaces;
 pub use binding::{BindingError, Readiness};
 use coracle_kinds::object::Object;
 pub use error::ClaimError;
-pub use extended::{ContainerUse, ExtendedClaim, uses};
+pub use extended::ExtendedClaim;
 use held::{Held, Hold, held_by};
 use pools::Pools;
 use selection::Selection;

@@ -19,6 +19,8 @@ pub mod rules;
 pub mod resources;
 // Affinity terms and spread constraints: selector, namespaces, topology.
 pub mod terms;
+// Extended resources of a pod's containers.
+pub mod extended_uses;
 // A pod as the scheduler sees it.
 pub mod pod;
 // A node as the scheduler sees it.

@@ -1,6 +1,6 @@
 //! A pod as the scheduler sees it.
 
-use super::devices::{self, ContainerUse};
+use super::extended_uses::{self, ContainerUse};
 use super::rejection::Plugin;
 use super::resources::{Resources, comparable_requests, pod_requests};
 use super::rules::Rules;
@@ -170,7 +170,7 @@ impl PodInfo {
             images: images(&spec),
             claims: claims(&spec, &meta.name),
             device_claims: device_claims(&spec, &status),
-            extended_uses: devices::uses(&spec),
+            extended_uses: extended_uses::uses(&spec),
             gates: spec.scheduling_gates.into_iter().map(|g| g.name).collect(),
             node: spec.node_name,
             scheduler: spec.scheduler_name,

@@ -22,6 +22,8 @@ pub mod confine;
 pub mod label;
 // Looks the program up in the container's file system.
 pub mod program;
+// Seccomp filters.
+pub mod seccomp;
 // Steps that differ between callers: terminal and seccomp filter.
 mod steps;
 // A sealed copy of the keeper's program.

@@ -1,6 +1,6 @@
 //! Steps of a start that differ between callers.
 
-use super::confine;
+use super::seccomp::load_seccomp;
 
 /// Why a step of the caller failed.
 pub type StepError = Box<dyn std::error::Error + Send + Sync>;
@@ -23,7 +23,7 @@ pub struct StoredFilter(pub Option<Vec<u8>>);
 impl Steps for StoredFilter {
     fn filter(&self) -> Result<(), StepError> {
         match &self.0 {
-            Some(filter) => Ok(confine::load_seccomp(filter, 0)?),
+            Some(filter) => Ok(load_seccomp(filter, 0)?),
             None => Ok(()),
         }
     }

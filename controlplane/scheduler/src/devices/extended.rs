@@ -3,62 +3,15 @@
 
 use super::wire::{Claim, ClaimSpec, Class, Exactly, Meta, Request, Wanted};
 use super::{Devices, EXTENDED_ANNOTATION};
+use crate::extended_uses::{ContainerUse, OF_CLASS, is_extended};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
-use crate::resources::whole;
-use crate::wire;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Before the name of a class: the resource that every class has.
-const OF_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 /// The name of a claim that is not created yet; no claim of the API can have it.
 const NOT_CREATED: &str = "<extended-resources>";
-
-/// What a container asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ContainerUse {
-    container: String,
-    /// Its place among init containers and containers.
-    index: usize,
-    /// Others can have its devices when it has ended.
-    is_short_lived: bool,
-    amounts: Vec<ExtendedAmount>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ExtendedAmount {
-    resource: Arc<str>,
-    /// Its place among all requests of the container.
-    index: usize,
-    amount: i64,
-}
-
-/// Whether devices of a class can be behind a resource.
-fn is_extended(name: &str) -> bool {
-    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    name.starts_with(OF_CLASS) || !(is_native || name.starts_with("requests."))
-}
-
-/// Extended resources of a pod's containers.
-pub fn uses(spec: &wire::PodSpec) -> Vec<ContainerUse> {
-    let of = |(index, container): (usize, &wire::Container)| {
-        let requests = container.resources.requests.iter().enumerate();
-        let amounts = requests.filter(|(_, (name, _))| is_extended(name)).map(|(index, (name, value))| {
-            ExtendedAmount { resource: name.as_str().into(), index, amount: whole(value) }
-        });
-        ContainerUse {
-            container: container.name.clone(),
-            index,
-            is_short_lived: index < spec.init_containers.len()
-                && container.restart_policy.as_deref() != Some("Always"),
-            amounts: amounts.filter(|one| one.amount > 0).collect(),
-        }
-    };
-    let all = spec.init_containers.iter().chain(&spec.containers).enumerate();
-    all.map(of).filter(|used| !used.amounts.is_empty()).collect()
-}
 
 /// Which class is behind a resource that several classes name: the newest, then the first by name.
 pub(super) fn by_resource(classes: &HashMap<String, Class>) -> HashMap<String, String> {
