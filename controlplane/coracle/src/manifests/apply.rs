@@ -297,7 +297,7 @@ impl Applier {
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(failed(error)),
         };
-        if !is_applied(&object) || object.meta.deletion_timestamp.is_some() {
+        if !is_applied(&object, entry.created) || object.meta.deletion_timestamp.is_some() {
             return Ok(false);
         }
         let done = if entry.created {
@@ -360,9 +360,12 @@ impl Turn {
     }
 }
 
-/// Whether an object has been applied from a file: it names the field manager.
-fn is_applied(object: &Object) -> bool {
+/// Whether an object has been applied from a file: it names the field manager. One that was created with a name alone has no field
+/// that anybody could manage.
+fn is_applied(object: &Object, created: bool) -> bool {
     let doc = object.doc();
-    let mut managers = doc.view::<PartialObjectMetadata>().metadata().managed_fields().items();
-    managers.any(|entry| entry.manager().text() == LEASE && entry.operation().text() == "Apply")
+    let managers = || doc.view::<PartialObjectMetadata>().metadata().managed_fields().items();
+    let is_ours =
+        managers().any(|entry| entry.manager().text() == LEASE && entry.operation().text() == "Apply");
+    is_ours || created && managers().next().is_none()
 }

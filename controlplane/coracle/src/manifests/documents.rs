@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn every_document_of_a_file_is_read() {
         let yaml = "# first\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n# nothing\n--- # second\n\
-                    apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: b\n  namespace: n\n";
-        let expected = ["document 1 (line 2): ConfigMap a", "document 2 (line 8): Deployment n/b"];
+                    apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: b\n  namespace: web\n";
+        let expected = ["document 1 (line 2): ConfigMap a", "document 2 (line 8): Deployment web/b"];
         assert_eq!(names("x.yaml", yaml), expected);
         assert_eq!(names("x.yaml", &yaml.replace('\n', "\r\n")), expected);
         let json = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\",\n\"metadata\": {\"name\": \"a\"}}\n\n\

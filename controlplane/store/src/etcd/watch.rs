@@ -3,6 +3,7 @@
 use super::{
     endpoints::Endpoint,
     error::EtcdError,
+    keyspace::WRITER,
     shared::{MAX_MESSAGE, Shared},
 };
 use crate::{Change, OWN_KEYS, Revision, StoreError, Watch, WatchItem};
@@ -112,6 +113,10 @@ impl Following {
         let Some(now) = event.kv() else { return Ok(None) };
         let keys = &self.etcd.keys;
         let (revision, key) = (keys.seen(now.mod_revision()), keys.own(now.key().to_vec())?);
+        // It comes with another key, in the same revision.
+        if key == WRITER {
+            return Ok(None);
+        }
         if !key.starts_with(&self.prefix) {
             return Ok(Some(WatchItem::Progress(revision)));
         }
