@@ -124,6 +124,11 @@ fn block(rules: &[Rule], bit: u8) -> Vec<Instruction> {
             [(KIND, rule.kind.map(|kind| kind as u32)), (MAJOR, rule.major), (MINOR, rule.minor)];
         let conditions: Vec<(u8, u32)> =
             conditions.into_iter().filter_map(|(register, value)| Some((register, value?))).collect();
+        // The rules before it decide nothing, and the kernel refuses instructions that are never reached.
+        if conditions.is_empty() {
+            reversed = if rule.allow { vec![] } else { vec![refuse()] };
+            continue;
+        }
         let mut part = Vec::new();
         for (at, (register, value)) in conditions.iter().enumerate() {
             let rest = conditions.len() - at - 1 + verdict.len();
