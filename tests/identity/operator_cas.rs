@@ -31,9 +31,9 @@ fn certificates_of_the_operators_ca_count_while_its_file_has_it() {
     let bundle = files.path().join("clients.pem");
     std::fs::write(&bundle, &first.certificate).unwrap();
     let server = Server::with(&["--api-only", "--client-ca-file", &bundle.display().to_string()]);
-    let ann = of(&server, &first, "ann", &["dev", "system:masters"]);
+    let ann = of(&server, &first, "ann", &["system:masters"]);
     let bob = of(&server, &second, "bob", &[]);
-    let groups = ["dev", "system:masters", "system:authenticated"].map(str::to_owned).to_vec();
+    let groups = ["system:masters", "system:authenticated"].map(str::to_owned).to_vec();
     assert_eq!(ann.whoami(), Ok(("ann".to_owned(), groups)));
     assert_eq!(bob.whoami(), Err(401));
     assert!(Caller::admin(&server).whoami().is_ok(), "the cluster's own CA counts as before");
