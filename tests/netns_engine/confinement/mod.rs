@@ -114,6 +114,9 @@ fn differences(ours: &[String], theirs: &[String]) -> Vec<String> {
 #[tokio::test]
 #[ignore = "run by in_namespaces"]
 async fn a_process_sees_what_it_sees_with_runc() {
+    if !crate::is_own_runtime_wanted("confinement::a_process_sees_what_it_sees_with_runc") {
+        return;
+    }
     let node = Node::start().await;
     let probe = probe(&node.path("."));
     let mut wrong = Vec::new();
@@ -129,6 +132,9 @@ async fn a_process_sees_what_it_sees_with_runc() {
 #[tokio::test]
 #[ignore = "run by in_namespaces"]
 async fn the_order_of_mounts_and_variables_is_that_of_runc() {
+    if !crate::is_own_runtime_wanted("confinement::the_order_of_mounts_and_variables_is_that_of_runc") {
+        return;
+    }
     let node = Node::start().await;
     let probe = probe(&node.path("."));
     let ordered = |lines: Vec<String>| -> Vec<String> {
