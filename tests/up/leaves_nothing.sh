@@ -44,9 +44,11 @@ pods=$("$kubectl" get pods -o 'jsonpath={.items[*].status.containerStatuses[*].c
 before=$(unpacked)
 coracle up --nodes 2 "${images[@]}" > /dev/null
 [ "$(unpacked)" = "$before" ]
+cmp /mnt/cluster/up.json /run/up.before
 coracle up --nodes 2 --image .cache/images/tools.tar > /dev/null
 [ "$(unpacked)" != "$before" ]
-cmp /mnt/cluster/up.json /run/up.before
+without_images() { python3 -c 'import json, sys; state = json.load(open(sys.argv[1])); del state["images"]; print(state)' "$1"; }
+[ "$(without_images /mnt/cluster/up.json)" = "$(without_images /run/up.before)" ]
 rm /run/up.before
 [ "$("$kubectl" get pods -o 'jsonpath={.items[*].status.containerStatuses[*].containerID}')" = "$pods" ]
 coracle-agent image --image-dir /mnt/cluster/node-2/engine/images ls | grep coracle.local/tools > /dev/null

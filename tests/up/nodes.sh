@@ -13,7 +13,12 @@ kubectl=$(scripts/kubectl)
 k() { "$kubectl" --kubeconfig /var/lib/coracle/admin.kubeconfig "$@"; }
 fails() { if "$@" > /run/said 2>&1; then echo "it did not fail: $*"; exit 1; fi; cat /run/said; }
 answers() { for _ in $(seq 200); do curl -sf --max-time 5 "$1" > /run/answer && return; sleep 0.05; done; echo "$1 does not answer"; exit 1; }
-groups() { find /sys/fs/cgroup -maxdepth 3 -type d -name "coracle-*-$1" 2>/dev/null || true; }
+# Control groups of a node; other clusters may run beside this one.
+groups() {
+    local hub
+    hub=$(grep -A2 '"hub"' /var/lib/coracle/up.json | grep -o '[0-9]*' | paste -sd-)
+    find /sys/fs/cgroup -maxdepth 3 -type d -name "coracle-$hub-$1" 2>/dev/null || true
+}
 # nodes NAME…: those of the API, of the state, and no others have directories.
 nodes() {
     [ "$(k get nodes -o name | sort | paste -sd' ')" = "$(printf 'node/%s\n' "$@" | sort | paste -sd' ')" ]

@@ -5,8 +5,12 @@ cd "$TREE"
 export HOME=/run PATH="$BIN:$PATH"
 unset CORACLE_DATA_DIR KUBECONFIG
 mount -t tmpfs -o mode=755 tmpfs /run
+# The images are made of packages.
+mkdir /run/dpkg
+mount --bind /var/lib/dpkg /run/dpkg
 mount -t tmpfs -o mode=755 tmpfs /var/lib
-mkdir /var/lib/kubelet
+mkdir /var/lib/kubelet /var/lib/dpkg
+mount --bind /run/dpkg /var/lib/dpkg
 ip link set lo up
 trap 'coracle down --purge > /dev/null || true' EXIT
 kubectl=$(scripts/kubectl)

@@ -376,7 +376,11 @@ fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
             Plugin::VolumeRestrictions,
             Plugin::NodeVolumeLimits,
         ]),
-        Event::Devices => any(&[Plugin::DynamicResources]),
+        // A class may be behind a resource that no node has.
+        Event::Devices => {
+            any(&[Plugin::DynamicResources])
+                || (any(&[Plugin::NodeResourcesFit]) && !pod.extended_uses.is_empty())
+        }
     }
 }
 
