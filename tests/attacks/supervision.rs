@@ -163,8 +163,8 @@ fn a_store_that_hangs_fails_health_and_does_not_hang_it() {
     assert_eq!(code, 500, "{text}");
     assert!(text.contains("[-]etcd failed: reason withheld\n") && text.ends_with("livez check failed\n"));
     let (_, text) = page(&admin, "/livez");
-    assert!(text.contains("[-]etcd failed: the store does not answer\n"), "{text}");
-    let hangs = ("False".to_owned(), "the store does not answer".to_owned());
+    assert!(text.contains("[-]etcd failed: etcd did not answer within 1.8s\n"), "{text}");
+    let hangs = ("False".to_owned(), "etcd did not answer within 1.8s".to_owned());
     assert_eq!(component(&admin, "etcd-0"), hangs);
     etcd.resume();
     eventually("it recovers", WAIT, || page(&nobody, "/livez").0 == 200);
