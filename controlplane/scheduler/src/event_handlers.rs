@@ -121,7 +121,10 @@ impl State {
     /// An object went.
     pub fn remove(&mut self, source: Source, object: &Object, now: Millis) {
         match source {
-            Source::Nodes => self.placer.snapshot.remove_node(&object.meta.name),
+            Source::Nodes => {
+                self.placer.snapshot.remove_node(&object.meta.name);
+                self.queue.on_event(Event::NodeGone, &self.placer.snapshot, now);
+            }
             Source::Pods => self.gone(&key(object), now),
             Source::Namespaces => self.placer.snapshot.set_namespace(&object.meta.name, None),
             Source::Budgets => {
@@ -150,6 +153,9 @@ impl State {
                 let nodes = self.placer.snapshot.nodes().map(|(_, n)| n.name.clone());
                 let gone: Vec<String> = nodes.filter(|name| !there.contains(name)).collect();
                 gone.iter().for_each(|name| self.placer.snapshot.remove_node(name));
+                if !gone.is_empty() {
+                    self.queue.on_event(Event::NodeGone, &self.placer.snapshot, now);
+                }
             }
             Source::Pods => {
                 let known = self.placer.snapshot.pod_keys().chain(self.queue.keys());

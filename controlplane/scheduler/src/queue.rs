@@ -24,6 +24,8 @@ const PATIENCE: Millis = 300_000;
 pub enum Event<'a> {
     /// A node came or changed.
     Node(NodeId),
+    /// A node is gone: what is spread over nodes is spread over fewer.
+    NodeGone,
     /// A pod left a node, or asks for less.
     Gone(&'a PodInfo, Option<NodeId>),
     /// A pod got a node.
@@ -39,6 +41,7 @@ impl Event<'_> {
     fn name(&self) -> &'static str {
         match self {
             Self::Node(_) => "node added or changed",
+            Self::NodeGone => "node gone",
             Self::Gone(..) => "pod gone",
             Self::Placed(_) => "pod placed",
             Self::Storage => "storage changed",
@@ -362,6 +365,7 @@ fn helps(waiting: &Waiting, event: Event, snapshot: &Snapshot) -> bool {
             }
             None => false,
         },
+        Event::NodeGone => any(&[Plugin::PodTopologySpread]),
         Event::Gone(gone, id) => {
             let room = || matches!(verdict(id), Some(Ok(())));
             (any(&[Plugin::NodeResourcesFit, Plugin::NodePorts]) && room())

@@ -47,6 +47,34 @@ fn a_stuck_pod_is_tried_again_only_when_something_may_help() {
 }
 
 #[test]
+fn pods_are_spread_over_fewer_nodes_when_one_is_gone() {
+    let named = |name: &str, full: bool| {
+        node_with(name, |n| {
+            n["metadata"]["labels"]["kubernetes.io/hostname"] = json!(name);
+            n["spec"]["unschedulable"] = json!(full);
+        })
+    };
+    let web = |name: &str| {
+        pod_with(name, |p| {
+            p["metadata"]["labels"] = json!({"app": "web"});
+            p["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]);
+        })
+    };
+    let mut placer = with_nodes(vec![named("a", false), named("b", true)]);
+    assert_eq!(put(&mut placer, &web("one")).unwrap(), "a");
+    let mut queue = Queue::default();
+    queue.add(web("two"));
+    let popped = queue.pop(0).unwrap();
+    let why = placer.place(&popped).unwrap_err();
+    queue.mark_unschedulable(&popped.key, why.clone(), why.message(""), 0);
+    placer.snapshot.remove_node("b");
+    queue.on_event(Event::NodeGone, &placer.snapshot, 10);
+    let popped = queue.pop(10).unwrap();
+    assert_eq!(put(&mut placer, &popped).unwrap(), "a");
+}
+
+#[test]
 fn the_same_refusal_is_no_news() {
     let mut queue = Queue::default();
     queue.add(pod("p"));
