@@ -94,6 +94,7 @@ impl Worker {
     }
 
     pub(super) async fn run(&mut self, inbox: &mut UnboundedReceiver<Message>) {
+        enter(self.trace.scope(), || waited_for_thread(self.began));
         loop {
             while let Ok(message) = inbox.try_recv() {
                 if self.take(message) {

@@ -45,8 +45,8 @@ pub(super) struct PodTrace {
     recovers: bool,
     /// Until the pod is gone.
     end: Option<Span>,
-    /// The pass that runs, until it begins something.
-    pass: Option<(Span, Instant)>,
+    /// The pass that runs, until it begins something, and since when; shorter ones are not recorded.
+    pass: Option<(Span, Instant, Duration)>,
     /// Containers that wait to be restarted.
     backoffs: HashMap<String, Span>,
     /// Since when the first status is held back.
@@ -140,7 +140,10 @@ impl PodTrace {
         if self.settles.take_if(|at| *at <= Instant::now()).is_some() && !self.runs_to_end {
             self.below = SpanId::NONE;
         }
-        self.pass = Some((enter(self.scope(), || stage(Stage::Sync)), Instant::now()));
+        // What it is at the begin counts: a pass that makes a pod ready is the last part of its start.
+        let is_settled = self.start.is_none() && self.end.is_none();
+        let short = if is_settled { SHORT_PASS_OF_RUNNING } else { SHORT_PASS };
+        self.pass = Some((enter(self.scope(), || stage(Stage::Sync)), Instant::now(), short));
     }
 
     /// The pass has decided and begins a job.
@@ -150,9 +153,7 @@ impl PodTrace {
 
     /// The pass ends.
     pub(super) fn pass_ends(&mut self) {
-        let is_settled = self.start.is_none() && self.end.is_none();
-        let short = if is_settled { SHORT_PASS_OF_RUNNING } else { SHORT_PASS };
-        if let Some((span, _)) = self.pass.take_if(|(_, begun)| begun.elapsed() < short) {
+        if let Some((span, ..)) = self.pass.take_if(|(_, begun, short)| begun.elapsed() < *short) {
             span.discard();
         }
         self.pass = None;
@@ -275,7 +276,7 @@ impl PodTrace {
     pub(super) fn abandon(&mut self) {
         let waiting = self.backoffs.drain().map(|(_, span)| span);
         waiting.chain(self.start.take()).chain(self.end.take()).for_each(Span::discard);
-        if let Some((pass, _)) = self.pass.take() {
+        if let Some((pass, ..)) = self.pass.take() {
             pass.discard();
         }
     }
