@@ -302,6 +302,10 @@ pub(super) fn waited_for_thread(since: Instant) {
         return;
     }
     let Scope { recorder, span, subject, revision, .. } = current();
+    // What belongs to no start, end or change would be an operation of its own.
+    if span.is_none() {
+        return;
+    }
     let Some(clock) = recorder.clock() else { return };
     recorder.span_at(Stage::ThreadWait, span, (subject, revision), clock.of(since), clock.now(), "", 0);
 }
