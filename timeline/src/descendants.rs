@@ -7,6 +7,7 @@ use coracle_trace::{Part, SpanId, Stage, Uid};
 
 use crate::ancestors::{Chain, uids_of};
 use crate::block::StoredRecord;
+use crate::cut_off::is_cut_off;
 use crate::decoder::RecordRef;
 use crate::filter::{Key, may_be_parent};
 use crate::keep_error::KeepError;
@@ -40,7 +41,8 @@ impl Search {
         let mut level: Vec<(StoredRecord, bool)> = chain.above.into_values().map(is_above).collect();
         level.extend(chain.seeds.into_values().map(|known| (known.stored, false)));
         for _ in 0..LEVELS {
-            let above_it = std::mem::take(&mut level);
+            let mut above_it = std::mem::take(&mut level);
+            self.date_cut_off(&mut above_it, &mut included)?;
             let mut parents: HashMap<SpanId, (bool, &StoredRecord)> = HashMap::new();
             let mut keys: HashSet<Key> = HashSet::new();
             for (stored, above) in &above_it {
@@ -88,6 +90,24 @@ impl Search {
         }
         self.truncated |= !level.is_empty();
         Ok(Group { root, records: included.into_values().collect() })
+    }
+
+    /// Gives writes that were cut off the revisions that they turn out to have.
+    fn date_cut_off(
+        &mut self,
+        level: &mut [(StoredRecord, bool)],
+        included: &mut HashMap<SpanId, Known>,
+    ) -> Result<(), KeepError> {
+        let cut_off = level.iter().map(|(stored, _)| stored).filter(|stored| is_cut_off(&stored.record));
+        let revisions = self.revisions_of_cut_off(cut_off.collect())?;
+        for (stored, _) in level.iter_mut() {
+            let Some(revision) = revisions.get(&stored.record.span) else { continue };
+            stored.record.revision = *revision;
+            if let Some(known) = included.get_mut(&stored.record.span) {
+                known.stored.record.revision = *revision;
+            }
+        }
+        Ok(())
     }
 }
 

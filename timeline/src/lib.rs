@@ -33,6 +33,7 @@ mod pieces;
 mod known;
 mod search;
 mod ancestors;
+mod cut_off;
 mod descendants;
 mod roots;
 // From records to trees.

@@ -45,9 +45,17 @@ pub async fn bind_all(
         let (mut written, fence) = (Vec::new(), options.fence.as_ref());
         for (at, one) in placements.iter().enumerate() {
             if let Some((write, pod)) = stage(&api.objects, pods, one, &now) {
-                let span = span(api, one, &pod);
+                let mut span = span(api, one, &pod);
                 let write = api.store_write(pods, Operation::Update, write, fence);
-                written.push(async move { (at, span, write.await) });
+                written.push(async move {
+                    let result = write.await;
+                    // Not after the others are written: nodes see this one before.
+                    if let Ok(revision) = &result {
+                        enter(span.scope(), || write_mark(WriteMark::Stored));
+                        span.stored(*revision);
+                    }
+                    (at, span, result)
+                });
             }
         }
         let (mut newest, mut spans) = (0, Vec::new());
@@ -56,8 +64,6 @@ pub async fn bind_all(
                 Ok(revision) => {
                     newest = newest.max(revision);
                     answers[at] = Some(Ok(()));
-                    enter(span.scope(), || write_mark(WriteMark::Stored));
-                    span.stored(revision);
                     spans.push(span);
                 }
                 // Somebody else was faster: what is to be said about it the single binding knows.
