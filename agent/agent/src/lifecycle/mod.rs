@@ -10,6 +10,8 @@ pub mod resources;
 mod align;
 // Network policies and service variables of pods.
 pub mod network;
+// Waits for a thread.
+mod thread_wait;
 // Executes a plan.
 pub mod execute;
 // Creates the first container in parallel with the sandbox.

@@ -16,11 +16,12 @@ use super::known::Known;
 use super::shared::{TASK, WorkerParts, subject};
 use super::stage::{EndReason, Stage, Step, Termination, Volumes};
 use super::tasks::Tasks;
-use super::trace::{PodTrace, waited_for_thread};
+use super::trace::PodTrace;
 use crate::lifecycle::execute::Executor;
 use crate::lifecycle::execute::outcome::Outcome;
 use crate::lifecycle::observe;
 use crate::lifecycle::table::{ContainerView, Message, PodView};
+use crate::lifecycle::thread_wait::waited_for_thread;
 use crate::pod::observed::Observed;
 use crate::pod::{container_config, spec};
 

@@ -1,6 +1,6 @@
 //! What is recorded of one pod: its start, its end, and what it waits for in between.
 
-use coracle_trace::{Scope, Span, SpanId, Stage, Uid, current, enter, point, stage, stage_named};
+use coracle_trace::{Scope, Span, SpanId, Stage, Uid, enter, point, stage, stage_named};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use std::collections::HashMap;
@@ -19,9 +19,6 @@ use crate::trace::metrics::PodStartTimes;
 const SHORT_PASS: Duration = Duration::from_millis(1);
 /// The same for a pod that neither starts nor ends: it is looked at again and again for nothing.
 const SHORT_PASS_OF_RUNNING: Duration = Duration::from_millis(100);
-
-/// A shorter wait of a job for a thread is not recorded.
-const SHORT_WAIT: Duration = Duration::from_millis(1);
 
 /// Reports of a pod that became ready may wait for each other so long, and are a part of its start.
 const SETTLES: Duration = Duration::from_secs(10);
@@ -294,20 +291,6 @@ impl Drop for PodTrace {
         let waiting = self.backoffs.drain().map(|(_, span)| span);
         waiting.chain(self.start.take()).chain(self.end.take()).for_each(std::mem::forget);
     }
-}
-
-/// Records that a job, or its result, has waited for a thread since then, unless that was short. To be called within the scope of the pod.
-pub(super) fn waited_for_thread(since: Instant) {
-    if since.elapsed() < SHORT_WAIT {
-        return;
-    }
-    let Scope { recorder, span, subject, revision, .. } = current();
-    // What belongs to no start, end or change would be an operation of its own.
-    if span.is_none() {
-        return;
-    }
-    let Some(clock) = recorder.clock() else { return };
-    recorder.span_at(Stage::ThreadWait, span, (subject, revision), clock.of(since), clock.now(), "", 0);
 }
 
 /// The revision of an object; 0 for one that the API server does not have.
