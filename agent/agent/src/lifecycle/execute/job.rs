@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claims;
@@ -75,6 +76,8 @@ pub struct Job {
     pub hooks: RunningHooks,
     /// Cancels waits; started operations are completed.
     pub cancel: CancellationToken,
+    /// When it was spawned, until its first step.
+    pub spawned: Option<Instant>,
 }
 
 impl Job {

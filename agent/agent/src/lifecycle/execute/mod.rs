@@ -22,6 +22,7 @@ use self::outcome::{Failure, Outcome};
 use self::sandbox::Made;
 pub(super) use self::sandbox::has_own_users;
 use super::stop::Turn;
+use super::thread_wait::waited_for_thread;
 use super::{hooks, stop};
 use crate::events::{Kind, pod_reference};
 use crate::image::{ImageRequest, Present};
@@ -38,6 +39,9 @@ impl Job {
     /// Runs the job; errors are part of the outcome.
     pub async fn run(mut self) -> Outcome {
         let mut outcome = Outcome::default();
+        if !self.stop_sandboxes.is_empty() {
+            self.record_wait();
+        }
         for id in &self.stop_sandboxes {
             if let Err(error) = self.executor.runtime.stop_pod_sandbox(id).await {
                 tracing::warn!(uid = spec::uid(&self.pod), sandbox = id, error = %causes::chain(&error), "sandbox not stopped, will retry");
@@ -49,6 +53,7 @@ impl Job {
             outcome.failures.push(failure);
             return outcome;
         }
+        self.record_wait();
         // 1 to 3.
         let lacking = (wanted || self.adopt_volumes) && self.prepared.is_none();
         let mut precreated = None;
@@ -105,13 +110,21 @@ impl Job {
         outcome
     }
 
+    /// Records how long it took from the worker to the first step, which comes now.
+    fn record_wait(&mut self) {
+        if let Some(spawned) = self.spawned.take() {
+            waited_for_thread(spawned);
+        }
+    }
+
     /// Has drivers prepare the devices that the pod claims.
-    async fn prepare_claims(&self) -> Result<(), Failure> {
+    async fn prepare_claims(&mut self) -> Result<(), Failure> {
         let has_claims = spec::spec(&self.pod).resource_claims.iter().flatten().next().is_some()
             || spec::extended_mappings(&self.pod).next().is_some();
         if !has_claims {
             return Ok(());
         }
+        self.record_wait();
         self.executor.claims.prepare(&self.pod).await.map_err(|error| {
             let message = format!("Failed to prepare dynamic resources: {}", causes::chain(&error));
             let reason = "FailedPrepareDynamicResources";

@@ -19,7 +19,6 @@ use crate::lifecycle::execute::outcome::Outcome;
 use crate::lifecycle::instance_files;
 use crate::lifecycle::stop::{self, Turn};
 use crate::lifecycle::table::Message;
-use crate::lifecycle::thread_wait::waited_for_thread;
 use crate::pod::admit::{self, AdmitFacts, Rejection};
 use crate::pod::observed::State;
 use crate::pod::plan::{self, Facts, Plan};
@@ -307,7 +306,7 @@ impl Worker {
             }
         }
         let names: BTreeSet<String> = starts.iter().map(|start| start.name.clone()).collect();
-        let job = Job {
+        let mut job = Job {
             executor: self.executor.clone(),
             pod: self.pod().clone(),
             observed: self.observed.get().clone(),
@@ -320,6 +319,7 @@ impl Worker {
             addresses: None,
             hooks: self.tasks.hooks.clone(),
             cancel: self.tasks.cancel.clone(),
+            spawned: None,
         };
         for start in &job.starts {
             self.trace.starts(&start.name);
@@ -327,9 +327,8 @@ impl Worker {
         self.trace.job_begins();
         self.tasks.job = Some(names.clone());
         let (mailbox, parts, pod) = (self.tasks.mailbox.clone(), self.parts.clone(), self.pod().clone());
-        let spawned = Instant::now();
+        job.spawned = Some(Instant::now());
         let run = async move {
-            waited_for_thread(spawned);
             let outcome = parts.catch_panic(&pod, job.run()).await;
             let names: Vec<String> = names.into_iter().collect();
             let outcome = outcome.unwrap_or_else(|panicked| Outcome::panicked(&names, &panicked.to_string()));
