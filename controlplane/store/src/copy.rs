@@ -2,7 +2,10 @@
 //! compares all keys and values of both, so that it is a verification, too.
 
 use crate::load::{self, Loaded, RESTORE_BUMP};
-use crate::{Durability, Export, KeyValue, Opening, Revision, Store, StoreError, Write};
+use crate::{
+    Datastore, DatastoreError, Durability, Export, KeyValue, Opening, Revision, Store, StoreError, Write,
+    embedded, etcd,
+};
 use futures::StreamExt;
 
 /// Every key of a store begins with it.
@@ -35,6 +38,16 @@ pub async fn load(source: &dyn Store, target: &Opening<'_>, moving: bool) -> Res
     let bump = if moving { RESTORE_BUMP } else { 0 };
     let loaded = load::into(target, keys, Loaded { revision, bump }).await?;
     Ok(Begun { keys: loaded.keys, revision, limit: revision + bump })
+}
+
+/// Removes what [`load`] has loaded, if the copy is not finished: a server that is started on it would go on with old objects.
+/// Nobody may have the target open.
+pub async fn remove(target: &Opening<'_>) -> Result<(), StoreError> {
+    match target.datastore {
+        Datastore::Embedded => embedded::remove(&target.embedded_path()).await,
+        Datastore::Etcd(options) => etcd::remove(options).await,
+        Datastore::ManagedEtcd => Err(DatastoreError::NotStarted.into()),
+    }
 }
 
 /// Makes the target hold what the source holds now. Neither may be written by anybody else meanwhile.
@@ -162,5 +175,19 @@ mod tests {
         let target = open(&Datastore::Embedded, new.path()).await.unwrap();
         assert_eq!(target.revision().await.unwrap(), last);
         assert_eq!(correct(&*source, &*target).await.unwrap().corrected, 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_left_of_a_copy_that_is_removed() {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let supervisor = Supervisor::default();
+        let source = open(&Datastore::Embedded, old.path()).await.unwrap();
+        put(&*source, "/registry/a", 0, "1").await.unwrap();
+        let opening = opening(new.path(), &supervisor);
+        load(&*source, &opening, true).await.unwrap();
+        drop(opening.open().await.unwrap());
+        remove(&opening).await.unwrap();
+        assert!(!new.path().join("store").exists());
+        load(&*source, &opening, true).await.expect("the copy can be made again");
     }
 }

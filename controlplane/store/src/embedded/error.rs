@@ -18,6 +18,14 @@ pub enum EmbeddedError {
         /// What the operating system says.
         error: io::Error,
     },
+    /// The directory cannot be removed.
+    #[error("remove {}: {error}", path.display())]
+    Remove {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system says.
+        error: io::Error,
+    },
     /// The directory cannot be closed to others.
     #[error("{}: {error}", path.display())]
     Permissions {

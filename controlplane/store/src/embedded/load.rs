@@ -2,6 +2,8 @@
 
 use super::{
     disk::{Unfinished, is_empty},
+    error::EmbeddedError,
+    files::wait_until_closed,
     record::{Marks, Record, Version},
 };
 use crate::{
@@ -40,6 +42,18 @@ pub(crate) async fn load(path: &Path, keys: Keys<'_>, loaded: Loaded) -> Result<
         }
     })
     .await?
+}
+
+/// Removes a store that nobody uses yet. Those who had it open have dropped it.
+pub(crate) async fn remove(path: &Path) -> Result<(), StoreError> {
+    let path = path.to_owned();
+    let removed = tokio::task::spawn_blocking(move || {
+        // The engine's threads may still write to it.
+        wait_until_closed(&path)
+            .and_then(|()| std::fs::remove_dir_all(&path))
+            .map_err(|error| EmbeddedError::Remove { path, error })
+    });
+    Ok(removed.await??)
 }
 
 /// Writes all keys. Returns their number, or why it was given up.

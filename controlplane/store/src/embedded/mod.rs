@@ -56,7 +56,7 @@ mod writer;
 mod tests;
 
 pub use error::EmbeddedError;
-pub(crate) use load::load;
+pub(crate) use load::{load, remove};
 
 use super::{
     Engine, Export, HistoryStart, KeyValue, Revision, Store, StoreError, StoreStatus, Unhealthy, Watch, Write,

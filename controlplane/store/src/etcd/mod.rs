@@ -52,7 +52,7 @@ mod load;
 mod tests;
 
 pub use error::EtcdError;
-pub(crate) use load::load;
+pub(crate) use load::{load, remove};
 pub use membership::{ClusterMember, Membership};
 pub use no_quorum::NoQuorum;
 pub use options::EtcdOptions;

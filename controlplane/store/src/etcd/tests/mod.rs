@@ -6,6 +6,8 @@ mod cluster;
 mod failover;
 // Space, sizes, members.
 mod upkeep;
+// Requests of a load that arrive late.
+mod loading;
 
 use super::{keyspace::OFFSET, *};
 use crate::{
