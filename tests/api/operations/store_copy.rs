@@ -134,3 +134,36 @@ fn a_copy_that_cannot_be_made_changes_nothing() {
     admin.create(MAPS, &map("refused", "1"));
     well(&server, &["status"]);
 }
+
+/// A server that is started on what is left of a failed copy would go on with old objects.
+#[test]
+fn a_copy_that_fails_after_the_load_is_removed() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let lease = |name: &str| {
+        json!({"metadata": {"name": name, "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+            "spec": {"holderIdentity": name, "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 8}})
+    };
+    let (etcd, dir) = (Etcd::start(), tempfile::tempdir().unwrap());
+    let stores = [format!("etcd://{}", etcd.address), format!("embedded:{}", dir.path().display())];
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    admin.create(MAPS, &map("kept", "1"));
+    for store in &stores {
+        // By its time this server is dead, so that the copy is begun; by another Lease that comes meanwhile one runs.
+        admin.create(LEASES, &lease("apiserver-dead"));
+        let failed = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_secs(3));
+                admin.create(LEASES, &lease("apiserver-other"));
+            });
+            coracle(&server, &["store", "copy", "--to", store])
+        });
+        assert!(!failed.ok && failed.err.contains("apiserver-other also writes"), "{}", failed.err);
+        for name in ["apiserver-dead", "apiserver-other"] {
+            let (code, answer) = admin.send("DELETE", &format!("{LEASES}/{name}"), None);
+            assert_eq!(code, 200, "{answer}");
+        }
+        well(&server, &["store", "copy", "--to", store]);
+        well(&server, &["store", "resume"]);
+    }
+}

@@ -186,17 +186,33 @@ impl CopyJob {
     }
 
     async fn run(&self, datastore: &Datastore, data_dir: PathBuf) -> Result<(), CopyError> {
-        let source = self.store.inner().clone();
         let supervisor = Supervisor::default();
         let opening =
             Opening { datastore, data_dir: &data_dir, supervisor: &supervisor, recorder: Recorder::OFF };
         tracing::info!(target = %self.state().target, "copying the store");
-        let (others, looked) = (revisions(&self.others()), Instant::now());
-        let begun = copy::load(&*source, &opening, true).await?;
-        let target = opening.open().await?;
+        let others = Others { before: revisions(&self.others()), looked: Instant::now() };
+        let begun = copy::load(&**self.store.inner(), &opening, true).await?;
+        let finished = self.finish(&opening, &begun, &others).await;
+        if finished.is_err()
+            && let Err(error) = copy::remove(&opening).await
+        {
+            let target = self.state().target;
+            tracing::error!(error = %causes::chain(&error), "an outdated copy is left in {target}: remove it");
+        }
+        finished
+    }
+
+    /// Brings what was loaded up to date, and pauses writes.
+    async fn finish(
+        &self,
+        opening: &Opening<'_>,
+        begun: &copy::Begun,
+        others: &Others,
+    ) -> Result<(), CopyError> {
+        let (source, target) = (self.store.inner().clone(), opening.open().await?);
         // Most of what changed meanwhile, so that the pause is short.
         let first = copy::correct(&*source, &*target).await?;
-        self.check_others(&others, looked).await?;
+        self.check_others(others).await?;
         if !self.store.pause().await {
             return Err(CopyError::Busy);
         }
@@ -238,11 +254,11 @@ impl CopyJob {
     }
 
     /// Fails if a Lease was renewed since the first look, whatever time it says: the clocks of the servers may differ.
-    async fn check_others(&self, before: &[(String, Revision)], looked: Instant) -> Result<(), CopyError> {
-        if !before.is_empty() {
-            tokio::time::sleep(HOLDS.saturating_sub(looked.elapsed())).await;
+    async fn check_others(&self, others: &Others) -> Result<(), CopyError> {
+        if !others.before.is_empty() {
+            tokio::time::sleep(HOLDS.saturating_sub(others.looked.elapsed())).await;
         }
-        match renewed(before, &revisions(&self.others())) {
+        match renewed(&others.before, &revisions(&self.others())) {
             Some(other) => Err(CopyError::OtherServer(other)),
             None => Ok(()),
         }
@@ -263,6 +279,12 @@ impl CopyJob {
             false => other.peer_address,
         })
     }
+}
+
+/// The Leases of the other servers when the copy began.
+struct Others {
+    before: Vec<(String, Revision)>,
+    looked: Instant,
 }
 
 /// Names and revisions of Leases.

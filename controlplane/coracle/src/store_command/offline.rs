@@ -2,9 +2,10 @@
 
 use super::{Copied, CopyArgs, place};
 use anyhow::{Context as _, bail};
+use coracle_cli::causes;
 use coracle_cli::supervise::Supervisor;
 use coracle_controllers::servers::lease::HOLDS;
-use coracle_store::{Datastore, Opening, Store, StoreError, WatchItem, copy};
+use coracle_store::{Datastore, Opening, Store, StoreError, WatchItem, copy, copy::Compared};
 use coracle_trace::Recorder;
 use futures::StreamExt;
 use std::time::Duration;
@@ -40,18 +41,25 @@ pub(super) async fn copy(args: &CopyArgs) -> anyhow::Result<Copied> {
             args.from
         );
     }
-    let target = opening(&new, new_dir.as_path());
-    let begun = copy::load(&*source, &target, false).await.context("the new store")?;
-    let target = target.open().await.context("the new store")?;
-    let compared = copy::correct(&*source, &*target).await?;
-    if compared.corrected > 0 {
-        bail!(
-            "{} keys of {} changed during the copy: stop all servers, empty the new store and copy again",
-            compared.corrected,
-            args.from
-        );
-    }
-    target.flush().await?;
+    let opening = opening(&new, new_dir.as_path());
+    let begun = copy::load(&*source, &opening, false).await.context("the new store")?;
+    let compared = match compare(&*source, &opening).await {
+        Ok(compared) if compared.corrected == 0 => compared,
+        failed => {
+            if let Err(error) = copy::remove(&opening).await {
+                eprintln!(
+                    "{} has an outdated copy, which cannot be removed: {}",
+                    args.to,
+                    causes::chain(&error)
+                );
+            }
+            let changed = failed?.corrected;
+            bail!(
+                "{changed} keys of {} changed during the copy: stop all servers, and copy again",
+                args.from
+            );
+        }
+    };
     Ok(Copied {
         from: args.from.clone(),
         to: args.to.clone(),
@@ -61,6 +69,14 @@ pub(super) async fn copy(args: &CopyArgs) -> anyhow::Result<Copied> {
         paused_milliseconds: 0,
         options: place::options(&to),
     })
+}
+
+/// Compares both, and makes them the same.
+async fn compare(source: &dyn Store, target: &Opening<'_>) -> anyhow::Result<Compared> {
+    let target = target.open().await.context("the new store")?;
+    let compared = copy::correct(source, &*target).await?;
+    target.flush().await?;
+    Ok(compared)
 }
 
 /// Whether something changes in a store within the time in which servers renew their Leases.
