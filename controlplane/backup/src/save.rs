@@ -1,11 +1,13 @@
 //! Writes a backup to its place. It is verified while it is written, and it appears there as a whole or not at all.
 
 use crate::age::{AgeError, Encryptor, Recipient};
-use crate::format::{Counts, FormatError, Header, Reader};
+use crate::files::ENCRYPTION;
+use crate::format::{Counts, FormatError, Header, Part, Reader};
 use crate::name::Name;
 use crate::s3::{S3, S3Error, S3Location, S3Options};
 use crate::target::{Place, prefix};
 use bytes::{Buf, Bytes};
+use coracle_store::encryption::provider::is_encrypted;
 use futures::{Stream, StreamExt};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -55,6 +57,12 @@ pub enum SaveError {
     /// It cannot be encrypted.
     #[error(transparent)]
     Encryption(#[from] AgeError),
+    /// A restored cluster could not read its objects.
+    #[error(
+        "{0} is encrypted at rest, and the server that makes the backup does not have the keys: \
+         start it with its --encryption-provider-config"
+    )]
+    KeysMissing(String),
     /// S3 failed.
     #[error(transparent)]
     S3(#[from] S3Error),
@@ -196,7 +204,15 @@ fn spool(
     let source = Received { receiver, piece: Bytes::new() };
     let mut copied = Copied { source, encryptor, buffer: Vec::new(), file };
     let mut reader = Reader::open(&mut copied)?;
-    while reader.next_part()?.is_some() {}
+    let mut encrypted = None;
+    while let Some(part) = reader.next_part()? {
+        if let (Part::Keys(keys), None) = (part, &encrypted) {
+            encrypted = keys.into_iter().find(|one| is_encrypted(&one.value)).map(|one| one.key);
+        }
+    }
+    if let Some(key) = encrypted.filter(|_| !reader.counts().files.iter().any(|name| name == ENCRYPTION)) {
+        return Err(SaveError::KeysMissing(key));
+    }
     let (header, counts) = (reader.header().clone(), reader.counts().clone());
     if let Some(encryptor) = copied.encryptor {
         encryptor.finish(&mut copied.buffer);

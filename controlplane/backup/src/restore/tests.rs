@@ -36,6 +36,7 @@ async fn cluster() -> Cluster1 {
     for name in crate::files::REQUIRED {
         std::fs::write(pki.join(name), format!("the {name}")).unwrap();
     }
+    std::fs::write(pki.join(crate::files::ENCRYPTION), "kind: EncryptionConfiguration").unwrap();
     Cluster1 { dir, store }
 }
 
@@ -161,4 +162,14 @@ async fn a_source_that_breaks_leaves_nothing() {
     let error = save(broken, &options).await.unwrap_err();
     assert!(coracle_cli::causes::chain(&error).contains("the connection broke"), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn encrypted_values_are_not_saved_without_their_keys() {
+    let old = cluster().await;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::remove_file(old.dir.path().join("pki").join(crate::files::ENCRYPTION)).unwrap();
+    let error = old.saved(dir.path(), None).await.unwrap_err();
+    assert!(matches!(&error, SaveError::KeysMissing(key) if key.ends_with("uvwxyz")), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing half-written stays");
 }
