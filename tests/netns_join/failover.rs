@@ -18,11 +18,12 @@ const NOBODY: &str = "198.51.100.9";
 const MOMENT: Duration = Duration::from_secs(2);
 const SECONDS: Duration = Duration::from_secs(15);
 
-const READY: &str = "get node machine-b -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-const RENEWED: &str = "get lease machine-b -n kube-node-lease -o jsonpath={.spec.renewTime}";
+pub const READY: &str = "get node machine-b -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+pub const RENEWED: &str = "get lease machine-b -n kube-node-lease -o jsonpath={.spec.renewTime}";
 const PUBLISHED: &str = "get endpointslice kubernetes -o jsonpath={.endpoints[*].addresses[*]}";
 
-fn pod(name: &str, script: &str) -> String {
+/// A pod of the machine whose container runs a script.
+pub fn pod(name: &str, script: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{nodeName: machine-b, \
          terminationGracePeriodSeconds: 1, containers: [{{name: c, image: {IMAGE}, imagePullPolicy: Never, \

@@ -6,6 +6,10 @@
 
 // A server is lost.
 mod failover;
+// A server is lost with its disk, and its backup is restored.
+mod restored;
+// The CA is replaced under a pod that uses it.
+mod rotated;
 
 use coracle_pki::authority::{Authority, Profile};
 use coracle_tests::kubectl::newest;
@@ -15,6 +19,7 @@ use coracle_tests::{eventually, program};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const SERVER: &str = "198.51.100.1";
@@ -48,7 +53,10 @@ impl Machine {
         // Another view of all cgroups than the host's, to see what the machine leaves.
         std::fs::create_dir(lab.path("cgroup")).unwrap();
         run("mount", &["-t", "cgroup2", "none", &lab.path("cgroup").display().to_string()]);
-        let cgroup = format!("coracle-test-{}-join", std::process::id());
+        // Of this machine only: all that is in it is killed at the end.
+        static MACHINES: AtomicU32 = AtomicU32::new(0);
+        let number = MACHINES.fetch_add(1, Ordering::Relaxed);
+        let cgroup = format!("coracle-test-{}-join-{number}", std::process::id());
         Self { netns, dir, hidden: server.data_dir().into(), cgroup, agent: None }
     }
 
