@@ -15,7 +15,7 @@ const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 /// Pods and Services that are there at a time, besides those of the Deployment.
 const KEPT: usize = 6;
-const REPLICAS: usize = 6;
+pub const REPLICAS: usize = 6;
 const REST: Duration = Duration::from_millis(2000);
 pub const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/ha/deployments";
 
@@ -54,12 +54,15 @@ pub async fn ready(targets: &Arc<Vec<Target>>) -> (u64, usize) {
 }
 
 /// Uids of the pods of the Deployment that must be complete, and how often their containers were started again.
+///
+/// # Panics
+/// When they cannot be listed, or are not all there.
 pub async fn lives(targets: &Arc<Vec<Target>>) -> BTreeMap<String, u64> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3Dweb");
-    let answer = Failover::new(targets.clone(), 0).read(&path).await;
-    let list: Value =
-        answer.ok().and_then(|answer| serde_json::from_slice(&answer.body).ok()).unwrap_or_default();
-    let pods = list["items"].as_array().into_iter().flatten();
+    let answer = Failover::new(targets.clone(), 0).read(&path).await.expect("the pods can be listed");
+    let list: Value = serde_json::from_slice(&answer.body).expect("a list");
+    let pods = list["items"].as_array().expect("a list of pods").iter();
+    assert_eq!(pods.len(), REPLICAS, "pods of the Deployment: {list}");
     let life = |pod: &Value| {
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         (uid, pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0))

@@ -1,8 +1,8 @@
 //! Three servers, three members of etcd and three nodes, which are killed, frozen, cut off from each other and started again while
 //! clients write and watch; afterwards checkers decide whether a correct cluster could have shown what was seen. Needs root.
 //!
-//! `CORACLE_HA_MINUTES` (3) is how long things are broken, `CORACLE_HA_SEED` repeats the faults of another run, `CORACLE_HA_ETCD=managed`
-//! leaves etcd to the servers instead of running it beside them, `CORACLE_HA_KEEP` names a directory for the history.
+//! `CORACLE_HA_MINUTES` (3) is how long things are broken, `CORACLE_HA_SEED` repeats the faults of another run, `CORACLE_HA_ETCD=external`
+//! runs etcd beside the servers instead of leaving it to them, `CORACLE_HA_KEEP` names a directory for the history.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -70,8 +70,8 @@ fn nothing_is_lost_whatever_fails() {
     let seed = setting("CORACLE_HA_SEED").map_or_else(fresh_seed, |seed| seed.parse().unwrap());
     println!("seed {seed}: CORACLE_HA_SEED={seed} CORACLE_HA_MINUTES={minutes} breaks the same things");
     let store = match setting("CORACLE_HA_ETCD").as_deref() {
-        None | Some("external") => Store::External,
-        Some("managed") => Store::Managed,
+        None | Some("managed") => Store::Managed,
+        Some("external") => Store::External,
         Some(other) => panic!("CORACLE_HA_ETCD is {other:?}, not managed or external"),
     };
     // Of the trial's own: libfaketime leaves something in /dev/shm for every process.
@@ -109,17 +109,18 @@ fn nothing_is_lost_whatever_fails() {
     quiet.store(true, Ordering::Relaxed);
     load.stop_watching.store(true, Ordering::Relaxed);
     let at_the_end = runtime.block_on(same_everywhere(&world));
-    let unrecovered = rampage.unrecovered.clone();
+    let (unrecovered, unnoticed) = (rampage.unrecovered.clone(), rampage.unnoticed.clone());
     let recorded = Recorded::of(&load, at_the_end, rampage);
     if let Some(dir) = setting("CORACLE_HA_KEEP") {
         recorded.keep(dir.as_ref()).unwrap();
         world.keep_logs(dir.as_ref());
     }
     let violations = recorded.check(&evidence);
-    planted::check(&recorded);
+    planted::check(&recorded, &evidence);
     let (operations, faults) = (recorded.operations.len(), recorded.rampage.faults.len());
     println!("note: seed {seed}, {faults} faults, {operations} operations");
     assert!(unrecovered.is_empty(), "not recovered: {unrecovered:?}");
+    assert!(unnoticed.is_empty(), "nobody noticed: {unnoticed:?}");
     assert!(violations.is_empty(), "{} violations, seed {seed}", violations.len());
 }
 

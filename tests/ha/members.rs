@@ -130,7 +130,8 @@ impl Members {
                 "--heartbeat-interval",
                 "50",
                 "--election-timeout",
-                "500",
+                // As of members that servers run.
+                "750",
             ])
             .stdout(Stdio::null())
             .stderr(log.expect("the log can be written"))

@@ -1,11 +1,12 @@
 //! Breaks one thing at a time, at random, and repairs it.
 
 use crate::evidence::{CONTROLLERS, Evidence, SCHEDULER};
-use crate::network::Machine;
+use crate::network::{CLIENTS, Machine};
 use crate::world::{COUNT, World, recovered};
 use coracle_tests::ha::checkers::availability::Fault;
 use coracle_tests::ha::dice::Dice;
 use coracle_tests::ha::history::Recorder;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -16,6 +17,9 @@ const SERVER: Duration = Duration::from_secs(3);
 const RECOVERY: Duration = Duration::from_secs(60);
 /// After how long another server leads at the latest.
 const TAKEOVER: Duration = Duration::from_secs(15);
+/// How long a disk is full at least, and how long it is waited for that somebody notices.
+const FULL: Duration = Duration::from_secs(15);
+const NOTICED: Duration = Duration::from_secs(60);
 /// Seconds that a clock is moved by.
 const JUMP: i64 = 600;
 
@@ -28,6 +32,9 @@ pub enum Action {
     IsolateServer(usize),
     CutServers(usize, usize),
     CutNode(usize, usize),
+    CutNodes(usize, usize),
+    /// From all clients; other servers and nodes still reach it.
+    CutClients(usize),
     KillMember(usize),
     FillDisk(usize),
     KillAgent(usize),
@@ -43,6 +50,8 @@ impl fmt::Display for Action {
             Action::IsolateServer(n) => write!(f, "server-{} cut off from the others", name(n)),
             Action::CutServers(a, b) => write!(f, "server-{} and server-{} cut", name(a), name(b)),
             Action::CutNode(n, s) => write!(f, "node-{} and server-{} cut", name(n), name(s)),
+            Action::CutNodes(a, b) => write!(f, "node-{} and node-{} cut", name(a), name(b)),
+            Action::CutClients(n) => write!(f, "server-{} and clients cut", name(n)),
             Action::KillMember(n) => write!(f, "etcd of server-{} killed", name(n)),
             Action::FillDisk(n) => write!(f, "disk of etcd of server-{} full", name(n)),
             Action::KillAgent(n) => write!(f, "agent of node-{} killed", name(n)),
@@ -60,10 +69,15 @@ impl Action {
             |dice, evidence| Action::FreezeServer(leader(dice, evidence)),
             |dice, evidence| Action::IsolateServer(leader(dice, evidence)),
             |dice, _| {
-                let one = any(dice);
-                Action::CutServers(one, (one + 1 + dice.roll(COUNT as u64 - 1) as usize) % COUNT)
+                let (one, other) = two(dice);
+                Action::CutServers(one, other)
             },
             |dice, _| Action::CutNode(any(dice), any(dice)),
+            |dice, _| {
+                let (one, other) = two(dice);
+                Action::CutNodes(one, other)
+            },
+            |dice, _| Action::CutClients(any(dice)),
             |dice, _| Action::KillMember(any(dice)),
             |dice, _| Action::FillDisk(any(dice)),
             |dice, _| Action::KillAgent(any(dice)),
@@ -78,9 +92,20 @@ impl Action {
 
     /// How long it lasts. A leader that is frozen or cut off must find another one in its place when it comes back.
     fn duration(self, dice: &mut Dice) -> Duration {
-        let lost = matches!(self, Action::FreezeServer(_) | Action::IsolateServer(_));
-        let least = if lost { TAKEOVER } else { Duration::from_secs(2) };
+        let least = match self {
+            _ if self.disturbs().is_some() => TAKEOVER,
+            Action::FillDisk(_) => FULL,
+            _ => Duration::from_secs(2),
+        };
         least + Duration::from_millis(dice.roll(6000))
+    }
+
+    /// The server that another one must have replaced as leader when it comes back.
+    fn disturbs(self) -> Option<usize> {
+        match self {
+            Action::FreezeServer(n) | Action::IsolateServer(n) => Some(n),
+            _ => None,
+        }
     }
 
     /// How long clients may wait, and whether their requests may stay without an answer.
@@ -91,7 +116,11 @@ impl Action {
             Action::IsolateServer(_) | Action::CutServers(..) => (SERVER, true),
             // A minority of etcd: requests wait for a new leader of etcd, and are answered.
             Action::KillMember(_) | Action::FillDisk(_) => (SERVER, false),
-            Action::CutNode(..) | Action::KillAgent(_) | Action::MoveClock(..) => (SERVER, false),
+            // They wait for an answer that does not come, and ask another server.
+            Action::CutClients(_) => (SERVER, true),
+            Action::CutNode(..) | Action::CutNodes(..) | Action::KillAgent(_) | Action::MoveClock(..) => {
+                (SERVER, false)
+            }
         }
     }
 
@@ -106,6 +135,8 @@ impl Action {
             }
             Action::CutServers(a, b) => server(a).cut(&[&server(b).address]),
             Action::CutNode(n, s) => world.nodes[n].machine.cut(&[&server(s).address]),
+            Action::CutNodes(a, b) => world.nodes[a].machine.cut(&[&world.nodes[b].machine.address]),
+            Action::CutClients(n) => server(n).cut(&[CLIENTS]),
             Action::KillMember(n) => world.kill_member(n),
             Action::FillDisk(n) => fill(world, n),
             Action::KillAgent(n) => world.nodes[n].kill_agent(),
@@ -124,7 +155,11 @@ impl Action {
             }
             Action::MoveClock(n, _) => world.servers.lock().unwrap()[n].move_clock(0),
             Action::KillAgent(_) => {}
-            Action::IsolateServer(_) | Action::CutServers(..) | Action::CutNode(..) => {
+            Action::IsolateServer(_)
+            | Action::CutServers(..)
+            | Action::CutNode(..)
+            | Action::CutNodes(..)
+            | Action::CutClients(_) => {
                 let nodes = world.nodes.iter().map(|node| &node.machine);
                 world.machines.iter().chain(nodes).for_each(Machine::heal);
             }
@@ -135,6 +170,12 @@ impl Action {
 /// Any of three.
 fn any(dice: &mut Dice) -> usize {
     dice.roll(COUNT as u64) as usize
+}
+
+/// Two different ones of three.
+fn two(dice: &mut Dice) -> (usize, usize) {
+    let one = any(dice);
+    (one, (one + 1 + dice.roll(COUNT as u64 - 1) as usize) % COUNT)
 }
 
 /// The server that runs the scheduler or the controllers.
@@ -153,16 +194,35 @@ fn fill(world: &World, number: usize) {
     while file.write_all(&block[..4096]).is_ok() {}
 }
 
+/// Whether the member or its server says that something is wrong while its disk is full, for this long at least.
+fn noticed(world: &World, number: usize, lasts: Duration) -> bool {
+    let (begun, mut noticed) = (Instant::now(), false);
+    while begun.elapsed() < lasts || (!noticed && begun.elapsed() < NOTICED) {
+        noticed |= !world.is_well(number);
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    noticed
+}
+
 /// What was broken, and whether everything recovered.
 pub struct Rampage {
     pub faults: Vec<Fault>,
     pub unrecovered: Vec<String>,
+    /// Elections whose leader was away for so long that another server had to take over.
+    pub disturbed: BTreeSet<&'static str>,
+    /// Full disks that no member of etcd and no server complained about.
+    pub unnoticed: Vec<String>,
 }
 
 /// Breaks things until the time is up.
 pub fn run(world: &World, evidence: &Evidence, recorder: &Recorder, seed: u64, until: Instant) -> Rampage {
     let mut dice = Dice::of(seed, u64::MAX);
-    let mut rampage = Rampage { faults: Vec::new(), unrecovered: Vec::new() };
+    let mut rampage = Rampage {
+        faults: Vec::new(),
+        unrecovered: Vec::new(),
+        disturbed: BTreeSet::new(),
+        unnoticed: Vec::new(),
+    };
     let mut deck = Vec::new();
     while Instant::now() < until {
         if deck.is_empty() {
@@ -172,9 +232,21 @@ pub fn run(world: &World, evidence: &Evidence, recorder: &Recorder, seed: u64, u
         let action = next(&mut dice, evidence);
         let lasts = action.duration(&mut dice);
         println!("{:8.1} s: {action} for {:.1} s", recorder.now() as f64 / 1e9, lasts.as_secs_f64());
+        if let Some(server) = action.disturbs() {
+            let leads = |election: &&str| evidence.leader(election) == Some(server);
+            rampage.disturbed.extend([CONTROLLERS, SCHEDULER].into_iter().filter(leads));
+        }
         let begun = recorder.now();
         action.begin(world);
-        std::thread::sleep(lasts);
+        if let Action::FillDisk(number) = action {
+            let noticed = noticed(world, number, lasts);
+            println!("{action}: {}", if noticed { "noticed" } else { "not noticed" });
+            if !noticed {
+                rampage.unnoticed.push(action.to_string());
+            }
+        } else {
+            std::thread::sleep(lasts);
+        }
         action.end(world);
         let recovered = recovered(world, RECOVERY);
         let (allowed, may_fail) = action.allowed();

@@ -1,7 +1,10 @@
 //! Bugs planted into the history that was just recorded: checkers that do not find them in it have proved nothing.
 
+use crate::evidence::Evidence;
 use crate::verdict::Recorded;
-use coracle_tests::ha::checkers::{Kind, Violation, durable, linearizable, watches};
+use coracle_tests::ha::checkers::{
+    Kind, Violation, addresses, bindings, durable, leaders, linearizable, watches,
+};
 use coracle_tests::ha::history::{Call, Change, Operation, Outcome, Sight, Watcher};
 use std::collections::BTreeMap;
 
@@ -9,9 +12,16 @@ use std::collections::BTreeMap;
 type Planted = (&'static str, Kind, Vec<Violation>);
 
 /// Plants each bug once, and panics if one of them is not found.
-pub fn check(recorded: &Recorded) {
-    let planted =
-        [lost_write(recorded), stale_read(recorded), duplicate_event(recorded), missed_event(recorded)];
+pub fn check(recorded: &Recorded, evidence: &Evidence) {
+    let planted = [
+        lost_write(recorded),
+        stale_read(recorded),
+        duplicate_event(recorded),
+        missed_event(recorded),
+        two_leaders(evidence),
+        bound_twice(evidence),
+        address_twice(evidence),
+    ];
     for (name, kind, violations) in planted {
         let found = violations.iter().find(|violation| violation.kind == kind);
         let found = found.unwrap_or_else(|| panic!("planted {name}: not found, only {violations:?}"));
@@ -63,6 +73,34 @@ fn missed_event(recorded: &Recorded) -> Planted {
     let (sights, event) = middle(&mut watchers);
     sights.remove(event);
     ("gap in a watch", Kind::MissedEvent, watches::check(&recorded.operations, &watchers))
+}
+
+/// The last write of a leader is that of another server.
+fn two_leaders(evidence: &Evidence) -> Planted {
+    let mut acts = evidence.acts();
+    let terms = evidence.terms.lock().unwrap();
+    let act = acts.last_mut().expect("a write of a leader");
+    let other = ["server-1", "server-2"].into_iter().find(|server| act.server != *server);
+    act.server = other.expect("another server").to_owned();
+    ("second leader", Kind::TwoLeaders, leaders::check(&terms, &acts))
+}
+
+/// A pod that has a node is seen on another one.
+fn bound_twice(evidence: &Evidence) -> Planted {
+    let mut placements = evidence.placements.lock().unwrap().clone();
+    let mut bound = placements.iter().rev().find(|one| !one.node.is_empty()).expect("a bound pod").clone();
+    bound.node = "node-of-another-server".to_owned();
+    placements.push(bound);
+    ("second binding", Kind::BoundTwice, bindings::check(&placements))
+}
+
+/// An address that has an owner is given to another one.
+fn address_twice(evidence: &Evidence) -> Planted {
+    let mut holdings = evidence.holdings.lock().unwrap().clone();
+    let mut held = holdings.iter().rev().find(|one| !one.addresses.is_empty()).expect("an address").clone();
+    held.owner = "Pod of another server".to_owned();
+    holdings.push(held);
+    ("second owner of an address", Kind::AddressTwice, addresses::check(&holdings))
 }
 
 /// An event in the middle of what the first watcher saw.

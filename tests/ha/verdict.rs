@@ -5,7 +5,9 @@ use crate::load::Load;
 use crate::nemesis::Rampage;
 use coracle_tests::ha::checkers::availability::{Outage, outages};
 use coracle_tests::ha::checkers::{
-    Violation, addresses, availability, bindings, durable, leaders, linearizable, revisions, watches,
+    Violation, addresses, availability, bindings, durable, leaders, linearizable, revisions,
+    seen::{self, Count},
+    watches,
 };
 use coracle_tests::ha::history::{Operation, Outcome, Sight, Version, Watcher};
 use std::collections::BTreeMap;
@@ -43,12 +45,20 @@ impl Recorded {
         let (placements, holdings) = (evidence.placements.lock().unwrap(), evidence.holdings.lock().unwrap());
         let events: usize = self.watchers.iter().map(|watcher| watcher.sights.len()).sum();
         self.summary(&outages);
+        let due = |what: String, found: usize, least: usize| Count { what, found, least };
+        let mut counts = vec![
+            due("pods on nodes".to_owned(), placements.iter().filter(|one| !one.node.is_empty()).count(), 1),
+            due("addresses".to_owned(), holdings.iter().filter(|one| !one.addresses.is_empty()).count(), 1),
+        ];
         for election in [CONTROLLERS, SCHEDULER] {
             let (terms, acts) = (
                 terms.iter().filter(|term| term.election == election).count(),
                 acts.iter().filter(|act| act.election == election).count(),
             );
             println!("{election}: {terms} terms, {acts} writes");
+            let disturbed = self.rampage.disturbed.contains(election);
+            counts.push(due(format!("terms of {election}"), terms, if disturbed { 2 } else { 1 }));
+            counts.push(due(format!("writes of {election}"), acts, 1));
         }
         let checks = [
             (
@@ -63,6 +73,7 @@ impl Recorded {
                 durable::check(&self.operations, &self.at_the_end),
             ),
             ("watches saw every revision once", events, watches::check(&self.operations, &self.watchers)),
+            ("watchers listed once", self.watchers.len(), watches::listed_once(&self.watchers)),
             ("only leaders acted", acts.len(), leaders::check(&terms, &acts)),
             ("pods have one node", placements.len(), bindings::check(&placements)),
             ("addresses have one owner", holdings.len(), addresses::check(&holdings)),
@@ -71,6 +82,7 @@ impl Recorded {
                 self.rampage.faults.len(),
                 availability::check(&outages, QUIET),
             ),
+            ("there was something to check", counts.len(), seen::check(&counts)),
         ];
         let mut all = Vec::new();
         for (name, looked_at, violations) in checks {

@@ -8,6 +8,7 @@ use coracle_tests::client::Target;
 use coracle_tests::ha::members::{Members, Place};
 use coracle_tests::lab::{Lab, run};
 use coracle_tests::{eventually, pods, program};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -99,16 +100,32 @@ impl World {
         }
     }
 
-    /// Whether every server is ready and, where the trial runs it, every member of etcd.
+    /// Whether every server is ready, every node and, where the trial runs it, every member of etcd.
     pub fn is_healthy(&self) -> bool {
-        let urls: Vec<String> = self.servers.lock().unwrap().iter().map(ServerProcess::url).collect();
-        urls.iter().all(|url| is_ready(url))
-            && self
-                .members
-                .lock()
-                .unwrap()
-                .as_ref()
-                .is_none_or(|members| (0..COUNT).all(|n| members.serves(n)))
+        (0..COUNT).all(|number| self.is_well(number)) && self.ready_nodes() == COUNT
+    }
+
+    /// Whether a server is ready, which it is with a member of its own that is, and its member where the trial runs it.
+    pub fn is_well(&self, number: usize) -> bool {
+        let url = self.servers.lock().unwrap()[number].url();
+        is_ready(&url) && self.members.lock().unwrap().as_ref().is_none_or(|members| members.serves(number))
+    }
+
+    /// How many nodes are ready, as the first server says.
+    fn ready_nodes(&self) -> usize {
+        let (url, pki) = {
+            let servers = self.servers.lock().unwrap();
+            (servers[0].url(), servers[0].dir.join("pki"))
+        };
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--max-time", "5", &format!("{url}/api/v1/nodes")]);
+        for (flag, file) in [("--cacert", "ca.crt"), ("--cert", "admin.crt"), ("--key", "admin.key")] {
+            curl.arg(flag).arg(pki.join(file));
+        }
+        let list: Value =
+            curl.output().ok().and_then(|list| serde_json::from_slice(&list.stdout).ok()).unwrap_or_default();
+        let nodes = list["items"].as_array().into_iter().flatten();
+        nodes.filter(|node| pods::condition(&node["status"], "Ready") == "True").count()
     }
 
     /// Kills a member of etcd.

@@ -19,6 +19,8 @@ pub mod bindings;
 pub mod addresses;
 // How long clients waited for an answer.
 pub mod availability;
+// There was something to check.
+pub mod seen;
 
 use std::fmt;
 
@@ -51,6 +53,10 @@ pub enum Kind {
     AddressTwice,
     /// Clients waited longer than the fault allows.
     Unavailable,
+    /// A watcher was told that its revision is too old, although it was not.
+    ListedAgain,
+    /// Something that must have happened was not seen.
+    NotSeen,
 }
 
 /// A contradiction in a history.

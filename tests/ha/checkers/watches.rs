@@ -125,6 +125,19 @@ fn missed(watcher: &Watcher, told: &Told, facts: &Facts) -> Vec<Violation> {
     absent.map(violation).collect()
 }
 
+/// Checks that no watcher had to list again: none is away for so long that its revision is compacted.
+pub fn listed_once(watchers: &[Watcher]) -> Vec<Violation> {
+    let lists = |watcher: &Watcher| {
+        let is_list = |sight: &&Sight| matches!(sight, Sight::Listed { .. });
+        watcher.sights.iter().filter(is_list).count()
+    };
+    let violation = |watcher: &Watcher| {
+        let message = format!("watcher {} listed {} times, once is due", watcher.name, lists(watcher));
+        Violation::new(Kind::ListedAgain, message)
+    };
+    watchers.iter().filter(|watcher| lists(watcher) != 1).map(violation).collect()
+}
+
 /// The revision up to which a watcher has seen everything.
 pub fn progress(watcher: &Watcher) -> Revision {
     let newest = watcher.sights.iter().map(|sight| match sight {
@@ -217,6 +230,16 @@ mod tests {
             event(Modified, 2, 4, 17),
         ]);
         assert_eq!(check(&history(operations), &[watcher("a", good()), late, relisted]), []);
+    }
+
+    #[test]
+    fn a_watcher_that_lists_again_is_caught() {
+        let mut again = watcher("again", good());
+        again.sights.push(Sight::Listed { revision: 17, objects: Vec::new() });
+        let never = Watcher { name: "never".into(), sights: Vec::new() };
+        let violations = listed_once(&[watcher("a", good()), again, never]);
+        assert_eq!(kinds(&violations), [Kind::ListedAgain, Kind::ListedAgain]);
+        assert_eq!(violations[0].message, "watcher again listed 2 times, once is due");
     }
 
     #[test]
