@@ -1,6 +1,6 @@
-//! Backup and restore of a cluster with 50,000 ConfigMaps of 1 KiB, while clients write 1,000 times a second. What is restored is
-//! compared with the store at the revision of the backup, byte by byte; first with the embedded store, then with etcd. Beside it what the machine needs for the same bytes: to
-//! compress and write them, and to copy the file.
+//! Backup and restore of a cluster with 50,000 ConfigMaps of 1 KiB, while clients write 1,000 times a second; first on the embedded
+//! store, then on etcd. What is restored is compared with the store at the revision of the backup, byte by byte. Beside it what the
+//! machine needs for the same bytes: to compress and write them, and to copy the file.
 
 use crate::api::{self, PATH, object, rss, send_all};
 use crate::report::{Report, percentile, scaled};
@@ -61,7 +61,7 @@ impl Stores {
     }
 
     /// Options of a restore.
-    fn into(&self, round: usize) -> Vec<String> {
+    fn restored_into(&self, round: usize) -> Vec<String> {
         match self {
             Self::Embedded => Vec::new(),
             Self::Etcd(_, new) => {
@@ -150,7 +150,7 @@ async fn measured(report: &mut Report, stores: &Stores) -> anyhow::Result<()> {
     server.stop();
     let mut restores = Vec::new();
     for round in 0..ROUNDS {
-        let (new, into) = (dir.path().join(format!("new-{round}")), stores.into(round));
+        let (new, into) = (dir.path().join(format!("new-{round}")), stores.restored_into(round));
         let into: Vec<&str> = into.iter().map(String::as_str).collect();
         let begun = Instant::now();
         coracle(&[&["restore", text(&file)?, "--data-dir", text(&new)?], &into[..]].concat())?;
