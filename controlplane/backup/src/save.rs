@@ -206,7 +206,9 @@ fn spool(
     let mut reader = Reader::open(&mut copied)?;
     let mut encrypted = None;
     while let Some(part) = reader.next_part()? {
-        if let (Part::Keys(keys), None) = (part, &encrypted) {
+        if let Part::Keys(keys) = part
+            && encrypted.is_none()
+        {
             encrypted = keys.into_iter().find(|one| is_encrypted(&one.value)).map(|one| one.key);
         }
     }

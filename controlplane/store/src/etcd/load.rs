@@ -37,7 +37,7 @@ pub(crate) async fn load(
     let (mark, own) = loading.begin(loaded).await?;
     let filled = async {
         let count = loading.put_all(keys, mark).await?;
-        Ok((count, loading.finish(mark).await?))
+        Ok::<_, StoreError>((count, loading.finish(mark).await?))
     };
     match filled.await {
         Ok((count, revision)) => {
