@@ -32,6 +32,8 @@ pub mod kms;
 pub mod etcd;
 // Servers that run the members of an etcd.
 pub mod managed;
+// Programs from the Go module proxy.
+mod go;
 // A server of S3.
 pub mod s3;
 // Debian's docker-registry.

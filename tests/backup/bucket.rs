@@ -2,9 +2,9 @@
 
 use crate::{MAPS, answer, coracle, map};
 use coracle_tests::client::Target;
-use coracle_tests::eventually;
 use coracle_tests::s3::S3Server;
 use coracle_tests::server::Server;
+use coracle_tests::{eventually, skipped};
 use std::time::Duration;
 
 const PLACE: &str = "s3://backups/one cluster";
@@ -12,12 +12,7 @@ const PLACE: &str = "s3://backups/one cluster";
 #[test]
 fn backups_are_saved_listed_restored_and_pruned_in_a_bucket() {
     let s3 = S3Server::start("backups");
-    let environment = [
-        ("AWS_ACCESS_KEY_ID", "key"),
-        ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ("AWS_ENDPOINT_URL_S3", s3.endpoint.as_str()),
-        ("AWS_REGION", "eu-central-1"),
-    ];
+    let environment = s3.environment();
     let mut server = Server::with(&["--api-only"]);
     let data_dir = server.data_dir().display().to_string();
     // What cannot be compressed, so that the backup goes in parts.
@@ -48,9 +43,7 @@ fn backups_are_saved_listed_restored_and_pruned_in_a_bucket() {
     let file = file.to_str().unwrap();
     let by_hand = answer(&["backup", "save", file, "--data-dir", &data_dir], &[]);
     let in_directory = answer(&["backup", "ls", files.path().to_str().unwrap()], &[]);
-    let url = format!("{}/backups/one%20cluster/before-upgrade", s3.endpoint);
-    let copied = std::process::Command::new("curl").args(["-sf", "-T", file, &url]).status().unwrap();
-    assert!(copied.success(), "{url}");
+    s3.curl(&["-T", file], "backups/one%20cluster/before-upgrade");
     let listed = answer(&["backup", "ls", PLACE], &environment);
     assert_eq!(listed.as_array().unwrap().len(), 3, "{listed}");
     let in_bucket = listed.as_array().unwrap().iter().find(|one| one["named"] == true).unwrap();
@@ -83,4 +76,28 @@ fn backups_are_saved_listed_restored_and_pruned_in_a_bucket() {
     eventually("old backups are removed", Duration::from_secs(90), || {
         server.log().contains("old backup removed")
     });
+}
+
+/// What is signed wrongly is refused, so that the test above has shown that signatures are right, of names with blanks and of
+/// uploads in parts, too.
+#[test]
+fn a_wrong_secret_is_refused() {
+    let Some(s3) = S3Server::verifying("backups") else {
+        skipped(
+            "backup::a_wrong_secret_is_refused",
+            "Go 1.21 or newer is not installed, and moto verifies no signatures",
+        );
+        return;
+    };
+    let environment = |change: (&'static str, &'static str)| {
+        s3.environment().map(|(name, value)| if name == change.0 { change } else { (name, value) })
+    };
+    assert_eq!(answer(&["backup", "ls", PLACE], &s3.environment()), serde_json::json!([]));
+    for (change, why) in [
+        (("AWS_SECRET_ACCESS_KEY", "another-secret"), "SignatureDoesNotMatch"),
+        (("AWS_ACCESS_KEY_ID", "somebody-else"), "InvalidAccessKeyId"),
+    ] {
+        let (ok, _, err) = coracle(&["backup", "ls", PLACE], &environment(change));
+        assert!(!ok && err.contains(why), "{err}");
+    }
 }
