@@ -60,7 +60,7 @@ fn users_cpus_and_disk_of_their_own() {
         (status["reason"].as_str(), status["message"].as_str()),
         (Some("Evicted"), Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". "))
     );
-    assert_eq!(condition(&status, "DisruptionTarget"), "True");
+    assert_eq!(condition(&status, "DisruptionTarget"), "", "the pod exceeded its own limit");
     cluster.delete("mapped exclusive greedy second");
     eventually("the cpus are free", PATIENCE, || !state().contains(&uid));
 }
@@ -206,7 +206,12 @@ fn a_machine_that_goes_down_ends_its_pods_in_order() {
     for name in ["plain", "critical"] {
         let status = cluster.wait_phase(name, "Failed");
         assert_eq!(status["reason"], "Terminated");
-        assert_eq!(status["message"], "Pod was terminated in response to imminent node shutdown.");
+        let message = "Pod was terminated in response to imminent node shutdown.";
+        assert_eq!(status["message"], message);
+        let mut conditions = status["conditions"].as_array().unwrap().iter();
+        let disrupted = conditions.find(|one| one["type"] == "DisruptionTarget").expect("a condition");
+        assert_eq!(disrupted["reason"], "TerminationByKubelet");
+        assert_eq!(disrupted["message"], message);
     }
     // The machine's own clock: busybox does not know parts of a second of any other.
     let at = |name: &str| -> f64 {

@@ -39,6 +39,8 @@ pub enum Message {
         reason: String,
         /// Message on its status.
         message: String,
+        /// Message of its condition `DisruptionTarget`; `None` if the pod itself is the cause.
+        disruption: Option<String>,
         /// Seconds it has to end.
         grace: i64,
     },

@@ -146,7 +146,7 @@ async fn evict(
         free,
         "pod evicted"
     );
-    parts.evict(&pod, message);
+    parts.evict_under_pressure(&pod, message);
     Some(spec::uid(&pod).to_owned())
 }
 

@@ -22,9 +22,19 @@ pub struct EvictionParts {
 }
 
 impl EvictionParts {
-    /// Evicts a pod with a message on its status.
-    pub(super) fn evict(&self, pod: &Pod, message: String) {
-        self.pods.send(spec::uid(pod), Message::Evict { reason: "Evicted".into(), message, grace: 1 });
+    /// Evicts a pod because the node is short of something: a disruption.
+    pub(super) fn evict_under_pressure(&self, pod: &Pod, message: String) {
+        self.evict(pod, message.clone(), Some(message));
+    }
+
+    /// Evicts a pod that exceeds a limit of its own.
+    pub(super) fn evict_over_limit(&self, pod: &Pod, message: String) {
+        self.evict(pod, message, None);
+    }
+
+    fn evict(&self, pod: &Pod, message: String, disruption: Option<String>) {
+        let reason = "Evicted".to_owned();
+        self.pods.send(spec::uid(pod), Message::Evict { reason, message, disruption, grace: 1 });
     }
 }
 

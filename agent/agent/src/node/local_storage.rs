@@ -77,7 +77,7 @@ pub async fn check(parts: &EvictionParts) {
             uid = spec::uid(&pod),
             "pod evicted: {message}"
         );
-        parts.evict(&pod, message);
+        parts.evict_over_limit(&pod, message);
     }
 }
 

@@ -62,8 +62,9 @@ impl NodeShutdown {
                 }
                 let most = i64::try_from(period.as_secs()).unwrap_or(0);
                 let grace = spec::grace(&pod).min(most);
-                let message = Message::Evict { reason: "Terminated".into(), message: MESSAGE.into(), grace };
-                self.pods.send(spec::uid(&pod), message);
+                let (reason, message) = ("Terminated".to_owned(), MESSAGE.to_owned());
+                let disruption = Some(message.clone());
+                self.pods.send(spec::uid(&pod), Message::Evict { reason, message, disruption, grace });
                 uids.push(spec::uid(&pod).to_owned());
             }
             // Pods that exceed their period are killed; the next group does not wait for them.

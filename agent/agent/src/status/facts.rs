@@ -47,6 +47,8 @@ pub struct StatusFacts<'a> {
     pub ended: bool,
     /// The node decided that the pod failed: reason and message.
     pub failure: Option<(&'a str, &'a str)>,
+    /// It did so for its own sake: message of the condition `DisruptionTarget`.
+    pub disruption: Option<&'a str>,
     /// What keeps a resize from being done.
     pub resize: Option<&'a Resize>,
     /// Health of devices, by container.

@@ -51,24 +51,9 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         foreign,
         now: whole_second(facts.now),
     });
-    // Set once by whoever disrupts the pod, this node's eviction included.
-    let disruption = old.conditions.iter().flatten().chain(foreign).find(|c| c.type_ == "DisruptionTarget");
-    match (disruption, facts.failure) {
-        (Some(condition), _) => all.push(condition.clone()),
-        (None, Some((reason @ ("Evicted" | "Preempting"), message))) => all.push(PodCondition {
-            type_: "DisruptionTarget".into(),
-            status: "True".into(),
-            reason: Some("TerminationByKubelet".into()),
-            message: Some(match reason {
-                "Preempting" => "Pod was preempted by Kubelet to accommodate a critical pod.".to_owned(),
-                _ => message.to_owned(),
-            }),
-            last_transition_time: Some(Time(whole_second(facts.now))),
-            observed_generation: facts.pod.metadata.generation,
-            last_probe_time: None,
-        }),
-        _ => {}
-    }
+    // Set once by whoever disrupts the pod, this node included.
+    let known = old.conditions.iter().flatten().chain(foreign).find(|c| c.type_ == "DisruptionTarget");
+    all.extend(known.cloned().or_else(|| facts.disruption.map(|message| disruption(facts, message))));
     all.extend(facts.resize.map(|resize| resize_condition(facts, resize)));
     all.extend(foreign.iter().filter(|c| !conditions::OWNED.contains(&c.type_.as_str())).cloned());
     let pod_ips = pod_ips(facts);
@@ -93,6 +78,19 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         extended_resource_claim_status: old.extended_resource_claim_status.clone(),
         allocated_resources: None,
         resources: None,
+    }
+}
+
+/// The condition of a pod that the node ended for its own sake. Pods that exceeded a limit or were refused have none.
+fn disruption(facts: &StatusFacts<'_>, message: &str) -> PodCondition {
+    PodCondition {
+        type_: "DisruptionTarget".into(),
+        status: "True".into(),
+        reason: Some("TerminationByKubelet".into()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(Time(whole_second(facts.now))),
+        observed_generation: facts.pod.metadata.generation,
+        last_probe_time: None,
     }
 }
 

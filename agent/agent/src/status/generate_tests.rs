@@ -21,6 +21,7 @@ struct Case {
     hooked: BTreeSet<String>,
     ended: bool,
     failure: Option<(&'static str, &'static str)>,
+    disruption: Option<&'static str>,
     resize: Option<Resize>,
     devices: BTreeMap<String, ContainerHealth>,
 }
@@ -47,6 +48,7 @@ impl Case {
             hooked: BTreeSet::new(),
             ended: false,
             failure: None,
+            disruption: None,
             resize: None,
             devices: BTreeMap::new(),
         }
@@ -88,6 +90,7 @@ impl Case {
             replaced: &none,
             ended: self.ended,
             failure: self.failure,
+            disruption: self.disruption,
             resize: self.resize.as_ref(),
             devices: &self.devices,
             host_ips: &["192.0.2.1".to_owned()],
@@ -226,17 +229,35 @@ fn terminal_phases_are_final_and_keep_their_reason() {
         "",
     );
     case.failure = Some(("Evicted", "The node was low on resource: memory."));
+    case.disruption = Some("The node was low on resource: memory.");
     case.previous = case.generate();
     assert_eq!(case.previous.phase.as_deref(), Some("Running"), "it has not ended yet");
     case.observed.instances[0].state = State::Exited;
     let failed = case.generate();
     assert_eq!((failed.phase.as_deref(), failed.reason.as_deref()), (Some("Failed"), Some("Evicted")));
     assert_eq!(condition(&failed, "DisruptionTarget").1.as_deref(), Some("TerminationByKubelet"));
-    case.failure = None;
+    (case.failure, case.disruption) = (None, None);
     case.previous = failed;
     let status = case.generate();
     assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("Evicted")));
     assert_eq!(condition(&status, "Ready").1.as_deref(), Some("PodFailed"));
+    assert_eq!(condition(&status, "DisruptionTarget").0, "True", "it stays");
+}
+
+#[test]
+fn only_pods_that_the_node_ends_for_its_own_sake_are_disrupted() {
+    let mut case = Case::new(json!({"containers": [{"name": "a"}]}));
+    let disrupted = |case: &Case| {
+        let conditions = case.generate().conditions.unwrap_or_default();
+        conditions.into_iter().find(|one| one.type_ == "DisruptionTarget").and_then(|one| one.message)
+    };
+    for reason in ["Evicted", "DeadlineExceeded", "OutOfcpu"] {
+        case.failure = Some((reason, "a limit, or not admitted"));
+        assert_eq!(disrupted(&case), None, "{reason}");
+    }
+    case.failure = Some(("Terminated", "shutdown"));
+    case.disruption = Some("shutdown");
+    assert_eq!(disrupted(&case).as_deref(), Some("shutdown"));
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl Worker {
             replaced: &self.replaced,
             ended,
             failure: self.stage.failure(),
+            disruption: self.stage.disruption(),
             resize: self.resizes.pending.as_ref(),
             devices: &devices,
             host_ips: &self.executor.config.ips,

@@ -52,6 +52,8 @@ pub(super) struct Termination {
 pub(super) struct EndReason {
     pub(super) reason: String,
     pub(super) message: String,
+    /// Message of the condition `DisruptionTarget`, if the node ended it for its own sake.
+    pub(super) disruption: Option<String>,
 }
 
 /// Steps of a termination, in order.
@@ -89,10 +91,17 @@ impl Stage {
 
     /// Reason and message of a pod that the node ended.
     pub(super) fn failure(&self) -> Option<(&str, &str)> {
+        self.end_reason().map(|end| (end.reason.as_str(), end.message.as_str()))
+    }
+
+    /// Message of the disruption of a pod that the node ended for its own sake.
+    pub(super) fn disruption(&self) -> Option<&str> {
+        self.end_reason()?.disruption.as_deref()
+    }
+
+    fn end_reason(&self) -> Option<&EndReason> {
         match self {
-            Stage::Ending(termination) => {
-                termination.reason.as_ref().map(|end| (end.reason.as_str(), end.message.as_str()))
-            }
+            Stage::Ending(termination) => termination.reason.as_ref(),
             Stage::Pending | Stage::Preempting | Stage::Running(_) => None,
         }
     }
@@ -178,10 +187,10 @@ mod tests {
         let mut stage = Stage::Running(Volumes::Unprepared);
         stage.advance(Step::Released);
         assert_eq!((stage.step(), stage.is_ending(), stage.failure()), (None, false, None));
-        let reason = EndReason { reason: "Evicted".to_owned(), message: "disk".to_owned() };
+        let reason = EndReason { reason: "Evicted".to_owned(), message: "disk".to_owned(), disruption: None };
         stage = Stage::Ending(Termination { reason: Some(reason), step: Step::Stopped });
         stage.advance(Step::Released);
         assert_eq!(stage.step(), Some(Step::Released));
-        assert_eq!(stage.failure(), Some(("Evicted", "disk")));
+        assert_eq!((stage.failure(), stage.disruption()), (Some(("Evicted", "disk")), None));
     }
 }

@@ -123,7 +123,7 @@ impl Worker {
         let about = pod_reference(self.pod(), None);
         self.executor.events.record(about, Kind::Warning, reason, refusal.message.clone());
         let message = format!("Pod was rejected: {}", refusal.message);
-        self.terminate(0, Some(EndReason { reason: refusal.reason, message }));
+        self.terminate(0, Some(EndReason { reason: refusal.reason, message, disruption: None }));
     }
 
     /// Allocates the devices of the pod, with what is aligned with them, or rejects it permanently. Pods that it preempts have given theirs back by now.
@@ -146,6 +146,7 @@ impl Worker {
     /// Ends pods to make room for this one, which waits for them.
     fn preempt(&self, victims: &[Arc<Pod>]) {
         const MESSAGE: &str = "Preempted in order to admit critical pod";
+        const DISRUPTION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
         let mut longest = Duration::ZERO;
         for pod in victims {
             tracing::info!(
@@ -159,7 +160,8 @@ impl Worker {
             let grace = spec::grace(pod);
             longest = longest.max(Duration::from_secs(u64::try_from(grace).unwrap_or(0)));
             let (reason, message) = ("Preempting".to_owned(), MESSAGE.to_owned());
-            self.parts.pods.send(spec::uid(pod), Message::Evict { reason, message, grace });
+            let disruption = Some(DISRUPTION.to_owned());
+            self.parts.pods.send(spec::uid(pod), Message::Evict { reason, message, disruption, grace });
         }
         let uids: Vec<String> = victims.iter().map(|pod| spec::uid(pod).to_owned()).collect();
         let (pods, mailbox) = (self.parts.pods.clone(), self.tasks.mailbox.clone());
@@ -182,7 +184,7 @@ impl Worker {
         }
         let message = "Pod was active on the node longer than the specified deadline".to_owned();
         self.executor.events.pod(self.pod(), Kind::Normal, "DeadlineExceeded", message.clone());
-        let reason = EndReason { reason: "DeadlineExceeded".to_owned(), message };
+        let reason = EndReason { reason: "DeadlineExceeded".to_owned(), message, disruption: None };
         self.terminate(spec::grace(self.pod()), Some(reason));
         true
     }

@@ -243,8 +243,8 @@ impl Worker {
                 self.tasks.stopping.remove(&id);
                 self.observed.outdate();
             }
-            Message::Evict { reason, message, grace } => {
-                self.terminate(grace, Some(EndReason { reason, message }));
+            Message::Evict { reason, message, disruption, grace } => {
+                self.terminate(grace, Some(EndReason { reason, message, disruption }));
             }
             Message::Preempted => {
                 if matches!(self.stage, Stage::Preempting) {

@@ -155,7 +155,7 @@ fn the_exit_of_a_pod_that_runs_to_its_end_is_a_part_of_its_start() {
 }
 
 fn evicted() -> EndReason {
-    EndReason { reason: "Evicted".into(), message: "The node was low on memory.".into() }
+    EndReason { reason: "Evicted".into(), message: "The node was low on memory.".into(), disruption: None }
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn the_end_of_a_pod_hangs_below_its_deletion() {
 
 #[test]
 fn a_rejected_pod_has_failed_to_start_and_a_completed_one_has_not_ended_yet() {
-    let rejected = EndReason { reason: "OutOfcpu".into(), message: String::new() };
+    let rejected = EndReason { reason: "OutOfcpu".into(), message: String::new(), disruption: None };
     for (reason, expected) in
         [(Some(&rejected), vec![("\nOutOfcpu".to_owned(), true)]), (None, vec![(String::new(), false)])]
     {
