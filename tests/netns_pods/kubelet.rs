@@ -246,7 +246,7 @@ fn resolver_limits_and_the_health_port_of_the_proxy() {
 fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
     let cluster = Cluster::start_on(
         Some(256),
-        "--eviction-pressure-transition-period 1s --eviction-hard memory.available<1Mi,nodefs.available<20%",
+        "--eviction-pressure-transition-period 1s --eviction-hard memory.available<1Mi,imagefs.available<20%",
     );
     cluster.pod(
         "ended",
@@ -268,6 +268,10 @@ fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
     let fill = (disk.blocks_available() - disk.blocks() / 10) * disk.fragment_size();
     run(&format!("head -c {fill} /dev/zero > {}", cluster.path("fill").display()));
     eventually("its log and its container are removed", WAIT, || !log.exists() && !container.exists());
+    eventually("the node says what it does", WAIT, || {
+        let events = cluster.kubectl.run("get events --field-selector reason=EvictionThresholdMet");
+        events.contains("Attempting to reclaim ephemeral-storage")
+    });
     fs::remove_file(cluster.path("fill")).unwrap();
     cluster.wait("ended", "unchanged", |status| status["containerStatuses"] == before["containerStatuses"]);
     let after = cluster.get("ended")["status"].clone();

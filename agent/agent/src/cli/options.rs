@@ -121,7 +121,8 @@ pub struct RunArgs {
     /// Hard eviction thresholds: pods are evicted while less is free.
     #[arg(
         long,
-        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%",
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,\
+                         imagefs.inodesFree<5%",
         value_parser = values::thresholds
     )]
     pub eviction_hard: Thresholds,

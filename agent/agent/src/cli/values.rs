@@ -247,6 +247,7 @@ mod tests {
             ("--trace-size", "8Mi", ""),
             ("--trace-size", "lots", "is not a quantity"),
             ("--eviction-hard", "memory.available<1Mi,imagefs.available<15%", ""),
+            ("--eviction-hard", "allocatableMemory.available<1Mi", "is not measured"),
             ("--image-gc-high-threshold", "100", ""),
             ("--image-gc-high-threshold", "101", "101"),
             ("--image-minimum-gc-age", "1h30m", ""),

@@ -1,13 +1,16 @@
 //! Evicts pods when memory, disk, inodes or pids run short.
 
-use k8s_openapi::api::core::v1::Pod;
+use coracle_proto::cri;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::eviction_parts::{EvictionParts, binary};
-use super::eviction_signals::{read_signals, thresholds_met};
+use super::eviction_signals::{Disks, is_of_disk, read_signals, thresholds_met};
 use super::local_storage::{self, Amount};
 use crate::events::Kind;
 use crate::image::gc;
@@ -49,13 +52,15 @@ pub struct Evictor {
     last_eviction: Option<Instant>,
     /// Evicted, and not gone yet.
     ending: HashSet<String>,
+    /// Where disks are measured, once the runtime has said where its images are.
+    disks: Option<Disks>,
 }
 
 impl Evictor {
     /// Checks all signals once: under disk pressure removes containers of ended pods and unused images, then evicts one pod
     /// if that is not enough.
     pub async fn check(&mut self, parts: &EvictionParts) -> Pressure {
-        let signals = read_signals(&parts.config.root_dir);
+        let signals = read_signals(&self.disks(parts).await);
         let short = thresholds_met(&signals, &parts.config.eviction);
         let now = Instant::now();
         for (signal, _, _) in &short {
@@ -66,9 +71,12 @@ impl Evictor {
         if let Some((signal, least, free)) = short.next()
             && self.may_evict(&parts.pods.admitted())
         {
-            let disk = signal.starts_with("nodefs");
+            let metadata = ObjectMeta { name: Some(parts.config.name.clone()), ..ObjectMeta::default() };
+            let text = format!("Attempting to reclaim {}", resource_of(signal));
+            let node = Node { metadata, ..Node::default() };
+            parts.events.node(&node, Kind::Warning, "EvictionThresholdMet", text);
             let pods = parts.pods.admitted();
-            if !(disk && reclaim(parts, &pods).await) {
+            if !(is_of_disk(signal) && reclaim(parts, &pods).await) {
                 self.last_eviction = Some(now);
                 let pods: Vec<_> =
                     pods.into_iter().filter(|pod| !self.ending.contains(spec::uid(pod))).collect();
@@ -77,9 +85,27 @@ impl Evictor {
         }
         Pressure {
             memory: self.seen.contains_key("memory.available"),
-            disk: self.seen.keys().any(|signal| signal.starts_with("nodefs")),
+            disk: self.seen.keys().any(|signal| is_of_disk(signal)),
             pids: self.seen.contains_key("pid.available"),
         }
+    }
+
+    /// Where disks are measured: images and layers of another runtime may be elsewhere than the agent's data.
+    async fn disks(&mut self, parts: &EvictionParts) -> Disks {
+        if let Some(disks) = &self.disks {
+            return disks.clone();
+        }
+        let node = parts.config.root_dir.clone();
+        let Ok(info) = parts.runtime.image_fs_info().await else {
+            return Disks { images: node.clone(), containers: node.clone(), node };
+        };
+        let place = |usages: Vec<cri::FilesystemUsage>| {
+            let place = usages.into_iter().find_map(|usage| usage.fs_id)?.mountpoint;
+            Some(PathBuf::from(place)).filter(|place| place.is_absolute())
+        };
+        let images = place(info.image_filesystems).unwrap_or_else(|| node.clone());
+        let containers = place(info.container_filesystems).unwrap_or_else(|| images.clone());
+        self.disks.insert(Disks { node, images, containers }).clone()
     }
 
     /// Whether the last evicted pod has stopped and the interval is over; `pods` are those still using resources.
@@ -111,6 +137,16 @@ async fn reclaim(parts: &EvictionParts, pods: &[Arc<Pod>]) -> bool {
     gc::remove_unused(&*parts.runtime, pods).await || is_removed
 }
 
+/// What runs short.
+fn resource_of(signal: &str) -> &'static str {
+    match signal.split('.').next() {
+        Some("memory") => "memory",
+        Some("pid") => "pids",
+        _ if signal.ends_with("inodesFree") => INODES,
+        _ => STORAGE,
+    }
+}
+
 /// Evicts the first pod in eviction order; returns its uid.
 async fn evict(
     parts: &EvictionParts,
@@ -119,17 +155,12 @@ async fn evict(
     least: i64,
     free: i64,
 ) -> Option<String> {
-    let resource = match signal.split('.').next() {
-        Some("memory") => "memory",
-        Some("pid") => "pids",
-        _ if signal.ends_with("inodesFree") => INODES,
-        _ => STORAGE,
-    };
+    let resource = resource_of(signal);
     let usage = usage(parts, pods, resource).await;
     let totals = usage.iter().map(|(uid, parts)| (uid.clone(), parts.values().sum())).collect();
     let pod = rank_for_eviction(pods, &totals, resource).into_iter().next()?;
-    let (least, free) = match signal {
-        "pid.available" | "nodefs.inodesFree" => (least.to_string(), free.to_string()),
+    let (least, free) = match resource {
+        INODES | "pids" => (least.to_string(), free.to_string()),
         _ => (binary(least), binary(free)),
     };
     let mut message =
