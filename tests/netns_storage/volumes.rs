@@ -7,7 +7,8 @@ use coracle_tests::pods::IMAGE;
 #[test]
 #[ignore = "run by in_namespaces"]
 fn a_driver_registers_and_data_outlives_pods() {
-    let mut s = Setting::start("attachRequired: false, podInfoOnMount: true");
+    let mut s =
+        Setting::start("attachRequired: false, podInfoOnMount: true, nodeAllocatableUpdatePeriodSeconds: 10");
     eventually("the driver is told", PATIENCE, || s.driver.registrations().contains(&String::new()));
     let node = s.cluster.kubectl.run("get csinode node1 -o json");
     let node: serde_json::Value = serde_json::from_str(&node).unwrap();
@@ -41,6 +42,11 @@ fn a_driver_registers_and_data_outlives_pods() {
     eventually("it read", PATIENCE, || s.cluster.output("third", "c", 0) == "kept");
     s.cluster.delete("third");
     s.wait_clean();
+
+    s.driver.set_limit(3);
+    eventually("the driver is asked again how much fits", PATIENCE, || {
+        s.field("csinode node1", ".spec.drivers[0].allocatable.count") == "3"
+    });
 
     s.driver.stop();
     eventually("the driver is unregistered", PATIENCE, || s.drivers().is_empty());

@@ -357,3 +357,26 @@ fn only_sizes_are_resized() {
         ]
     );
 }
+
+#[test]
+fn pods_with_resources_of_their_own_are_not_resized() {
+    let with = |cpu: Option<&str>, own: &str| {
+        let mut pod = container_with(json!({"resources": {"requests": {"cpu": own}}}));
+        if let Some(cpu) = cpu {
+            pod["spec"]["resources"] = json!({"requests": {"cpu": cpu}});
+        }
+        pod
+    };
+    for (new, old) in [
+        (with(Some("3"), "1"), with(Some("2"), "1")),
+        (with(Some("2"), "1"), with(None, "1")),
+        (with(Some("2"), "2"), with(Some("2"), "1")),
+    ] {
+        let wrong = changes(resize, &new, &old);
+        assert!(
+            wrong.iter().any(|error| error.contains("resize of pods with pod-level resources is forbidden")),
+            "{wrong:?}"
+        );
+    }
+    assert_eq!(changes(resize, &with(None, "2"), &with(None, "1")), [""; 0]);
+}

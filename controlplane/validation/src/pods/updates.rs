@@ -201,7 +201,7 @@ pub fn ephemeral_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
     });
 }
 
-/// `/resize`: CPU and memory of containers and sidecars.
+/// `/resize`: CPU and memory of containers and sidecars. Nodes do not resize pods that have resources as a whole.
 pub fn resize(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     super::pod(new, errors);
     let old = Pod::of(old);
@@ -215,6 +215,16 @@ pub fn resize(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             spec.invalid_as(class.text(), "Pod QOS Class may not change as a result of resizing");
         }
         let before = old.spec();
+        let has_own = |spec: View<'_, PodSpec>| {
+            let resources = spec.resources();
+            resources.requests().entries().next().is_some() || resources.limits().entries().next().is_some()
+        };
+        if has_own(before) || has_own(spec.view()) {
+            return pod.forbidden(
+                "resize of pods with pod-level resources is forbidden when \
+                 InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled",
+            );
+        }
         for (container, before) in spec.containers().items().zip(before.containers()) {
             resized(&spec, &container, before);
         }

@@ -15,6 +15,8 @@ pub mod propagation;
 pub mod drivers;
 // The CSINode object and topology labels.
 pub mod node_object;
+// How many volumes of a driver fit on the node.
+mod limits;
 // Plugins that register themselves.
 pub mod registration;
 // What drivers were asked to mount.

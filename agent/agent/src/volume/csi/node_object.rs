@@ -52,6 +52,11 @@ impl NodeObject {
         Self { client, node: node.to_owned() }
     }
 
+    /// The client that writes them.
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
     fn api_error(&self, action: &'static str) -> impl FnOnce(kube::Error) -> NodeObjectError {
         let node = self.node.clone();
         move |source| NodeObjectError::Api { action, node, source: Box::new(source) }

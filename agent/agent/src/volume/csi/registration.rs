@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::drivers::{Drivers, Registered};
+use super::limits;
 use super::names::{self, Paths, is_driver_name};
 use super::node_object::{NodeObject, NodeObjectError};
 use crate::claims;
@@ -229,14 +230,14 @@ impl Registration {
         });
     }
 
-    /// Tries until the plugin is registered; aborted when its socket goes.
+    /// Tries until the plugin is registered, then follows how many volumes fit; aborted when its socket goes.
     async fn register(self, socket: PathBuf, driver: Arc<Mutex<Known>>) {
         let registrar = Registrar::new(&socket);
         let mut delay = FIRST_RETRY;
         loop {
             let error = match self.try_register(&registrar, &socket, &driver).await {
                 Ok(()) => match registrar.notify(None).await {
-                    Ok(()) => return,
+                    Ok(()) => break,
                     Err(error) => RegistrationError::Call(error),
                 },
                 Err(error) => {
@@ -249,6 +250,25 @@ impl Registration {
             tracing::warn!(socket = %socket.display(), error = %causes::chain(&error), "plugin not registered, will retry");
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(LAST_RETRY);
+        }
+        let known = driver.lock().clone();
+        if let Some((Kind::Storage, name, _)) = known {
+            let client = self.object.client();
+            limits::follow(client, &name, async || self.update_limit(&name).await).await;
+        }
+    }
+
+    /// Asks a storage driver how many volumes fit on the node now; a failure waits for the next time.
+    async fn update_limit(&self, name: &str) {
+        let Some(registered) = self.drivers.get(name) else { return };
+        let updated: Result<(), RegistrationError> = async {
+            let info = registered.driver.info().await?;
+            let _writing = self.writing.lock().await;
+            Ok(self.object.add(name, &info).await?)
+        }
+        .await;
+        if let Err(error) = updated {
+            tracing::warn!(driver = name, error = %causes::chain(&error), "limit of volumes not updated");
         }
     }
 
