@@ -2,9 +2,10 @@
 
 use coracle_cli::causes;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::Api;
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::{Config, Error, Event};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -19,42 +20,68 @@ fn period(driver: &CSIDriver) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds).max(MIN_PERIOD))
 }
 
-/// Calls `ask` after every period of the CSIDriver of this name, for ever. A changed period begins at once.
-pub(super) async fn follow(client: kube::Client, name: &str, ask: impl AsyncFn()) {
-    let config = Config::default().fields(&format!("metadata.name={name}"));
-    let mut changes = api_watch::watch(Api::<CSIDriver>::all(client), config);
-    let (mut every, mut listed, mut next) = (None, None, None);
-    loop {
-        let change = tokio::select! {
-            change = changes.next() => change,
-            () = at(next) => {
-                ask().await;
-                next = every.and_then(|every| Instant::now().checked_add(every));
-                continue;
+/// Says when a driver is to be asked.
+pub(super) struct Periods {
+    driver: String,
+    changes: BoxStream<'static, Result<Event<CSIDriver>, Error>>,
+    every: Option<Duration>,
+    /// From the list that is being read.
+    listed: Option<Duration>,
+    next: Option<Instant>,
+}
+
+impl Periods {
+    /// Of the CSIDriver of this name.
+    pub(super) fn new(client: kube::Client, driver: &str) -> Self {
+        let config = Config::default().fields(&format!("metadata.name={driver}"));
+        let changes = api_watch::watch(Api::<CSIDriver>::all(client), config);
+        Self { driver: driver.to_owned(), changes, every: None, listed: None, next: None }
+    }
+
+    /// Waits for the end of the next period, for ever if there is none. A changed period begins at once.
+    pub(super) async fn passed(&mut self) {
+        loop {
+            let next = self.next;
+            tokio::select! {
+                change = self.changes.next() => match change {
+                    Some(change) => self.take(change),
+                    None => return std::future::pending().await,
+                },
+                () = at(next) => {
+                    self.begin();
+                    return;
+                }
             }
-        };
-        let wanted = match change {
-            None => return,
-            Some(Err(error)) => {
-                tracing::warn!(driver = name, error = %causes::chain(&error), "CSIDriver watch failed, will retry");
-                continue;
-            }
-            Some(Ok(Event::Init)) => {
-                listed = None;
-                continue;
-            }
-            Some(Ok(Event::InitApply(driver))) => {
-                listed = period(&driver);
-                continue;
-            }
-            Some(Ok(Event::InitDone)) => listed,
-            Some(Ok(Event::Apply(driver))) => period(&driver),
-            Some(Ok(Event::Delete(_))) => None,
-        };
-        if wanted != every {
-            every = wanted;
-            next = every.and_then(|every| Instant::now().checked_add(every));
         }
+    }
+
+    fn take(&mut self, change: Result<Event<CSIDriver>, Error>) {
+        let wanted = match change {
+            Err(error) => {
+                let error = causes::chain(&error);
+                tracing::warn!(driver = self.driver, %error, "CSIDriver watch failed, will retry");
+                return;
+            }
+            Ok(Event::Init) => {
+                self.listed = None;
+                return;
+            }
+            Ok(Event::InitApply(driver)) => {
+                self.listed = period(&driver);
+                return;
+            }
+            Ok(Event::InitDone) => self.listed,
+            Ok(Event::Apply(driver)) => period(&driver),
+            Ok(Event::Delete(_)) => None,
+        };
+        if wanted != self.every {
+            self.every = wanted;
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        self.next = self.every.and_then(|every| Instant::now().checked_add(every));
     }
 }
 

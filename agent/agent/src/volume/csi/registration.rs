@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::drivers::{Drivers, Registered};
-use super::limits;
+use super::limits::Periods;
 use super::names::{self, Paths, is_driver_name};
 use super::node_object::{NodeObject, NodeObjectError};
 use crate::claims;
@@ -253,8 +253,11 @@ impl Registration {
         }
         let known = driver.lock().clone();
         if let Some((Kind::Storage, name, _)) = known {
-            let client = self.object.client();
-            limits::follow(client, &name, async || self.update_limit(&name).await).await;
+            let mut periods = Periods::new(self.object.client(), &name);
+            loop {
+                periods.passed().await;
+                self.update_limit(&name).await;
+            }
         }
     }
 
