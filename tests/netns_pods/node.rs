@@ -177,7 +177,10 @@ fn health_server() -> u16 {
 #[ignore = "run by in_namespaces"]
 fn a_machine_that_goes_down_ends_its_pods_in_order() {
     let mut cluster =
-        Cluster::start_with("--shutdown-grace-period 20 --shutdown-grace-period-critical-pods 10");
+        Cluster::start_with("--shutdown-grace-period-by-pod-priority 0=10s,1000=10s,2000000000=10s");
+    cluster.apply(
+        "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: wanted}, value: 5000}",
+    );
     let last = |word: &str| {
         format!(
             "terminationGracePeriodSeconds: 8, {}",
@@ -190,7 +193,11 @@ fn a_machine_that_goes_down_ends_its_pods_in_order() {
         "volumes: [{{name: h, hostPath: {{path: {}, type: DirectoryOrCreate}}}}]",
         cluster.path("h").display()
     );
-    for (name, rest) in [("plain", ""), ("critical", "priorityClassName: system-node-critical, ")] {
+    for (name, rest) in [
+        ("plain", ""),
+        ("wanted", "priorityClassName: wanted, "),
+        ("critical", "priorityClassName: system-node-critical, "),
+    ] {
         cluster.apply(&format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{{rest}{volume}, {}}}}}",
             last(name)
@@ -199,11 +206,13 @@ fn a_machine_that_goes_down_ends_its_pods_in_order() {
     }
     // Ready is the process, not its trap.
     eventually("the shells have set their traps", PATIENCE, || {
-        ["plain.ready", "critical.ready"].iter().all(|mark| cluster.path("h").join(mark).exists())
+        ["plain.ready", "wanted.ready", "critical.ready"]
+            .iter()
+            .all(|mark| cluster.path("h").join(mark).exists())
     });
     let agent = nix::unistd::Pid::from_raw(cluster.agent_pid() as i32);
     nix::sys::signal::kill(agent, nix::sys::signal::Signal::SIGPWR).unwrap();
-    for name in ["plain", "critical"] {
+    for name in ["plain", "wanted", "critical"] {
         let status = cluster.wait_phase(name, "Failed");
         assert_eq!(status["reason"], "Terminated");
         let message = "Pod was terminated in response to imminent node shutdown.";
@@ -217,7 +226,7 @@ fn a_machine_that_goes_down_ends_its_pods_in_order() {
     let at = |name: &str| -> f64 {
         std::fs::read_to_string(cluster.path("h").join(name)).unwrap().trim().parse().unwrap()
     };
-    assert!(at("plain") < at("critical"));
+    assert!(at("plain") < at("wanted") && at("wanted") < at("critical"));
     let message =
         cluster.kubectl.run("get node node1 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].message}");
     assert_eq!(message, "node is shutting down");

@@ -12,6 +12,7 @@ use crate::config::verification::{Pattern, Verification, VerificationPolicy};
 use crate::config::{ClusterDns, ManifestUrl, NetworkMode, NodeConfig};
 use crate::dns::route::Stub;
 use crate::node::machine::{self, Machine};
+use crate::node::shutdown::Group;
 use crate::numa;
 use coracle_host_dir::private;
 use http::{HeaderName, HeaderValue};
@@ -174,6 +175,14 @@ pub struct RunArgs {
     /// Seconds of these that are reserved for critical pods, at the end.
     #[arg(long, default_value_t = 0)]
     pub shutdown_grace_period_critical_pods: u64,
+    /// Time of pods from each priority on, instead of the two: 0=10s,100000=60s. Groups end one after the other.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_parser = values::shutdown_group,
+        conflicts_with_all = ["shutdown_grace_period", "shutdown_grace_period_critical_pods"]
+    )]
+    pub shutdown_grace_period_by_pod_priority: Vec<Group>,
     /// Port of the node API (HTTPS).
     #[arg(long, default_value_t = 10250)]
     pub port: u16,

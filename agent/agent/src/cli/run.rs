@@ -162,14 +162,11 @@ impl RunArgs {
         supervisor.spawn("runtime events", move || source::runtime::follow(of.0.clone(), of.1.clone()));
         follow_pods((&node.workers, &node.mirrors), &config, (&runtime, &devices), &supervisor);
         supervisor.spawn("memory", coracle_cli::memory::release_unused);
-        let periods = Periods {
-            whole: Duration::from_secs(self.shutdown_grace_period),
-            critical: Duration::from_secs(self.shutdown_grace_period_critical_pods),
-        };
-        let ends = until_stopped(periods).await?;
+        let periods = self.shutdown_periods();
+        let ends = until_stopped(&periods).await?;
         manager.stopping();
         if ends {
-            node.shutdown.run(periods).await;
+            node.shutdown.run(&periods).await;
         } else {
             tracing::info!(node = config.name, "agent ends, pods go on");
         }
@@ -178,6 +175,16 @@ impl RunArgs {
         }
         alive.abort();
         Ok(())
+    }
+
+    fn shutdown_periods(&self) -> Periods {
+        if !self.shutdown_grace_period_by_pod_priority.is_empty() {
+            return Periods::by_priority(self.shutdown_grace_period_by_pod_priority.clone());
+        }
+        Periods::ordinary_and_critical(
+            Duration::from_secs(self.shutdown_grace_period),
+            Duration::from_secs(self.shutdown_grace_period_critical_pods),
+        )
     }
 
     /// Cluster DNS on every cluster DNS address.
@@ -350,14 +357,14 @@ fn follow_pods(
 }
 
 /// Waits for SIGTERM, SIGINT or SIGPWR. Whether the machine is shutting down and pods are to be terminated.
-async fn until_stopped(periods: Periods) -> anyhow::Result<bool> {
+async fn until_stopped(periods: &Periods) -> anyhow::Result<bool> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // Sent by init on power failure.
     let mut power = signal(SignalKind::from_raw(libc::SIGPWR))?;
     let going_down = tokio::select! {
-        _ = term.recv() => !periods.whole.is_zero() && shutdown::is_machine_stopping(),
+        _ = term.recv() => !periods.is_zero() && shutdown::is_machine_stopping(),
         _ = int.recv() => false,
         _ = power.recv() => true,
     };
-    Ok(going_down && !periods.whole.is_zero())
+    Ok(going_down && !periods.is_zero())
 }

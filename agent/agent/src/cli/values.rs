@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::config::Threshold;
 use crate::node::eviction_signals::{ThresholdError, parse_thresholds};
 use crate::node::object::parse_taint;
+use crate::node::shutdown::Group;
 use crate::pod::amount;
 use http::{HeaderName, HeaderValue};
 
@@ -78,6 +79,9 @@ pub enum ValueError {
         /// The value as given.
         text: String,
     },
+    /// Not a priority and a duration.
+    #[error("not of the form PRIORITY=DURATION, such as 1000=30s")]
+    ShutdownGroup,
     /// Not a header.
     #[error("not of the form NAME:VALUE")]
     Header,
@@ -160,6 +164,13 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
         rest = tail;
     }
     if text.is_empty() { Err(wrong()) } else { Ok(all) }
+}
+
+/// `1000=30s`.
+pub fn shutdown_group(text: &str) -> Result<Group, ValueError> {
+    let (priority, period) = text.split_once('=').ok_or(ValueError::ShutdownGroup)?;
+    let priority = priority.trim().parse().map_err(|_| ValueError::ShutdownGroup)?;
+    Ok(Group { priority, period: duration(period.trim())? })
 }
 
 /// `8Mi`; 0 is allowed.
@@ -255,6 +266,9 @@ mod tests {
             ("--image-minimum-gc-age", "2", "is not a duration"),
             ("--image-maximum-gc-age", "2d", "is not a duration"),
             ("--image-maximum-gc-age", "99999999999999999999h", "is not a duration"),
+            ("--shutdown-grace-period-by-pod-priority", "0=10s,100000=1m,-5=2s", ""),
+            ("--shutdown-grace-period-by-pod-priority", "0=10", "is not a duration"),
+            ("--shutdown-grace-period-by-pod-priority", "high=10s", "PRIORITY=DURATION"),
             ("--default-seccomp-profile", "Unconfined", ""),
             ("--default-seccomp-profile", "Localhost", "[possible values: RuntimeDefault, Unconfined]"),
             ("--memory-swap-behavior", "LimitedSwap", ""),
