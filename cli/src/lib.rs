@@ -6,6 +6,8 @@ pub mod yaml;
 pub mod config_file;
 // Environment variables for options.
 pub mod environment;
+// Feature gates of Kubernetes.
+pub mod feature_gates;
 // Logs on standard error.
 pub mod log;
 // Man pages, shell completions and file templates.

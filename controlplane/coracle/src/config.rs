@@ -3,12 +3,12 @@
 use crate::backup::options::{BackupError, ScheduleArgs, Scheduled};
 use crate::datastore_args::{DatastoreArgs, EtcdPorts};
 use crate::explain::options::{Recording, RecordingArgs, RecordingError};
-use crate::feature_gates::{self, GateError};
 use crate::join::{JoinArgs, JoinOptions, JoinOptionsError};
 use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use coracle_cli::feature_gates::{self, GateError};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
 use coracle_kinds::registry::features::Features;
@@ -297,7 +297,7 @@ impl ServerArgs {
         enable_admission_plugins.extend(file.enable_admission_plugins);
         // Of one gate the last value counts: flags come after the file.
         let gates: Vec<String> = file.feature_gates.into_iter().chain(self.feature_gates).collect();
-        let (features, without_effect) = feature_gates::parse(&gates)?;
+        let (switches, without_effect) = feature_gates::parse(&gates)?;
         for gate in without_effect {
             tracing::warn!(gate, "feature gate has no effect: it does not apply to this server");
         }
@@ -319,7 +319,7 @@ impl ServerArgs {
             admission_control_config_file: self
                 .admission_control_config_file
                 .or(file.admission_control_config_file),
-            features,
+            features: Features { max_unavailable_stateful_set: switches.max_unavailable_stateful_set },
             runtime_config: RuntimeConfig::parse(&versions)?,
             scheduler_config,
             policy_config_file,

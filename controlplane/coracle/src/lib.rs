@@ -9,8 +9,6 @@ pub mod config;
 pub mod datastore_args;
 // Older API versions.
 pub mod runtime_config;
-// Feature gates of Kubernetes.
-pub mod feature_gates;
 // The etcd member that a server runs.
 pub mod etcd_member;
 // Options for authentication, authorization and encryption.

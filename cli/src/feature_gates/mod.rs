@@ -4,7 +4,6 @@
 // Every gate.
 mod table;
 
-use coracle_kinds::registry::features::Features;
 use table::{OFF, ON};
 
 /// What this server does about a gate that is on by default.
@@ -16,6 +15,13 @@ enum Support {
     Refused(&'static str),
     /// The gate is about something that this server does not have: what.
     NotApplicable(&'static str),
+}
+
+/// Gates that can be switched, off by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// `MaxUnavailableStatefulSet`: StatefulSets keep `spec.updateStrategy.rollingUpdate.maxUnavailable`.
+    pub max_unavailable_stateful_set: bool,
 }
 
 /// Why a gate cannot be set.
@@ -44,12 +50,12 @@ pub enum GateError {
 }
 
 /// A gate that can be switched: its name, and how to set it.
-type Switch = (&'static str, fn(&mut Features, bool));
+type Switch = (&'static str, fn(&mut Switches, bool));
 /// Gates for all of a stage: of alpha features none can be on, of beta features some are on and others are not there.
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 const SWITCHES: &[Switch] =
-    &[("MaxUnavailableStatefulSet", |features, on| features.max_unavailable_stateful_set = on)];
+    &[("MaxUnavailableStatefulSet", |switches, on| switches.max_unavailable_stateful_set = on)];
 
 fn parse_bool(name: &str, value: &str) -> Result<bool, GateError> {
     match value {
@@ -59,15 +65,15 @@ fn parse_bool(name: &str, value: &str) -> Result<bool, GateError> {
     }
 }
 
-/// The features that gates such as `MaxUnavailableStatefulSet=true` ask for, and the names of gates that have no effect here.
-pub fn parse(gates: &[String]) -> Result<(Features, Vec<&'static str>), GateError> {
-    let (mut features, mut without_effect) = (Features::default(), Vec::new());
+/// What gates such as `MaxUnavailableStatefulSet=true` switch, and the names of gates that have no effect here.
+pub fn parse(gates: &[String]) -> Result<(Switches, Vec<&'static str>), GateError> {
+    let (mut switches, mut without_effect) = (Switches::default(), Vec::new());
     for gate in gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
         let (name, value) = gate.split_once('=').ok_or_else(|| GateError::NoValue(gate.to_owned()))?;
         let (name, value) = (name.trim(), value.trim());
         let value = parse_bool(name, value)?;
         if let Some((_, set)) = SWITCHES.iter().find(|(known, _)| *known == name) {
-            set(&mut features, value);
+            set(&mut switches, value);
         } else if let Some((known, support)) = ON.iter().find(|(known, _)| *known == name) {
             match support {
                 Support::Honoured(_) if value => {}
@@ -86,7 +92,7 @@ pub fn parse(gates: &[String]) -> Result<(Features, Vec<&'static str>), GateErro
             return Err(GateError::Unknown(name.to_owned()));
         }
     }
-    Ok((features, without_effect))
+    Ok((switches, without_effect))
 }
 
 #[cfg(test)]
@@ -95,20 +101,20 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn set(gates: &[&str]) -> Result<(Features, Vec<&'static str>), GateError> {
+    fn set(gates: &[&str]) -> Result<(Switches, Vec<&'static str>), GateError> {
         parse(&gates.iter().map(|gate| (*gate).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn feature_gates_of_kubernetes_are_accepted_or_refused_by_name() {
-        let none = Features::default();
+        let none = Switches::default();
         assert_eq!(set(&[]), Ok((none, vec![])));
         assert_eq!(
             set(&["SidecarContainers=true", "ResourceHealthStatusMessage=false", "MemoryQoS=false"]),
             Ok((none, vec![]))
         );
         assert_eq!(set(&["WinDSR=false"]), Ok((none, vec!["WinDSR"])));
-        let on = Features { max_unavailable_stateful_set: true };
+        let on = Switches { max_unavailable_stateful_set: true };
         assert_eq!(set(&[" MaxUnavailableStatefulSet=true"]), Ok((on, vec![])));
         assert_eq!(set(&["SidecarContainers=false"]), Err(GateError::AlwaysOn("SidecarContainers")));
         assert_eq!(
@@ -156,7 +162,7 @@ mod tests {
 
     #[test]
     fn places_in_the_table_exist() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (name, support) in ON {
             if let Support::Honoured(place) = support {
                 assert!(root.join(place).is_file(), "{name}: {place}");
@@ -166,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_documented_table_is_this_one() {
-        let text = include_str!("../../../../docs/feature-gates.md");
+        let text = include_str!("../../../docs/feature-gates.md");
         let rows: Vec<Vec<&str>> = text
             .lines()
             .filter(|line| line.starts_with("| `"))

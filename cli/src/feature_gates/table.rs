@@ -1,7 +1,7 @@
 //! The feature gates of Kubernetes 1.36, and what this server does about each. [docs/feature-gates.md] has the same table; a test
 //! compares them.
 //!
-//! [docs/feature-gates.md]: ../../../../docs/feature-gates.md
+//! [docs/feature-gates.md]: ../../../docs/feature-gates.md
 
 use super::Support::{self, Honoured, NotApplicable, Refused};
 
