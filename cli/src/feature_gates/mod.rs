@@ -11,6 +11,8 @@ use table::{OFF, ON};
 enum Support {
     /// The feature is there, at this place in the code.
     Honoured(&'static str),
+    /// A part of the feature is there, at this place; what that part is.
+    Partly(&'static str, &'static str),
     /// The feature is not there: what it is instead.
     Refused(&'static str),
     /// The gate is about something that this server does not have: what.
@@ -22,6 +24,8 @@ enum Support {
 pub struct Switches {
     /// `MaxUnavailableStatefulSet`: StatefulSets keep `spec.updateStrategy.rollingUpdate.maxUnavailable`.
     pub max_unavailable_stateful_set: bool,
+    /// `ContainerStopSignals`: containers keep `lifecycle.stopSignal`, and nodes send it.
+    pub container_stop_signals: bool,
 }
 
 /// Why a gate cannot be set.
@@ -54,8 +58,10 @@ type Switch = (&'static str, fn(&mut Switches, bool));
 /// Gates for all of a stage: of alpha features none can be on, of beta features some are on and others are not there.
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
-const SWITCHES: &[Switch] =
-    &[("MaxUnavailableStatefulSet", |switches, on| switches.max_unavailable_stateful_set = on)];
+const SWITCHES: &[Switch] = &[
+    ("MaxUnavailableStatefulSet", |switches, on| switches.max_unavailable_stateful_set = on),
+    ("ContainerStopSignals", |switches, on| switches.container_stop_signals = on),
+];
 
 fn parse_bool(name: &str, value: &str) -> Result<bool, GateError> {
     match value {
@@ -70,14 +76,16 @@ pub fn parse(gates: &[String]) -> Result<(Switches, Vec<&'static str>), GateErro
     let (mut switches, mut without_effect) = (Switches::default(), Vec::new());
     for gate in gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
         let (name, value) = gate.split_once('=').ok_or_else(|| GateError::NoValue(gate.to_owned()))?;
-        let (name, value) = (name.trim(), value.trim());
+        // The component may be named, as in the options of Kubernetes since 1.32.
+        let name = name.trim();
+        let (name, value) = (name.strip_prefix("kube:").unwrap_or(name), value.trim());
         let value = parse_bool(name, value)?;
         if let Some((_, set)) = SWITCHES.iter().find(|(known, _)| *known == name) {
             set(&mut switches, value);
         } else if let Some((known, support)) = ON.iter().find(|(known, _)| *known == name) {
             match support {
-                Support::Honoured(_) if value => {}
-                Support::Honoured(_) => return Err(GateError::AlwaysOn(known)),
+                Support::Honoured(_) | Support::Partly(..) if value => {}
+                Support::Honoured(_) | Support::Partly(..) => return Err(GateError::AlwaysOn(known)),
                 Support::Refused(_) if value => return Err(GateError::NotThere(known)),
                 Support::Refused(_) => {}
                 Support::NotApplicable(_) => without_effect.push(*known),
@@ -114,8 +122,11 @@ mod tests {
             Ok((none, vec![]))
         );
         assert_eq!(set(&["WinDSR=false"]), Ok((none, vec!["WinDSR"])));
-        let on = Switches { max_unavailable_stateful_set: true };
+        let on = Switches { max_unavailable_stateful_set: true, ..none };
         assert_eq!(set(&[" MaxUnavailableStatefulSet=true"]), Ok((on, vec![])));
+        let on = Switches { container_stop_signals: true, ..none };
+        assert_eq!(set(&["kube:ContainerStopSignals=true", "kube:SidecarContainers=true"]), Ok((on, vec![])));
+        assert_eq!(set(&["other:MemoryQoS=false"]), Err(GateError::Unknown("other:MemoryQoS".into())));
         assert_eq!(set(&["SidecarContainers=false"]), Err(GateError::AlwaysOn("SidecarContainers")));
         assert_eq!(
             set(&["ResourceHealthStatusMessage=true"]),
@@ -164,7 +175,7 @@ mod tests {
     fn places_in_the_table_exist() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (name, support) in ON {
-            if let Support::Honoured(place) = support {
+            if let Support::Honoured(place) | Support::Partly(place, _) = support {
                 assert!(root.join(place).is_file(), "{name}: {place}");
             }
         }
@@ -181,6 +192,7 @@ mod tests {
         let wanted = ON.iter().map(|(name, support)| {
             let (word, detail) = match support {
                 Support::Honoured(place) => ("honoured", format!("[{place}](../{place})")),
+                Support::Partly(place, what) => ("in part", format!("{what}: [{place}](../{place})")),
                 Support::Refused(why) => ("refused", (*why).to_owned()),
                 Support::NotApplicable(why) => ("not applicable", (*why).to_owned()),
             };
@@ -194,6 +206,7 @@ mod tests {
         let count = |kind: fn(&Support) -> bool| ON.iter().filter(|(_, support)| kind(support)).count();
         for (word, number) in [
             ("honoured", count(|support| matches!(support, Support::Honoured(_)))),
+            ("in part", count(|support| matches!(support, Support::Partly(..)))),
             ("refused", count(|support| matches!(support, Support::Refused(_)))),
             ("not applicable", count(|support| matches!(support, Support::NotApplicable(_)))),
         ] {

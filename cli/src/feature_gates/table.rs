@@ -3,7 +3,7 @@
 //!
 //! [docs/feature-gates.md]: ../../../docs/feature-gates.md
 
-use super::Support::{self, Honoured, NotApplicable, Refused};
+use super::Support::{self, Honoured, NotApplicable, Partly, Refused};
 
 /// Gates that are on by default: name, and what this server does.
 pub(super) const ON: &[(&str, Support)] = &[
@@ -140,7 +140,10 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("ReloadKubeletServerCertificateFile", NotApplicable("an implementation detail of the Go components")),
     ("RemoteRequestHeaderUID", Honoured("controlplane/apiserver/src/authn/front_proxy.rs")),
     ("ResilientWatchCacheInitialization", NotApplicable("an implementation detail of the Go components")),
-    ("ResourceHealthStatus", Honoured("agent/agent/src/status/containers.rs")),
+    (
+        "ResourceHealthStatus",
+        Partly("agent/agent/src/status/containers.rs", "devices of device plugins only"),
+    ),
     ("ResourceHealthStatusMessage", Refused("device plugins give no message")),
     ("RestartAllContainersOnContainerExits", Honoured("agent/agent/src/pod/plan/reset.rs")),
     ("RetryGenerateName", Honoured("controlplane/apiserver/src/write.rs")),
@@ -219,7 +222,6 @@ pub(super) const OFF: &[&str] = &[
     "ClusterTrustBundle",
     "ClusterTrustBundleProjection",
     "ConcurrentWatchObjectDecode",
-    "ContainerStopSignals",
     "ControllerManagerReleaseLeaderElectionLockOnExit",
     "CoordinatedLeaderElection",
     "CrossNamespaceVolumeDataSource",

@@ -78,7 +78,7 @@ impl Api {
         kind.fill(&mut object);
         // Before the strategy, which may write the name elsewhere: a Job's pods are labelled with it.
         let generated = metadata::draw_name(&mut object);
-        (kind.strategy.prepare_create)(&mut object);
+        kind.prepare_create(&mut object);
         if let Some(sign) = kind.strategy.sign {
             sign(&mut object, &target.user.info());
         }

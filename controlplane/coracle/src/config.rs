@@ -319,7 +319,10 @@ impl ServerArgs {
             admission_control_config_file: self
                 .admission_control_config_file
                 .or(file.admission_control_config_file),
-            features: Features { max_unavailable_stateful_set: switches.max_unavailable_stateful_set },
+            features: Features {
+                max_unavailable_stateful_set: switches.max_unavailable_stateful_set,
+                container_stop_signals: switches.container_stop_signals,
+            },
             runtime_config: RuntimeConfig::parse(&versions)?,
             scheduler_config,
             policy_config_file,

@@ -7,10 +7,19 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 impl Kind {
+    /// Before a create.
+    pub fn prepare_create(&self, new: &mut Value) {
+        (self.strategy.prepare_create)(new);
+        (self.strategy.drop_disabled)(new, None);
+    }
+
     /// Before an update: the main resource (`""`), `status`, or another subresource that updates the object.
     pub fn prepare_update(&self, subresource: &str, new: &mut Value, old: &Value) {
         match subresource {
-            "" => (self.strategy.prepare_update)(new, old),
+            "" => {
+                (self.strategy.prepare_update)(new, old);
+                (self.strategy.drop_disabled)(new, Some(old));
+            }
             "status" => (self.strategy.prepare_status)(new, old),
             other => {
                 if let Some(change) = self.change_of(other) {

@@ -1,24 +1,38 @@
 //! Features of kinds that can be switched.
 
 use super::kinds::{Kind, keep_status};
-use super::strategy::workloads;
+use super::strategy::{stop_signals, workloads};
 
 /// Features that are off by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
     /// `MaxUnavailableStatefulSet`: StatefulSets keep `spec.updateStrategy.rollingUpdate.maxUnavailable`.
     pub max_unavailable_stateful_set: bool,
+    /// `ContainerStopSignals`: containers keep `lifecycle.stopSignal`.
+    pub container_stop_signals: bool,
 }
 
 impl Features {
     /// Changes the rows of kinds with features.
     pub(super) fn apply(self, rows: &mut [Kind]) {
-        if !self.max_unavailable_stateful_set {
-            return;
+        if self.max_unavailable_stateful_set {
+            for row in rows.iter_mut().filter(|row| row.group == "apps" && row.kind == "StatefulSet") {
+                row.strategy.prepare_create = workloads::create_stateful_set;
+                row.strategy.prepare_update = keep_status;
+            }
         }
-        for row in rows.iter_mut().filter(|row| row.group == "apps" && row.kind == "StatefulSet") {
-            row.strategy.prepare_create = workloads::create_stateful_set;
-            row.strategy.prepare_update = keep_status;
+        if !self.container_stop_signals {
+            for row in rows.iter_mut() {
+                row.strategy.drop_disabled = match (&*row.group, &*row.kind) {
+                    ("", "Pod") => stop_signals::pod,
+                    ("", "PodTemplate") => stop_signals::pod_template,
+                    ("", "ReplicationController")
+                    | ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
+                    | ("batch", "Job") => stop_signals::workload,
+                    ("batch", "CronJob") => stop_signals::cron_job,
+                    _ => continue,
+                };
+            }
         }
     }
 }
@@ -35,7 +49,8 @@ mod tests {
         let asked =
             json!({"spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2, "partition": 1}}}});
         let with = |on: bool| {
-            let registry = Registry::with(Features { max_unavailable_stateful_set: on });
+            let registry =
+                Registry::with(Features { max_unavailable_stateful_set: on, ..Features::default() });
             registry.kind("apps", "v1", "StatefulSet").unwrap()
         };
         let rolling = |set: &serde_json::Value| set["spec"]["updateStrategy"]["rollingUpdate"].clone();
@@ -50,5 +65,46 @@ mod tests {
         let mut kept = asked.clone();
         (with(false).strategy.prepare_update)(&mut kept, &asked);
         assert_eq!(rolling(&kept), rolling(&asked), "it was in use before");
+    }
+
+    #[test]
+    fn stop_signals_are_stored_only_with_their_feature() {
+        let spec = json!({"containers": [{"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}}],
+            "initContainers": [{"name": "i", "lifecycle": {"stopSignal": "SIGHUP", "preStop": {"sleep": {"seconds": 1}}}}]});
+        let template = json!({"spec": spec});
+        let bare = json!({"containers": [{"name": "c"}],
+            "initContainers": [{"name": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}]});
+        for (group, kind, object, place) in [
+            ("", "Pod", json!({"spec": spec}), "/spec"),
+            ("", "PodTemplate", json!({"template": template}), "/template/spec"),
+            ("", "ReplicationController", json!({"spec": {"template": template}}), "/spec/template/spec"),
+            ("apps", "Deployment", json!({"spec": {"template": template}}), "/spec/template/spec"),
+            ("apps", "ReplicaSet", json!({"spec": {"template": template}}), "/spec/template/spec"),
+            ("apps", "StatefulSet", json!({"spec": {"template": template}}), "/spec/template/spec"),
+            ("apps", "DaemonSet", json!({"spec": {"template": template}}), "/spec/template/spec"),
+            ("batch", "Job", json!({"spec": {"template": template}}), "/spec/template/spec"),
+            (
+                "batch",
+                "CronJob",
+                json!({"spec": {"jobTemplate": {"spec": {"template": template}}}}),
+                "/spec/jobTemplate/spec/template/spec",
+            ),
+        ] {
+            for on in [false, true] {
+                let features = Features { container_stop_signals: on, ..Features::default() };
+                let row = Registry::with(features).kind(group, "v1", kind).unwrap();
+                let mut new = object.clone();
+                row.prepare_create(&mut new);
+                let stored = |new: &serde_json::Value| {
+                    let at = new.pointer(place).unwrap();
+                    json!({"containers": at["containers"], "initContainers": at["initContainers"]})
+                };
+                let wanted = if on { &spec } else { &bare };
+                assert_eq!(&stored(&new), wanted, "{kind} {on}");
+                let mut same = object.clone();
+                row.prepare_update("", &mut same, &object);
+                assert_eq!(stored(&same), spec, "{kind}: it was in use before");
+            }
+        }
     }
 }

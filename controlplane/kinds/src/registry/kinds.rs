@@ -32,6 +32,8 @@ pub struct Strategy {
     pub sign: Option<fn(&mut Value, &Value)>,
     /// Before an update of the main resource: takes over from `old` what this endpoint may not change (status …).
     pub prepare_update: fn(&mut Value, &Value),
+    /// Before a create or an update of the main resource: drops fields of features that are off, unless the old object has them.
+    pub drop_disabled: fn(&mut Value, Option<&Value>),
     /// Before an update of `/status`: takes over from `old` everything but the status.
     pub prepare_status: fn(&mut Value, &Value),
     /// Seconds an object may take to end when it is deleted, given what the client asked for.
@@ -59,6 +61,7 @@ impl Strategy {
         prepare_create: |_| (),
         sign: None,
         prepare_update: |_, _| (),
+        drop_disabled: |_, _| (),
         prepare_status: keep_all_but_status,
         grace: |_, _| 0,
         begin_delete: |_| (),

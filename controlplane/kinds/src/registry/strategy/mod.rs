@@ -4,6 +4,8 @@
 pub mod pods;
 // Deployments, sets, Jobs.
 pub mod workloads;
+// Stop signals of containers.
+pub mod stop_signals;
 // Services, ingresses and endpoint slices.
 pub mod network;
 // Namespaces, signing requests, secrets.
