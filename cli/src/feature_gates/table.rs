@@ -84,7 +84,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("JobManagedBy", Honoured("controlplane/controllers/src/job/mod.rs")),
     ("JobPodReplacementPolicy", Honoured("controlplane/controllers/src/job/plan.rs")),
     ("JobSuccessPolicy", Honoured("controlplane/controllers/src/job/policy.rs")),
-    ("KubeletCgroupDriverFromCRI", Honoured("agent/engine/src/serve.rs")),
+    ("KubeletCgroupDriverFromCRI", Honoured("agent/agent/src/cli/run.rs")),
     ("KubeletCrashLoopBackOffMax", Refused("the longest delay is fixed")),
     ("KubeletEnsureSecretPulledImages", Honoured("agent/agent/src/config/verification.rs")),
     ("KubeletFineGrainedAuthz", Honoured("agent/agent/src/api/auth.rs")),

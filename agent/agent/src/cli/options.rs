@@ -14,6 +14,7 @@ use crate::dns::route::Stub;
 use crate::node::machine::{self, Machine};
 use crate::node::shutdown::Group;
 use crate::numa;
+use coracle_cli::feature_gates::{self, Switches};
 use coracle_host_dir::private;
 use http::{HeaderName, HeaderValue};
 
@@ -183,6 +184,9 @@ pub struct RunArgs {
         conflicts_with_all = ["shutdown_grace_period", "shutdown_grace_period_critical_pods"]
     )]
     pub shutdown_grace_period_by_pod_priority: Vec<Group>,
+    /// Feature gates of Kubernetes, such as ContainerStopSignals=true; docs/feature-gates.md lists them.
+    #[arg(long, value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
     /// Port of the node API (HTTPS).
     #[arg(long, default_value_t = 10250)]
     pub port: u16,
@@ -238,6 +242,16 @@ impl RunArgs {
         Ok(policy)
     }
 
+    /// What the feature gates switch.
+    pub(super) fn gates(&self) -> anyhow::Result<Switches> {
+        let (switches, without_effect) =
+            feature_gates::parse(&self.feature_gates).context("--feature-gates")?;
+        for gate in without_effect {
+            tracing::warn!(gate, "feature gate has no effect: it does not apply to this node");
+        }
+        Ok(switches)
+    }
+
     /// The settings of the node.
     pub(super) fn config(&self, machine: &Machine) -> anyhow::Result<NodeConfig> {
         let ips = if self.node_ip.is_empty() {
@@ -285,6 +299,7 @@ impl RunArgs {
             pressure_transition: self.eviction_pressure_transition_period,
             image_gc: self.image_gc()?,
             seccomp_default: self.default_seccomp_profile == DefaultSeccomp::RuntimeDefault,
+            stop_signals: self.gates()?.container_stop_signals,
             limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,
             policies: !self.external_policies,
             static_cpus: self.cpu_manager_policy == CpuPolicy::Static,

@@ -51,6 +51,7 @@ use coracle_cli::service::ServiceManager;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::{CriRuntime, Runtime};
 use coracle_engine::{Engine, serve};
+use coracle_proto::cri;
 use coracle_timeline::shared_memory;
 use coracle_trace::Recorder;
 
@@ -61,6 +62,7 @@ impl RunArgs {
             self.engine.enter_mount_namespace()?;
         }
         super::log::start(&self.log);
+        self.gates()?;
         // An error means that a crypto provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
@@ -75,8 +77,9 @@ impl RunArgs {
         let readiness = Ready::inherited();
         let manager = ServiceManager::of_environment();
         let supervisor = Supervisor::default();
-        let runtime: Arc<dyn Runtime> = match &self.container_runtime_endpoint {
-            Some(endpoint) => Arc::new(CriRuntime::new(endpoint)?),
+        let other = self.container_runtime_endpoint.as_deref().map(CriRuntime::new).transpose()?;
+        let runtime: Arc<dyn Runtime> = match &other {
+            Some(other) => Arc::new(other.clone()),
             None => self.open_engine(&supervisor).await?,
         };
         // The service runs. Whether the node is ready is in the API: a server that is away must not delay the boot.
@@ -105,6 +108,9 @@ impl RunArgs {
             tracing::error!(%dir, %error, "mounts of storage drivers in pods are not seen by the node");
         }
         let version = runtime.version().await.context("container runtime")?;
+        if let Some(other) = &other {
+            usable_cgroup_driver(other.cgroup_driver().await.context("container runtime")?)?;
+        }
         let runtime = (runtime, version.runtime_name);
         let (spool, recorder) = self.record_spans(clock).unzip();
         let cut = spool.as_ref().map(Spool::cut_off).unwrap_or_default();
@@ -356,6 +362,16 @@ fn follow_pods(
     });
 }
 
+/// Refuses a runtime whose cgroups are not where this agent puts those of pods. One that does not say is used.
+fn usable_cgroup_driver(driver: Option<cri::CgroupDriver>) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        driver != Some(cri::CgroupDriver::Systemd),
+        "the container runtime has the cgroup driver systemd: configure cgroupfs (containerd: SystemdCgroup = false, \
+         CRI-O: cgroup_manager = \"cgroupfs\")"
+    );
+    Ok(())
+}
+
 /// Waits for SIGTERM, SIGINT or SIGPWR. Whether the machine is shutting down and pods are to be terminated.
 async fn until_stopped(periods: &Periods) -> anyhow::Result<bool> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -367,4 +383,16 @@ async fn until_stopped(periods: &Periods) -> anyhow::Result<bool> {
         _ = power.recv() => true,
     };
     Ok(going_down && !periods.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_whose_cgroups_systemd_makes_is_refused() {
+        assert!(usable_cgroup_driver(None).is_ok());
+        assert!(usable_cgroup_driver(Some(cri::CgroupDriver::Cgroupfs)).is_ok());
+        assert!(usable_cgroup_driver(Some(cri::CgroupDriver::Systemd)).is_err());
+    }
 }

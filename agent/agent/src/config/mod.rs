@@ -124,6 +124,8 @@ pub struct NodeConfig {
     pub image_gc: GcPolicy,
     /// Containers without a seccomp profile get the runtime's default one.
     pub seccomp_default: bool,
+    /// `lifecycle.stopSignal` of containers is sent (`ContainerStopSignals`).
+    pub stop_signals: bool,
     /// Burstable containers may use swap, by their requests of memory.
     pub limited_swap: bool,
     /// Enforce network policies.
@@ -229,6 +231,7 @@ impl NodeConfig {
             pressure_transition: Duration::from_secs(300),
             image_gc: GcPolicy::default(),
             seccomp_default: true,
+            stop_signals: false,
             limited_swap: false,
             policies: false,
             static_cpus: false,

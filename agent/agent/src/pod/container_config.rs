@@ -27,6 +27,8 @@ pub struct ContainerFacts<'a> {
     pub node_memory: NodeMemory,
     /// Whether a container without a seccomp profile gets the runtime's default one.
     pub seccomp_default: bool,
+    /// Whether the container says with which signal it is stopped.
+    pub stop_signals: bool,
     /// Id of the container whose processes an ephemeral container sees.
     pub target: Option<&'a str>,
     /// Cpus it is bound to, `""` for all.
@@ -80,7 +82,7 @@ pub fn container_config(
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         linux: Some(cri::LinuxContainerConfig { resources: Some(limits), security_context: Some(context) }),
-        stop_signal: stop_signal(container),
+        stop_signal: if facts.stop_signals { stop_signal(container) } else { 0 },
         ..cri::ContainerConfig::default()
     }
 }
@@ -131,30 +133,32 @@ mod tests {
         let container = spec::spec(&pod).containers[0].clone();
         let start = Start { name: "c".into(), role: Role::Regular, attempt: 2, failed_at: None };
         let env = BTreeMap::from([("A".to_owned(), "x".to_owned())]);
-        let config = container_config(
-            &pod,
-            &container,
-            &start,
-            ContainerFacts {
+        let user = ImageUser::default();
+        let with = |stop_signals: bool| {
+            let facts = ContainerFacts {
                 image: cri::ImageSpec::default(),
-                image_user: &ImageUser::default(),
+                image_user: &user,
                 env: &env,
                 mounts: vec![],
                 devices: vec![],
                 node_memory: NodeMemory { total: 1 << 30, swap: 0 },
                 seccomp_default: true,
+                stop_signals,
                 target: None,
                 cpuset: String::new(),
                 memory_nodes: String::new(),
                 userns: None,
-            },
-        );
+            };
+            container_config(&pod, &container, &start, facts)
+        };
+        let config = with(true);
         assert_eq!(config.args, ["echo x $(A) $(B)"]);
         assert_eq!(config.log_path, "c/2.log");
         assert_eq!(config.labels["io.kubernetes.pod.uid"], "u");
         assert_eq!(config.annotations["io.kubernetes.container.restartCount"], "2");
         assert_eq!(config.annotations["io.kubernetes.container.terminationMessagePath"], "/t");
         assert_eq!(config.stop_signal, cri::Signal::Sigusr1 as i32);
+        assert_eq!(with(false).stop_signal, 0, "that of the image");
         assert!(config.tty && !config.stdin);
     }
 }

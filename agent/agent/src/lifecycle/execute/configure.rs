@@ -89,6 +89,7 @@ impl Job {
                 devices,
                 node_memory,
                 seccomp_default: self.executor.config.seccomp_default,
+                stop_signals: self.executor.config.stop_signals,
                 target: target.as_deref(),
                 cpuset: resources.cpuset(spec::uid(pod), &start.name).unwrap_or_default(),
                 memory_nodes: resources.memory_nodes(spec::uid(pod), &start.name),

@@ -59,6 +59,18 @@ impl CriRuntime {
     }
 }
 
+impl CriRuntime {
+    /// How the runtime makes cgroups; `None` if it does not say.
+    pub async fn cgroup_driver(&self) -> Result<Option<cri::CgroupDriver>> {
+        let message = request(cri::RuntimeConfigRequest {}, READ_TIMEOUT);
+        match self.runtime.clone().runtime_config(message).await.map_err(RuntimeError::from) {
+            Ok(answer) => Ok(answer.into_inner().linux.map(|linux| linux.cgroup_driver())),
+            Err(RuntimeError::Unimplemented(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 fn socket_path(endpoint: &str) -> Result<PathBuf> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     if !Path::new(path).is_absolute() {
