@@ -1,5 +1,6 @@
 //! The same steps on both servers.
 
+use crate::transcript;
 use coracle_tests::eventually;
 use coracle_tests::kubectl::{Kubectl, Output, newest};
 use coracle_tests::server::Server;
@@ -37,7 +38,8 @@ pub struct Place {
     to_delete: RefCell<Vec<String>>,
 }
 
-/// Takes the steps on both servers; what they saw must be the same. Gives what was seen on ours.
+/// Takes the steps on both servers, or on ours beside the transcript of a stock one; what they saw must be the same. Gives what was
+/// seen on ours.
 pub fn on_both(test: &str, steps: impl Fn(&Place)) -> Vec<String> {
     on_both_with(test, &[], steps)
 }
@@ -47,24 +49,32 @@ pub fn on_both_with(test: &str, flags: &[&str], steps: impl Fn(&Place)) -> Vec<S
     let server = Server::with(flags);
     let ours = run(&server.kubeconfig(), test, false, &steps);
     drop(server);
-    match peer() {
-        Some(kubeconfig) => {
-            let stock = run(&kubeconfig, test, true, &steps);
-            assert!(ours == stock, "{test}\n{}", difference(&ours, &stock));
+    if let Some(kubeconfig) = peer() {
+        let stock = run(&kubeconfig, test, true, &steps);
+        if transcript::is_recorded() {
+            transcript::write(test, &stock);
         }
-        None => {
-            static ONCE: Once = Once::new();
-            ONCE.call_once(|| {
-                coracle_tests::skipped("peer::on_stock_cluster", "CORACLE_PEER names no stock cluster");
-            });
-        }
+        assert!(ours == stock, "{test}\n{}", difference(&ours, &stock));
+    } else if let Some(stock) = transcript::read(test) {
+        let seen: Vec<String> = ours.iter().map(|seen| transcript::line(seen)).collect();
+        assert!(seen == stock, "{test}, beside tests/peer/stock/{test}.txt\n{}", difference(&seen, &stock));
+    } else {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let why =
+                format!("CORACLE_PEER names no stock cluster, and there is no tests/peer/stock/{test}.txt");
+            coracle_tests::skipped("peer::on_stock_cluster", &why);
+        });
     }
     ours
 }
 
 fn run(kubeconfig: &Path, test: &str, is_stock: bool, steps: &impl Fn(&Place)) -> Vec<String> {
     let kubectl = newest(kubeconfig);
-    let name = format!("{test}-{}", std::process::id());
+    // The same in all transcripts, as widths of columns and hashes of templates depend on it. A stock cluster that is used more
+    // than once still deletes the last one of that name.
+    let is_compared_live = peer().is_some() && !transcript::is_recorded();
+    let name = format!("{test}-{}", if is_compared_live { std::process::id() } else { 10_000 });
     kubectl.run(&format!("create namespace {name}"));
     let (seen, to_delete) = (RefCell::default(), RefCell::default());
     let place = Place { kubectl, kubeconfig: kubeconfig.to_owned(), name, is_stock, seen, to_delete };

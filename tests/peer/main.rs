@@ -1,10 +1,13 @@
 //! What Kubernetes does where conformance does not look, without root: each test takes the same steps on a `coracle server` and on
 //! a stock cluster, and both must give the same answers. `CORACLE_PEER` names the kubeconfig of the stock cluster, which needs no nodes;
-//! `scripts/peer` starts one. Without it the steps are taken on ours only. docs/differences.md lists the tests.
+//! `scripts/peer` starts one. With `CORACLE_PEER_RECORD=1` what it answers is written to `stock/`; without a stock cluster ours is
+//! compared with these files. docs/differences.md lists the tests.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+// What a stock cluster answered before.
+mod transcript;
 // The two servers, and the comparison.
 mod both;
 // Autoscalers.

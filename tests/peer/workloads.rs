@@ -38,13 +38,14 @@ fn an_index_of_a_job_fails_by_itself_and_its_last_pod_stays_until_replaced() {
         let first = pods_of_index(place, "0").remove(0);
         place.saw("failures before the first pod", &first.1);
         fail(&first.0);
-        // Until the next one is there, the failed pod says how often its index has failed: its finalizer holds it.
-        let finalizer = place.value(&format!("pod/{}", first.0), "{.metadata.finalizers}");
-        place.saw("the failed pod is held", finalizer);
         place.saw(
             "job",
             place.until("job/j", "{.status.failedIndexes}/{.status.active}", |said| said == "/1"),
         );
+        // The controller has seen the failure. Until the next pod is there, the failed one says how often its index has failed: its
+        // finalizer holds it.
+        let finalizer = place.value(&format!("pod/{}", first.0), "{.metadata.finalizers}");
+        place.saw("the failed pod is held", finalizer);
         eventually("the index has another pod", PATIENCE, || {
             pods_of_index(place, "0").iter().any(|pod| pod.1 == "1")
         });
