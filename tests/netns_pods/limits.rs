@@ -177,7 +177,9 @@ fn claims_of_others_and_claims_that_are_being_deleted_are_not_mounted() {
         assert_eq!(cluster.get(pod)["status"]["phase"], "Pending", "{pod}");
     }
     cluster.pod("huge", &format!("volumes: [{{name: v, emptyDir: {{medium: HugePages}}}}], {mount}"));
-    assert_eq!(cluster.wait_phase("huge", "Failed")["reason"], "EmptyDirMedium");
+    eventually("huge pages that were not requested are refused", WAIT, || {
+        events(&cluster, "huge").contains("there is no resource request for huge pages")
+    });
     cluster.delete("thief late huge");
     cluster.kubectl.run("patch pvc going --type=merge -p {\"metadata\":{\"finalizers\":null}}");
 }

@@ -1,7 +1,7 @@
 //! Enforces local storage limits: emptyDir sizes and ephemeral storage of containers and pods.
 
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use crate::config::NodeConfig;
 use crate::events::Kind;
 use crate::pod::observed::label;
 use crate::pod::{amount, spec};
+use crate::volume::empty_dir::is_on_disk;
 use coracle_host_dir::{HostDir, measure as measure_tree};
 
 const STORAGE: &str = "ephemeral-storage";
@@ -86,7 +87,7 @@ fn volume_limits(spec: &PodSpec) -> impl Iterator<Item = (&str, &str, i64)> {
     spec.volumes.iter().flatten().filter_map(|volume| {
         let source = volume.empty_dir.as_ref()?;
         let limit = source.size_limit.as_ref()?;
-        let on_disk = source.medium.as_deref().unwrap_or_default() != "Memory";
+        let on_disk = is_on_disk(source);
         let bytes = amount::units(limit);
         (on_disk && bytes > 0).then_some((volume.name.as_str(), limit.0.as_str(), bytes))
     })
@@ -132,7 +133,6 @@ fn measure(config: &NodeConfig, pod: &Pod, stats: &[cri::ContainerStats]) -> Usa
     let spec = spec::spec(pod);
     let mut usage = Usage::default();
     for volume in spec.volumes.iter().flatten() {
-        let is_on_disk = |source: &EmptyDirVolumeSource| source.medium.as_deref() != Some("Memory");
         let plugin = match volume.empty_dir.as_ref().map(is_on_disk) {
             Some(true) => "empty-dir",
             Some(false) => continue,

@@ -22,12 +22,18 @@ use coracle_engine::runtime::RuntimeError;
 /// At most this many images are listed, the largest first.
 const IMAGES: usize = 50;
 
-/// Allocatable resources: capacity minus reservations and eviction thresholds. Cpu in thousandths.
+/// Allocatable resources: capacity minus reservations and eviction thresholds, memory also minus huge pages. Cpu in thousandths.
 pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i64> {
     let mut all = machine.capacity.clone();
     for (key, amount) in &mut all {
         let reserved = config.reserved.get(key).copied().unwrap_or(0);
         *amount = (*amount - reserved - reserved_by_thresholds(&config.eviction, key, *amount)).max(0);
+    }
+    // Huge pages are set aside: no other memory can use them.
+    let huge = machine.capacity.iter().filter(|(key, _)| key.starts_with("hugepages-"));
+    let huge = huge.map(|(_, bytes)| *bytes).fold(0, i64::saturating_add);
+    if let Some(memory) = all.get_mut("memory") {
+        *memory = memory.saturating_sub(huge).max(0);
     }
     all.insert("pods".to_owned(), i64::from(config.max_pods));
     all
@@ -309,6 +315,20 @@ mod tests {
             assert_eq!(was_overwritten(&sent, &status(&held)), want, "{held:?}");
         }
         assert!(!was_overwritten(&NodeStatus::default(), &sent), "nothing was sent yet");
+    }
+
+    #[test]
+    fn huge_pages_are_no_memory_for_pods() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut config = NodeConfig::in_directory(temp.path());
+        config.reserved.insert("memory".to_owned(), 10);
+        let mut machine = super::super::machine::read_machine(temp.path());
+        let sizes = [("memory", 1000), ("hugepages-2Mi", 300), ("hugepages-1Gi", 200), ("cpu", 1)];
+        machine.capacity = sizes.map(|(key, amount)| (key.to_owned(), amount)).into();
+        let all = allocatable(&config, &machine);
+        assert_eq!((all["memory"], all["hugepages-2Mi"], all["hugepages-1Gi"]), (490, 300, 200));
+        machine.capacity.insert("hugepages-2Mi".to_owned(), 5000);
+        assert_eq!(allocatable(&config, &machine)["memory"], 0);
     }
 
     #[test]

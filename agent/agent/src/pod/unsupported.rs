@@ -23,7 +23,7 @@ pub fn check(pod: &Pod, host: Confinement) -> Result<(), Rejection> {
     for volume in spec.volumes.iter().flatten() {
         let medium =
             volume.empty_dir.as_ref().and_then(|source| source.medium.as_deref()).unwrap_or_default();
-        if !matches!(medium, "" | "Memory") {
+        if !matches!(medium, "" | "Memory") && !medium.starts_with("HugePages") {
             let text = format!(
                 "Cannot make volume {:?}: this node has no emptyDir of medium {medium:?}",
                 volume.name
@@ -164,7 +164,7 @@ mod tests {
         for (spec, reason, part) in [
             (context(json!({"procMount": "Unmasked"})), "ProcMount", "container \"c\""),
             (
-                json!({"containers": [{"name": "c"}], "volumes": [{"name": "h", "emptyDir": {"medium": "HugePages"}}]}),
+                json!({"containers": [{"name": "c"}], "volumes": [{"name": "h", "emptyDir": {"medium": "Disc"}}]}),
                 "EmptyDirMedium",
                 "volume \"h\"",
             ),
@@ -173,6 +173,8 @@ mod tests {
             assert_eq!(got, reason, "{spec}");
             assert!(message.contains(part), "{message}");
         }
+        let huge = json!({"containers": [{"name": "c"}], "volumes": [{"name": "h", "emptyDir": {"medium": "HugePages-2Mi"}}]});
+        assert_eq!(refusal(json!({}), huge, Confinement::default()), None);
         let mapped = json!({"hostUsers": false, "containers": [{"name": "c", "securityContext": {"procMount": "Unmasked"}}]});
         assert_eq!(refusal(json!({}), mapped, Confinement::default()), None);
     }

@@ -1,10 +1,11 @@
-//! emptyDir: a directory, or a tmpfs, that lives as long as its pod.
+//! emptyDir: a directory, memory or huge pages, that lives as long as its pod.
 
-use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, PodSpec};
 use nix::mount::{MsFlags, mount};
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{FileError, io, teardown};
+use super::{FileError, io, teardown, tmpfs};
 use crate::pod::amount;
 use coracle_host_dir::HostDir;
 
@@ -15,14 +16,102 @@ pub fn memory_size(source: &EmptyDirVolumeSource, pod_limit: i64, allocatable: i
     [allocatable, pod_limit, own].into_iter().filter(|size| *size > 0).min()
 }
 
+/// Why one was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum EmptyDirError {
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A medium that Kubernetes does not have.
+    #[error("unknown storage medium {medium:?}")]
+    Medium {
+        /// As given.
+        medium: String,
+    },
+    /// It is not clear of which size its pages are.
+    #[error("medium: {medium} can't be used if container requests multiple huge page sizes")]
+    PageSizes {
+        /// As given.
+        medium: String,
+    },
+    /// The pod has no huge pages of that size.
+    #[error("medium {medium}: hugePages storage requested, but there is no resource request for huge pages")]
+    NoRequest {
+        /// As given.
+        medium: String,
+    },
+}
+
+/// Where the files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    Disk,
+    Memory,
+    /// Huge pages of a size in bytes, or of the one that the pod requests.
+    HugePages(Option<i64>),
+}
+
+fn medium_of(source: &EmptyDirVolumeSource) -> Result<Medium, EmptyDirError> {
+    let text = source.medium.as_deref().unwrap_or_default();
+    let unknown = || EmptyDirError::Medium { medium: text.to_owned() };
+    Ok(match text {
+        "" => Medium::Disk,
+        "Memory" => Medium::Memory,
+        "HugePages" => Medium::HugePages(None),
+        _ => {
+            let size = text.strip_prefix("HugePages-").and_then(amount::parse_units);
+            Medium::HugePages(Some(size.filter(|size| *size > 0).ok_or_else(unknown)?))
+        }
+    })
+}
+
+/// Whether it uses the node's disk, and counts as that.
+pub fn is_on_disk(source: &EmptyDirVolumeSource) -> bool {
+    source.medium.as_deref().unwrap_or_default().is_empty()
+}
+
+/// Size of the pages, in bytes: one that the pod requests.
+fn page_size(
+    source: &EmptyDirVolumeSource,
+    wanted: Option<i64>,
+    spec: &PodSpec,
+) -> Result<i64, EmptyDirError> {
+    let medium = || source.medium.clone().unwrap_or_default();
+    let of_containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let of_containers = of_containers.filter_map(|container| container.resources.as_ref());
+    let requests = spec.resources.iter().chain(of_containers).filter_map(|all| all.requests.as_ref());
+    let sizes = requests.flat_map(|requests| requests.keys());
+    let sizes: BTreeSet<i64> =
+        sizes.filter_map(|name| amount::parse_units(name.strip_prefix("hugepages-")?)).collect();
+    match wanted {
+        Some(size) if sizes.contains(&size) => Ok(size),
+        None if sizes.len() > 1 => Err(EmptyDirError::PageSizes { medium: medium() }),
+        None => sizes.first().copied().ok_or_else(|| EmptyDirError::NoRequest { medium: medium() }),
+        Some(_) => Err(EmptyDirError::NoRequest { medium: medium() }),
+    }
+}
+
 /// Makes it; one that is there stays, with its content. `size` is that of one in memory.
-pub fn ensure(dir: &Path, source: &EmptyDirVolumeSource, size: Option<i64>) -> Result<(), FileError> {
+pub fn ensure(
+    dir: &Path,
+    source: &EmptyDirVolumeSource,
+    spec: &PodSpec,
+    size: Option<i64>,
+) -> Result<(), EmptyDirError> {
+    let medium = medium_of(source)?;
     let mut held = HostDir::create(dir).map_err(io("create", dir))?;
-    if source.medium.as_deref() == Some("Memory") && !teardown::is_mount(dir) {
-        let data = size.map(|size| format!("size={size}"));
-        mount(Some("tmpfs"), dir, Some("tmpfs"), MsFlags::empty(), data.as_deref())
-            .map_err(|error| io("mount tmpfs on", dir)(error.into()))?;
-        // The descriptor held so far is of what the tmpfs covers.
+    if medium != Medium::Disk && !teardown::is_mount(dir) {
+        match medium {
+            Medium::HugePages(wanted) => {
+                let options = format!("pagesize={}", page_size(source, wanted, spec)?);
+                mount(Some("nodev"), dir, Some("hugetlbfs"), MsFlags::empty(), Some(options.as_str()))
+                    .map_err(|error| io("mount hugetlbfs on", dir)(error.into()))?;
+            }
+            Medium::Memory | Medium::Disk => {
+                tmpfs::mount_tmpfs(dir, &size.map(|size| format!("size={size}")).unwrap_or_default())?;
+            }
+        }
+        // The descriptor held so far is of what the mount covers.
         held = HostDir::open(dir).map_err(io("open", dir))?;
     }
     let mode = held.stat().map_err(io("stat", dir))?.st_mode;
@@ -37,7 +126,6 @@ pub fn ensure(dir: &Path, source: &EmptyDirVolumeSource, size: Option<i64>) -> R
 mod tests {
     use super::*;
     use crate::pod::resources;
-    use k8s_openapi::api::core::v1::PodSpec;
     use serde_json::{Value, json};
 
     #[test]
@@ -59,6 +147,51 @@ mod tests {
             let source: EmptyDirVolumeSource = serde_json::from_value(source)?;
             let pod_limit = resources::pod(&spec).memory_limit_in_bytes;
             assert_eq!(memory_size(&source, pod_limit, 100 * MI), Some(want), "{containers:?} {source:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pages_are_of_a_size_that_the_pod_requests() -> Result<(), serde_json::Error> {
+        let asks = |names: &[&str]| {
+            let requests: serde_json::Map<String, Value> =
+                names.iter().map(|name| (format!("hugepages-{name}"), json!("4Mi"))).collect();
+            json!({"name": "c", "resources": {"requests": requests}})
+        };
+        for (medium, spec, want) in [
+            ("HugePages", json!({"containers": [asks(&["2Mi"])]}), Ok(2 << 20)),
+            (
+                "HugePages",
+                json!({"containers": [asks(&[])], "initContainers": [asks(&["1Gi"])]}),
+                Ok(1 << 30),
+            ),
+            (
+                "HugePages",
+                json!({"containers": [{"name": "c"}], "resources": {"requests": {"hugepages-2Mi": "4Mi"}}}),
+                Ok(2 << 20),
+            ),
+            ("HugePages", json!({"containers": [asks(&["2Mi", "1Gi"])]}), Err("multiple huge page sizes")),
+            ("HugePages", json!({"containers": [asks(&[])]}), Err("no resource request for huge pages")),
+            ("HugePages-1Gi", json!({"containers": [asks(&["2Mi", "1Gi"])]}), Ok(1 << 30)),
+            (
+                "HugePages-1Gi",
+                json!({"containers": [asks(&["2Mi"])]}),
+                Err("no resource request for huge pages"),
+            ),
+            ("HugePages-lots", json!({"containers": [asks(&["2Mi"])]}), Err("unknown storage medium")),
+            ("Disc", json!({"containers": []}), Err("unknown storage medium")),
+        ] {
+            let source: EmptyDirVolumeSource = serde_json::from_value(json!({"medium": medium}))?;
+            let spec: PodSpec = serde_json::from_value(spec)?;
+            let got = medium_of(&source).and_then(|medium| match medium {
+                Medium::HugePages(wanted) => page_size(&source, wanted, &spec),
+                Medium::Disk | Medium::Memory => Ok(0),
+            });
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got, want, "{medium}"),
+                (Err(error), Err(want)) => assert!(error.to_string().contains(want), "{medium}: {error}"),
+                (got, want) => panic!("{medium}: {got:?}, wanted {want:?}"),
+            }
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ pub mod csi;
 pub mod claim_error;
 // PersistentVolumeClaims.
 pub mod persistent;
+// Memory that is not swapped out.
+mod tmpfs;
 // Directories that live as long as the pod.
 pub mod empty_dir;
 // Volumes inside other volumes.

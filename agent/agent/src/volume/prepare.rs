@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::claim_error::ClaimError;
 use super::content::{self, ContentError, File, Keyed, Keys, Payload, mode};
 use super::csi::{CsiError, CsiVolume, CsiVolumes};
+use super::empty_dir::EmptyDirError;
 use super::host_path::{self, HostPathError};
 use super::local_disk::DiskError;
 use super::mounts::Source;
@@ -17,7 +18,7 @@ use super::nfs::{NfsError, NfsSource};
 use super::persistent::Wanted;
 use super::token::{TokenError, Tokens};
 use super::usage::Measured;
-use super::{FileError, atomic, empty_dir, nested, ownership};
+use super::{FileError, atomic, empty_dir, nested, ownership, tmpfs};
 use crate::config::NodeConfig;
 use crate::objects::{ObjectError, Objects};
 use crate::pod::downward::Downward;
@@ -50,6 +51,9 @@ pub enum VolumeError {
     /// Its files were not written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// Its directory, or what is mounted there, was not made.
+    #[error(transparent)]
+    EmptyDir(#[from] EmptyDirError),
     /// Its path of the host cannot be used.
     #[error(transparent)]
     HostPath(#[from] HostPathError),
@@ -162,7 +166,8 @@ impl VolumePreparer<'_> {
             }
             let allocatable = self.facts.allocatable.get("memory").copied().unwrap_or(0);
             let limit = resources::pod(&spec).memory_limit_in_bytes;
-            empty_dir::ensure(&dir, source, empty_dir::memory_size(source, limit, allocatable))?;
+            let size = empty_dir::memory_size(source, limit, allocatable);
+            empty_dir::ensure(&dir, source, &spec, size)?;
             if let Some(group) = group {
                 give(&dir, group, pod)?;
             }
@@ -218,6 +223,10 @@ impl VolumePreparer<'_> {
         } else {
             return Err(VolumeError::NoPlugin);
         };
+        let own_memory = self.config.memory_dir.join(uid);
+        if is_start && dir.starts_with(&own_memory) {
+            tokio::task::block_in_place(|| tmpfs::ensure_unswapped(&own_memory))?;
+        }
         let target = dir.clone();
         let nested = nested::mount_points(pod, &volume.name);
         tokio::task::block_in_place(|| atomic::write(&target, &payload, group, &nested))?;
