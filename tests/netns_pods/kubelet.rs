@@ -281,11 +281,11 @@ fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
     cluster.delete("ended");
 }
 
-#[test]
-#[ignore = "run by in_namespaces"]
-fn unused_images_are_collected() {
-    const UNUSED: &str = "example.test/unused:1";
-    let mut cluster = Cluster::start();
+const UNUSED: &str = "example.test/unused:1";
+
+/// A node with an image that a pod uses, and one that nothing uses.
+fn with_unused_image() -> Cluster {
+    let cluster = Cluster::start();
     cluster.pod("user", &format!("containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000']}}]"));
     cluster.wait_ready("user");
     let dir = cluster.path("image");
@@ -297,9 +297,30 @@ fn unused_images_are_collected() {
     let archive = cluster.path("unused.tar");
     run(&format!("tar -C {} -cf {} .", dir.display(), archive.display()));
     import(&cluster.path("engine/images"), &archive);
-    let images =
-        |cluster: &Cluster| cluster.kubectl.run("get node node1 -o jsonpath={.status.images[*].names}");
     eventually("the node reports it", WAIT, || images(&cluster).contains(UNUSED));
+    cluster
+}
+
+fn images(cluster: &Cluster) -> String {
+    cluster.kubectl.run("get node node1 -o jsonpath={.status.images[*].names}")
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn images_that_nothing_used_for_too_long_go_however_much_of_the_disk_is_free() {
+    let mut cluster = with_unused_image();
+    cluster.restart_agent_with(
+        "--image-gc-high-threshold 100 --image-minimum-gc-age 0s --image-maximum-gc-age 2s",
+    );
+    eventually("it is removed", WAIT, || !images(&cluster).contains(UNUSED));
+    assert!(images(&cluster).contains(IMAGE), "the image of a container stays");
+    cluster.delete("user");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn unused_images_are_collected() {
+    let mut cluster = with_unused_image();
     // Every disk is fuller than that.
     let policy = "--image-gc-high-threshold 1 --image-gc-low-threshold 0 --image-minimum-gc-age 0s";
     cluster.restart_agent_with(policy);

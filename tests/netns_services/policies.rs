@@ -118,20 +118,23 @@ pub fn near(world: &World) {
         "patch service close --patch-file=/dev/stdin",
         "{\"spec\": {\"sessionAffinity\": \"ClientIP\"}}",
     );
-    for pod in &pods {
-        eventually("one endpoint of the zone answers", WAIT, || {
-            let seen: BTreeSet<String> = (0..20).filter_map(|_| pod.place.get(&to).ok()).collect();
-            let near = |name: &String| {
-                pods.iter().any(|other| other.name == *name && zone(&other.node) == zone(&pod.node))
-            };
-            seen.len() == 1 && seen.iter().all(near)
-        });
-    }
+    let one = |what: &str, near: &dyn Fn(&Pod, &Pod) -> bool| {
+        for pod in &pods {
+            eventually(what, WAIT, || {
+                let seen: BTreeSet<String> = (0..20).filter_map(|_| pod.place.get(&to).ok()).collect();
+                let is_near =
+                    |name: &String| pods.iter().any(|other| other.name == *name && near(pod, other));
+                seen.len() == 1 && seen.iter().all(is_near)
+            });
+        }
+    };
+    one("one endpoint of the zone answers", &|from, to| zone(&from.node) == zone(&to.node));
+    patch("\"PreferSameNode\"");
+    one("one endpoint of the node answers", &|from, to| from.node == to.node);
     world.k.run_with(
         "patch service close --patch-file=/dev/stdin",
         "{\"spec\": {\"sessionAffinity\": \"None\"}}",
     );
-    patch("\"PreferSameNode\"");
     only("the node answers", &|from, to| from.node == to.node);
     patch("null");
     only("everybody answers again", &|_, _| true);

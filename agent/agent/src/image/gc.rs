@@ -17,8 +17,13 @@ use crate::lifecycle::table::PodTable;
 use crate::pod::spec;
 use coracle_engine::runtime::{Runtime, RuntimeError};
 
-/// Interval between collections.
+/// Interval between collections; less where images may not become as old as that.
 const PERIOD: Duration = Duration::from_secs(300);
+const MIN_PERIOD: Duration = Duration::from_secs(1);
+
+fn period(policy: &GcPolicy) -> Duration {
+    if policy.max_age.is_zero() { PERIOD } else { policy.max_age.clamp(MIN_PERIOD, PERIOD) }
+}
 
 /// Why images were not collected.
 #[derive(Debug, thiserror::Error)]
@@ -212,11 +217,11 @@ pub struct ImageGc {
 }
 
 impl ImageGc {
-    /// Collects every five minutes, until the process ends. Errors are tried again then.
+    /// Collects every five minutes, or whenever an image may be too old, until the process ends. Errors are tried again then.
     pub async fn run(self) {
         let mut records = Records::new(Instant::now());
         let mut has_failed = false;
-        let mut ticks = tokio::time::interval(PERIOD);
+        let mut ticks = tokio::time::interval(period(&self.policy));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

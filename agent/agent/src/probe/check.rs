@@ -43,6 +43,10 @@ pub async fn check(
             Ok((status, _)) => {
                 Outcome::Failure(format!("HTTP probe failed with statuscode: {}", status.as_u16()))
             }
+            // Nothing was asked: that says nothing about the container.
+            Err(error @ http::GetError { source: http::RequestError::Request(_), .. }) => {
+                Outcome::Error(error.to_string())
+            }
             Err(error) => Outcome::Failure(error.to_string()),
         };
     }

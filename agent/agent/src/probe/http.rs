@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::dial::DialError;
+use super::url_path;
 
 /// How much of an answer is read.
 const BODY: usize = 10 << 10;
@@ -97,12 +98,11 @@ impl Target {
         default(&mut headers, "accept", "*/*");
         // An empty value is a request to leave the header out.
         headers.retain_non_empty();
-        let path = action.path.as_deref().unwrap_or("/");
         Target {
             scheme: if action.scheme.as_deref() == Some("HTTPS") { "https" } else { "http" },
             host: action.host.clone().filter(|host| !host.is_empty()).unwrap_or_else(|| pod_ip.to_owned()),
             port,
-            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
+            path: url_path::encode(action.path.as_deref().unwrap_or_default()),
             headers,
         }
     }
@@ -246,6 +246,24 @@ mod tests {
             "127.0.0.1",
             coracle_proto::version::PROBE_AGENT,
         )
+    }
+
+    #[tokio::test]
+    async fn a_path_with_a_space_is_asked_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 1024];
+            let length = stream.read(&mut request).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        });
+        let action = HTTPGetAction { path: Some("/is it?q=a b".into()), ..HTTPGetAction::default() };
+        let target = Target::new(&action, port, "127.0.0.1", coracle_proto::version::PROBE_AGENT);
+        assert_eq!(get(&target, Duration::from_secs(60)).await.unwrap().0, 200);
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with("GET /is%20it?q=a%20b HTTP/1.1\r\n"), "{asked}");
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@
 pub mod threshold;
 // TCP connections.
 pub mod dial;
+// Paths of HTTP requests.
+mod url_path;
 // One HTTP request, as probes and hooks make it.
 pub mod http;
 // One check of any kind.
