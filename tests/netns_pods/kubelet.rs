@@ -281,6 +281,43 @@ fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
     cluster.delete("ended");
 }
 
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_pod_that_uses_up_the_inodes_is_evicted() {
+    let cluster = Cluster::start_on(
+        Some(256),
+        "--eviction-pressure-transition-period 1s --eviction-hard memory.available<1Mi,nodefs.inodesFree<20%",
+    );
+    let dir = cluster.path("");
+    let used = || {
+        let disk = nix::sys::statvfs::statvfs(&dir).unwrap();
+        disk.files() - disk.files_available()
+    };
+    let sleeper = |name: &str, script: &str| {
+        let mount = "volumeMounts: [{name: v, mountPath: /v}]";
+        cluster.pod(
+            name,
+            &format!(
+                "terminationGracePeriodSeconds: 0, volumes: [{{name: v, emptyDir: {{}}}}], \
+                 containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, '{script} exec sleep 1000'], {mount}}}]"
+            ),
+        );
+    };
+    sleeper("modest", ": > /v/one;");
+    cluster.wait_ready("modest");
+    let all = (used() * 2).max(5000);
+    run(&format!("mount -o remount,nr_inodes={all} {}", dir.display()));
+    let fill = all - used() - all / 10;
+    sleeper("greedy", &format!("i=0; while [ $i -lt {fill} ]; do : > /v/$i; i=$((i + 1)); done;"));
+    let status = cluster.wait("greedy", "evicted", |status| status["reason"] == "Evicted");
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("The node was low on resource: inodes. Threshold quantity: "), "{message}");
+    assert_eq!(condition(&status, "DisruptionTarget"), "True", "the node is the cause");
+    eventually("the inodes are free again", WAIT, || used() < all / 10 * 8);
+    assert_eq!(cluster.get("modest")["status"]["phase"], "Running");
+    cluster.delete("modest greedy");
+}
+
 const UNUSED: &str = "example.test/unused:1";
 
 /// A node with an image that a pod uses, and one that nothing uses.
