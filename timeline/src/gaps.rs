@@ -45,10 +45,12 @@ pub fn name_gaps(path: &mut Vec<Piece>, tree: &Tree) {
         }
         same
     });
-    for piece in path.iter_mut() {
-        if let Some(name) = piece.span.and_then(|span| wait_name(&tree.spans[span], piece.end - piece.start))
-        {
-            piece.name = name;
+    for index in 0..path.len() {
+        let Some(span) = path[index].span else { continue };
+        let taken = path[index].end - path[index].start;
+        let name = wait_name(&tree.spans[span], taken).or_else(|| way_name(path, tree, index, span));
+        if let Some(name) = name {
+            path[index].name = name;
         }
     }
 }
@@ -111,7 +113,6 @@ fn hop(before: &SpanNode, after: &SpanNode, taken: u64) -> Option<Gap> {
             Some(named("waiting for the next transaction of rules"))
         }
         (Stage::StatusReport, Stage::Request) => Some(named("on the way to the server")),
-        (Stage::Respond, Stage::StatusReport) => Some(named("answer")),
         (Stage::Attempt | Stage::Verdict | Stage::Score, Stage::Write | Stage::Bind) => {
             Some(named("binding queue"))
         }
@@ -205,6 +206,22 @@ fn is_of_worker(stage: Stage) -> bool {
             stage.part(),
             Part::Node | Part::Image | Part::Sandbox | Part::Container | Part::Status | Part::Teardown
         )
+}
+
+/// The two ways of what a node sends, before and after the time that the server has for it.
+fn way_name(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> Option<String> {
+    if !matches!(tree.spans[span].stage, Stage::StatusReport | Stage::ObjectDelete) {
+        return None;
+    }
+    let is_served = |piece: Option<&Piece>| {
+        let mut above = std::iter::successors(piece?.span, |span| tree.spans[*span].parent);
+        let request = above.find(|above| tree.spans[*above].stage == Stage::Request)?;
+        (tree.spans[request].parent == Some(span)).then_some(())
+    };
+    if is_served(path.get(index + 1)).is_some() {
+        return Some("on the way to the server".to_owned());
+    }
+    is_served(path.get(index.checked_sub(1)?)).map(|()| "answer".to_owned())
 }
 
 /// Waits that are spans of their own: how long, for what and why.

@@ -51,10 +51,7 @@ pub(crate) fn expand(
         Stage::Write => WRITE,
         _ => return,
     };
-    let is_explained = children.iter().any(|child| {
-        let stage = nodes[*child].stage;
-        stage.part() == Part::Write || stage == Stage::Aggregated
-    });
+    let is_explained = children.iter().any(|child| nodes[*child].stage.explains_request());
     let mut reached: Vec<(u64, usize)> =
         (0..stages.len()).filter_map(|mark| Some((marked.details.mark(mark)?, mark))).collect();
     reached.sort_unstable();

@@ -221,6 +221,11 @@ impl Stage {
     pub fn is_single(self) -> bool {
         matches!(self, Self::PodStart | Self::Terminate)
     }
+
+    /// Whether it says what a request above it did: then the request has no [`Stage::Handle`], which would be the same time again.
+    pub fn explains_request(self) -> bool {
+        self.part() == Part::Write || self == Self::Aggregated
+    }
 }
 
 #[cfg(test)]

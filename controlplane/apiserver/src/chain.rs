@@ -142,14 +142,15 @@ impl Server {
             context.headers.remove(http::header::ACCEPT_ENCODING);
         }
         let long = context.info.long_running();
-        let answer = if long {
-            self.serve(context, request).await
-        } else {
-            match tokio::time::timeout(self.filters.timeout, self.serve(context, request)).await {
-                Ok(Ok(answer)) if pretty => Ok(pretty::print(answer).await),
-                Ok(answer) => answer,
-                Err(_) => Err(ApiError::timeout("request did not complete within the allotted timeout")),
-            }
+        let served = match long {
+            true => Ok(self.serve(context, request).await),
+            false => tokio::time::timeout(self.filters.timeout, self.serve(context, request)).await,
+        };
+        mark(RequestMark::Handled);
+        let answer = match served {
+            Ok(Ok(answer)) if pretty && !long => Ok(pretty::print(answer).await),
+            Ok(answer) => answer,
+            Err(_) => Err(ApiError::timeout("request did not complete within the allotted timeout")),
         };
         let mut response = answer?;
         if let Some((schema, level)) = permit.as_ref().and_then(|permit| permit.uids.as_ref()) {
@@ -174,6 +175,7 @@ impl Server {
                 response.extensions_mut().insert(SendPolicy::NoTimeout);
             }
         }
+        mark(RequestMark::Answered);
         Ok(response)
     }
 

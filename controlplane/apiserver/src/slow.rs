@@ -133,6 +133,10 @@ mod tests {
         times.marks[RequestMark::Decoded as usize] = Some(Duration::from_millis(150));
         times.store = Duration::from_micros(1400);
         assert_eq!(stages(&times), "authn 100.0ms decode 50.0ms other 750.0ms");
+        times.marks[RequestMark::Handled as usize] = Some(Duration::from_millis(850));
+        times.marks[RequestMark::Answered as usize] = Some(Duration::from_millis(880));
+        let want = "authn 100.0ms decode 50.0ms handle 700.0ms respond 30.0ms other 20.0ms";
+        assert_eq!(stages(&times), want);
         assert_eq!(parts(&times).as_deref(), Some("store 1.4ms"));
         assert_eq!(parts(&RequestTimes::default()), None);
     }

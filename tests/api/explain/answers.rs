@@ -32,12 +32,36 @@ fn a_write_is_explained_from_the_request_to_the_disk() {
         assert!(start <= end && end <= request["end"].as_u64().unwrap(), "{stage}: {part}");
     }
     assert!(!spans(&answer, "authn").is_empty() && !spans(&answer, "authz").is_empty());
+    // The answer is made after the write, whose time is not told again.
+    let (time, respond) = (|span: &Value, end: &str| span[end].as_u64().unwrap(), span(&answer, "respond"));
+    assert!(time(write, "end") <= time(respond, "start") && time(respond, "end") <= time(request, "end"));
+    assert_eq!((&respond["parent"], spans(&answer, "handle").len()), (&request["id"], 0));
     let pieces = answer["critical"].as_array().unwrap();
     let sum: u64 = pieces.iter().map(|p| p["end"].as_u64().unwrap() - p["start"].as_u64().unwrap()).sum();
     assert_eq!(sum, answer["summary"]["total"].as_u64().unwrap(), "pieces sum up to the total");
     assert!(answer["summary"]["covered"].as_f64().unwrap() > 0.9, "{}", answer["summary"]);
     // Nothing of it is in the object.
     assert!(metadata.get("annotations").is_none(), "{made}");
+}
+
+/// Nothing was written: the stages of the request follow one another, and no two are at the same time.
+#[test]
+fn a_request_that_wrote_nothing_has_the_time_of_its_handler() {
+    let server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server).header(&traceparent());
+    let (code, _) = admin.get(&format!("{MAPS}/nothing"));
+    assert_eq!(code, 404);
+    let (code, answer) = Caller::admin(&server).get(&format!("/coracle/v1/trace?trace={TRACE}"));
+    assert_eq!(code, 200, "{answer}");
+    let request = span(&answer, "request");
+    let mut at = request["start"].as_u64().unwrap();
+    for stage in ["authn", "authz", "handle"] {
+        let part = span(&answer, stage);
+        assert_eq!(part["parent"], request["id"], "{stage}");
+        assert!(at <= part["start"].as_u64().unwrap(), "{stage}: {answer:#}");
+        at = part["end"].as_u64().unwrap();
+    }
+    assert!(at <= request["end"].as_u64().unwrap());
 }
 
 #[test]

@@ -36,6 +36,10 @@ fn check(spans: &[(String, Span)]) {
     assert!(request.end_time_unix_nano >= write.end_time_unix_nano);
     let store = named(spans, "store").expect("marks are spans");
     assert_eq!(store.parent_span_id, write.span_id);
+    let respond = named(spans, "respond").expect("the answer is made after the write");
+    assert_eq!(respond.parent_span_id, request.span_id);
+    assert!(respond.start_time_unix_nano >= write.end_time_unix_nano);
+    assert!(named(spans, "handle").is_none(), "that time is the write's");
     assert!(spans.iter().all(|(service, _)| service == "coracle-server"));
 }
 

@@ -163,6 +163,36 @@ fn a_probe_that_fails_is_waited_for() {
 }
 
 #[test]
+fn a_report_has_two_ways_and_an_answer_that_is_made() {
+    let tree = tree(vec![
+        node(Stage::Write, None, 0, 1),
+        node(Stage::PodStart, Some(0), 1, 30),
+        node(Stage::StatusReport, Some(1), 1, 21),
+        named(Stage::Request, 2, 6, 16, "PATCH"),
+        node(Stage::Decode, Some(3), 6, 7),
+        named(Stage::Write, 3, 7, 12, "patch"),
+        node(Stage::Respond, Some(3), 13, 15),
+    ]);
+    let mut pieces = critical_path(&tree, 2);
+    name_gaps(&mut pieces, &tree);
+    let said: Vec<_> =
+        pieces.iter().map(|piece| (piece.name.as_str(), (piece.end - piece.start) / MS)).collect();
+    let expected = [
+        (" object", 1),
+        ("on the way to the server", 5),
+        ("decode", 1),
+        ("patch object", 5),
+        ("PATCH", 1),
+        ("respond", 2),
+        ("PATCH", 1),
+        ("answer", 5),
+    ];
+    assert_eq!(said, expected);
+    assert!((coverage(&pieces) - 1.0).abs() < 1e-9);
+    assert!(pieces.is_sorted_by(|before, next| before.end == next.start), "they follow one another");
+}
+
+#[test]
 fn a_node_that_was_away_saw_it_late() {
     for (seen, name) in [(40, "watch delivery to n3"), (334_000, "n3 was away")] {
         let at = |span: SpanNode| SpanNode { node: "n3".into(), ..span };

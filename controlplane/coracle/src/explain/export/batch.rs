@@ -74,6 +74,11 @@ fn add(resolved: &Resolved, spans: &mut Vec<Span>) {
     let mut begin = stored.start;
     for (mark, stage) in stages.iter().enumerate() {
         let Some(end) = details.mark(mark).map(|after| stored.start + after) else { continue };
+        // It would be the time of the write again.
+        if *stage == Stage::Handle && resolved.is_explained {
+            begin = end.max(begin);
+            continue;
+        }
         let part = SpanParts {
             span: resolved.id.of_mark(mark as u8),
             parent: resolved.id,

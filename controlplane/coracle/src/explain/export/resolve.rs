@@ -61,6 +61,8 @@ pub(super) struct Resolved {
     pub(super) trace: TraceId,
     /// Whether the trace id was made up, since that of the parent was not to be found.
     pub(super) derived: bool,
+    /// Whether something below it says what a request did.
+    pub(super) is_explained: bool,
     pub(super) object: Option<SpanObject>,
 }
 
@@ -69,6 +71,8 @@ pub(super) struct Resolver {
     recorder: Recorder,
     sampling: f64,
     spans: Recent<SpanId, Seen>,
+    /// Spans above a write or something else that says what a request did. It ends before the request does.
+    explained: Recent<SpanId, ()>,
     objects: Recent<Uid, SpanObject>,
     /// Traces of clients, and whether they sample them.
     traces: Recent<TraceId, bool>,
@@ -81,6 +85,7 @@ impl Resolver {
             recorder,
             sampling,
             spans: Recent::new(),
+            explained: Recent::new(),
             objects: Recent::new(),
             traces: Recent::new(),
             waiting: VecDeque::new(),
@@ -121,6 +126,9 @@ impl Resolver {
         let seen = Seen { id, parent: record.parent, trace: record.trace };
         self.spans.insert(record.span, seen);
         self.spans.insert(id, seen);
+        if record.stage.explains_request() && !record.parent.is_none() {
+            self.explained.insert(record.parent, ());
+        }
         if record.flags.contains(Flags::REMOTE) && !record.trace.is_none() {
             self.traces.insert(record.trace, record.flags.contains(Flags::SAMPLED));
         }
@@ -157,7 +165,8 @@ impl Resolver {
         let trace = if derived { trace_of_root(root) } else { trace };
         let sampled = record.flags.contains(Flags::SAMPLED) || self.is_sampled(trace, record.revision);
         let object = self.objects.get(&record.subject).cloned();
-        sampled.then_some(Resolved { id, parent, trace, derived, object, stored })
+        let is_explained = self.explained.get(&record.span).is_some();
+        sampled.then_some(Resolved { id, parent, trace, derived, is_explained, object, stored })
     }
 
     /// The trace of a span or of the nearest span above it that has one, and the highest span that is known.
@@ -300,6 +309,16 @@ mod tests {
         assert_eq!(traces, [TraceId(5), TraceId(5)]);
         assert!(is_in_share(TraceId(0x00ff_ffff_ffff_ffff), 1.0) && !is_in_share(TraceId(0), 0.0));
         assert!(is_in_share(TraceId(1 << 54), 0.5) && !is_in_share(TraceId(3 << 54), 0.5));
+    }
+
+    #[test]
+    fn a_request_is_explained_by_the_write_below_it() {
+        let (now, mut resolver) = (Instant::now(), Resolver::new(Recorder::OFF, 1.0));
+        let write = stored(Stage::Write, 2, SpanId(1), 5);
+        let others = [stored(Stage::Request, 1, SpanId::NONE, 5), stored(Stage::Request, 3, SpanId::NONE, 6)];
+        resolver.take(std::iter::once(write).chain(others).collect(), now);
+        let explained: Vec<bool> = resolver.ready(now, true).iter().map(|ready| ready.is_explained).collect();
+        assert_eq!(explained, [false, true, false]);
     }
 
     #[test]
