@@ -52,6 +52,10 @@ mod cause;
 mod scope;
 /// Spans of stages.
 mod span;
+/// What is used again instead of being allocated.
+mod free_list;
+/// Marks and sums of a request that is being served.
+mod tally;
 /// Spans of HTTP requests.
 mod request;
 /// Spans of writes.

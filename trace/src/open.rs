@@ -22,7 +22,7 @@ const SUBJECT: usize = 6;
 const REVISION: usize = 8;
 const START: usize = 9;
 const MARKS: usize = 10;
-/// The owner of the object; of a request the four sums.
+/// The owner of the object.
 const EXTRA: usize = 18;
 const TEXT: usize = 20;
 const MOST_TEXT: usize = (SLOT - TEXT) * 8;
@@ -63,8 +63,6 @@ pub(crate) struct Gathered {
     pub flags: Flags,
     pub is_used: bool,
     pub marks: [u32; Details::MARKS],
-    /// Nanoseconds.
-    pub sums: [u64; 4],
 }
 
 impl SlotRef {
@@ -139,20 +137,13 @@ impl Open {
     pub fn mark(&self, slot: SlotRef, mark: usize, at: Moment) {
         let Some(words) = self.slot(slot) else { return };
         let units = Details::units(at.nanos_since(Moment(words[START].load(Relaxed))));
-        replace_half(words, MARKS, mark, |_| units);
+        replace_half(words, MARKS, mark, units);
     }
 
     pub fn clear_marks(&self, slot: SlotRef) {
         for word in self.slot(slot).into_iter().flat_map(|words| &words[MARKS..EXTRA]) {
             word.store(0, Relaxed);
         }
-    }
-
-    /// Adds to one of the four sums of a request.
-    pub fn add(&self, slot: SlotRef, sum: usize, nanos: u64) {
-        let Some(words) = self.slot(slot) else { return };
-        let units = u32::try_from(nanos.div_ceil(Details::UNIT)).unwrap_or(u32::MAX);
-        replace_half(words, EXTRA, sum, |before| before.saturating_add(units));
     }
 
     /// Sets the object.
@@ -202,7 +193,6 @@ impl Open {
             flags: Flags(meta as u16),
             is_used: meta & USED != 0,
             marks: std::array::from_fn(|mark| half(words, MARKS, mark)),
-            sums: std::array::from_fn(|sum| u64::from(half(words, EXTRA, sum)) * Details::UNIT),
         })
     }
 
@@ -244,6 +234,7 @@ fn span(words: &Slot, now: Moment) -> Option<OpenSpan> {
         start,
         duration: now.nanos_since(start),
     };
+    // A process of an earlier version has other numbers there.
     let owner = if stage == Stage::Request { Uid::NONE } else { Uid(load_pair(words, EXTRA)) };
     let details = Details { marks: std::array::from_fn(|mark| half(words, MARKS, mark)), owner };
     let mut bytes = [0; MOST_TEXT];
@@ -290,12 +281,9 @@ fn half(words: &Slot, at: usize, number: usize) -> u32 {
     (words[at + number / 2].load(Relaxed) >> (32 * (number % 2))) as u32
 }
 
-fn replace_half(words: &Slot, at: usize, number: usize, change: impl Fn(u32) -> u32) {
+fn replace_half(words: &Slot, at: usize, number: usize, value: u32) {
     let shift = 32 * (number % 2);
-    let changed = |word: u64| {
-        let value = change((word >> shift) as u32);
-        Some(word & !(u64::from(u32::MAX) << shift) | u64::from(value) << shift)
-    };
+    let changed = |word: u64| Some(word & !(u64::from(u32::MAX) << shift) | u64::from(value) << shift);
     let _always = words[at + number / 2].fetch_update(Relaxed, Relaxed, changed);
 }
 

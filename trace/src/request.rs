@@ -9,6 +9,7 @@ use crate::recorder::{Inner, Recorder};
 use crate::scope::{HolderKind, Scope, current};
 use crate::span::new_record;
 use crate::stage::Stage;
+use crate::tally::{Tallied, Tally};
 
 /// Bytes of method and path, of the user and of the user agent in the text.
 const LINES: [usize; 3] = [95, 31, 31];
@@ -61,6 +62,8 @@ pub enum Sum {
 #[must_use = "a request that is dropped before `finish` counts as cancelled"]
 pub struct RequestSpan {
     began: Instant,
+    /// Until it ends.
+    tally: Option<Tally>,
     // In a box: requests are moved into futures, and those into others.
     live: Option<Box<Live>>,
 }
@@ -97,28 +100,24 @@ pub struct RequestTimes {
     pub store: Duration,
 }
 
-/// Ends a stage of the current request. Does nothing for requests that are neither a write nor recorded by the client.
+/// Ends a stage of the current request.
 #[inline]
 pub fn mark(mark: RequestMark) {
     let scope = current();
-    if !scope.is_marked {
+    if scope.tally.is_none() {
         return;
     }
-    if let Some(inner) = scope.recorder.inner() {
-        inner.open.mark(scope.holder, mark as usize, inner.clock.now());
+    let now = Instant::now();
+    scope.tally.mark(mark as usize, now);
+    if let Some(inner) = scope.recorder.inner().filter(|_| scope.is_marked) {
+        inner.open.mark(scope.holder, mark as usize, inner.clock.of(now));
     }
 }
 
 /// Adds to a time of the current request.
 #[inline]
 pub fn add(part: Sum, time: Duration) {
-    let scope = current();
-    if scope.holder_kind == HolderKind::Other {
-        return;
-    }
-    if let Some(inner) = scope.recorder.inner() {
-        inner.open.add(scope.holder, part as usize, nanos(time));
-    }
+    current().tally.add(part as usize, time);
 }
 
 impl Recorder {
@@ -143,8 +142,10 @@ impl Recorder {
     /// ```
     pub fn request(self, remote: Option<TraceContext>, writes: bool) -> RequestSpan {
         let began = Instant::now();
+        let tally = Tally::begin(began);
         let live = self.inner().map(|inner| {
-            let mut scope = Scope { recorder: self, trace: TraceId::fresh(), ..Scope::NONE };
+            let tally = tally.shared();
+            let mut scope = Scope { recorder: self, trace: TraceId::fresh(), tally, ..Scope::NONE };
             if let Some(remote) = remote {
                 (scope.trace, scope.span, scope.flags) = (remote.trace, remote.span, remote.flags);
             }
@@ -157,11 +158,12 @@ impl Recorder {
             scope.span = record.span;
             scope.holder = inner.claim(&record, &Text::EMPTY);
             scope.holder_kind = if remote.is_some() { HolderKind::Request } else { HolderKind::Root };
+            // Of others nobody looks at what they do now.
             scope.is_marked = writes || is_sampled;
             scope.is_detailed = is_sampled && inner.may_detail(start);
             Box::new(Live { inner, record, text: Text::EMPTY, line: 0, scope, writes, is_known: false })
         });
-        RequestSpan { began, live }
+        RequestSpan { began, tally: Some(tally), live }
     }
 }
 
@@ -169,7 +171,11 @@ impl RequestSpan {
     /// For what is done for it.
     #[inline]
     pub fn scope(&self) -> Scope {
-        self.live.as_ref().map_or(Scope::NONE, |live| live.scope)
+        if let Some(live) = &self.live {
+            return live.scope;
+        }
+        // Without a recorder it is measured, too.
+        self.tally.as_ref().map_or(Scope::NONE, |tally| Scope { tally: tally.shared(), ..Scope::NONE })
     }
 
     /// Sets its id in the audit log and what it asks for.
@@ -214,7 +220,8 @@ impl RequestSpan {
     }
 
     fn end(&mut self, code: u16, flags: Flags) -> RequestTimes {
-        let mut times = RequestTimes { total: self.began.elapsed(), ..RequestTimes::default() };
+        let tallied = self.tally.take().map(Tally::end).unwrap_or_default();
+        let times = RequestTimes::new(self.began.elapsed(), &tallied);
         let Some(live) = &mut self.live else { return times };
         let gathered = live.gather();
         live.record.code = code;
@@ -223,12 +230,8 @@ impl RequestSpan {
         if code >= 500 {
             live.record.flags |= Flags::FAILED;
         }
-        let mut details = None;
-        if let Some(gathered) = &gathered {
-            times.add(gathered);
-            let is_marked = gathered.marks.iter().any(|mark| *mark != 0);
-            details = is_marked.then_some(Details { marks: gathered.marks, owner: Uid::NONE });
-        }
+        let details = Details { marks: tallied.marks, owner: Uid::NONE };
+        let details = Some(details).filter(|details| *details != Details::NONE);
         // Without a slot it is not known: something may be below a write.
         let is_used = gathered.map_or(live.writes && code != UNAUTHORIZED, |gathered| gathered.is_used);
         let end = Moment(live.record.start.0.saturating_add(live.record.duration));
@@ -260,21 +263,24 @@ impl Live {
 }
 
 impl RequestTimes {
-    fn add(&mut self, gathered: &Gathered) {
-        let [mutating, validating, queued, store] = gathered.sums.map(Duration::from_nanos);
-        self.mutating_webhooks = mutating;
-        self.validating_webhooks = validating;
-        self.webhooks = mutating + validating;
-        self.queued = queued;
-        self.store = store;
+    fn new(total: Duration, tallied: &Tallied) -> Self {
+        let [mutating_webhooks, validating_webhooks, queued, store] = tallied.sums;
         let of_units = |units: u32| Duration::from_nanos(u64::from(units) * Details::UNIT);
-        self.marks = gathered.marks.map(|units| (units != 0).then(|| of_units(units)));
+        Self {
+            total,
+            marks: tallied.marks.map(|units| (units != 0).then(|| of_units(units))),
+            webhooks: mutating_webhooks + validating_webhooks,
+            mutating_webhooks,
+            validating_webhooks,
+            queued,
+            store,
+        }
     }
 }
 
 impl Drop for RequestSpan {
     fn drop(&mut self) {
-        if self.live.is_some() {
+        if self.tally.is_some() {
             self.end(0, Flags::CANCELLED);
         }
     }

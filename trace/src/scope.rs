@@ -8,6 +8,7 @@ use crate::ids::{SpanId, TraceId, Uid};
 use crate::open::SlotRef;
 use crate::recorder::Recorder;
 use crate::stage::Stage;
+use crate::tally::TallyRef;
 
 /// What the code that runs now is part of. Everything that is recorded in it hangs below its span.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +31,10 @@ pub struct Scope {
     pub(crate) holder: SlotRef,
     /// The write whose marks are set.
     pub(crate) write: SlotRef,
+    /// Where the request is measured.
+    pub(crate) tally: TallyRef,
     pub(crate) holder_kind: HolderKind,
+    /// The marks of the request are also in the table of open spans.
     pub(crate) is_marked: bool,
     pub(crate) is_detailed: bool,
 }
@@ -58,6 +62,7 @@ impl Scope {
         revision: 0,
         holder: SlotRef::NONE,
         write: SlotRef::NONE,
+        tally: TallyRef::NONE,
         holder_kind: HolderKind::Other,
         is_marked: false,
         is_detailed: false,

@@ -8,7 +8,12 @@ use coracle_kinds::watch::cache::Cache;
 use coracle_kinds::watch::reflector::Reflector;
 use coracle_proto::status::ApiError;
 use coracle_store::{Revision, Store, StoreError};
+use coracle_trace::{Sum, add};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
 
 /// The kinds and the caches of their objects.
 pub struct Objects {
@@ -32,9 +37,12 @@ impl Objects {
 
     /// Waits until reads see every write acknowledged before this call; returns that revision.
     pub async fn catch_up(&self) -> Result<Revision, ApiError> {
-        let revision = self.store.revision().await.map_err(store_failed)?;
-        self.reflector.wait_for(revision).await;
-        Ok(revision)
+        waited_for(async {
+            let revision = self.store.revision().await.map_err(store_failed)?;
+            self.reflector.wait_for(revision).await;
+            Ok(revision)
+        })
+        .await
     }
 
     /// The newest state of an object.
@@ -52,6 +60,24 @@ impl Objects {
             None => ApiError::not_found(&kind.group, &kind.plural, name),
         })
     }
+}
+
+/// Counts how long the current request waits for the store. Most reads do not wait, and no clock is read for them.
+async fn waited_for<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let mut begun = None;
+    let result = poll_fn(|context| {
+        let polled = work.as_mut().poll(context);
+        if let Poll::Pending = polled {
+            begun.get_or_insert_with(Instant::now);
+        }
+        polled
+    })
+    .await;
+    if let Some(begun) = begun {
+        add(Sum::Store, begun.elapsed());
+    }
+    result
 }
 
 /// A store failure that is not the client's doing.
@@ -80,7 +106,18 @@ fn unavailable(error: &StoreError) -> ApiError {
 mod tests {
     use super::*;
     use coracle_store::etcd::EtcdError;
+    use coracle_trace::{Recorder, within};
     use std::time::Duration;
+
+    #[tokio::test]
+    async fn reads_that_wait_for_the_store_are_counted() {
+        let request = Recorder::OFF.request(None, false);
+        within(request.scope(), waited_for(async {})).await;
+        assert_eq!(request.finish(200).store, Duration::ZERO);
+        let request = Recorder::OFF.request(None, false);
+        within(request.scope(), waited_for(tokio::task::yield_now())).await;
+        assert!(request.finish(200).store > Duration::ZERO);
+    }
 
     #[test]
     fn only_what_was_not_written_is_to_be_sent_again() {

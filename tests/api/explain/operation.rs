@@ -39,22 +39,77 @@ fn metrics_count_what_is_recorded() {
     }
 }
 
-#[test]
-fn slow_requests_are_logged_with_where_their_time_went() {
-    let https = Https::start(|asked| {
-        std::thread::sleep(Duration::from_millis(300));
+/// A webhook that takes so long.
+fn slow_webhook(server: &Server, takes: Duration) -> Https {
+    let https = Https::start(move |asked| {
+        std::thread::sleep(takes);
         let response = json!({"uid": asked.body["request"]["uid"], "allowed": true});
         (200, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
     });
-    let server = Server::with(&["--api-only", "--slow-request-threshold", "200ms"]);
     let (url, ca) = (https.url("/"), https.authority());
     let hook = configuration("ValidatingWebhookConfiguration", "slow", &url, Some(ca), json!({}));
     newest(&server.kubeconfig()).run_with("apply -f -", &hook);
+    https
+}
+
+/// The line about a request in the log of slow ones.
+fn slow_line(server: &Server, id: &str) -> Option<String> {
+    let log = server.log();
+    let mut lines = log.lines().filter(|line| line.contains("slow request"));
+    lines.find(|line| line.contains(id)).map(str::to_owned)
+}
+
+/// The stages of a line with their times in milliseconds, and the total.
+fn stages(line: &str) -> (Vec<(String, f64)>, f64) {
+    let millis = |text: &str| text.trim_end_matches("ms").parse::<f64>().unwrap();
+    let field = |name: &str| {
+        let (_, value) = line.split_once(name).unwrap_or_else(|| panic!("no {name} in {line}"));
+        value.trim_start_matches('"')
+    };
+    let text = field("stages=").split('"').next().unwrap();
+    let words: Vec<&str> = text.split(' ').collect();
+    let stages = words.chunks(2).map(|pair| (pair[0].to_owned(), millis(pair[1]))).collect();
+    (stages, millis(field("total=").split(['"', ' ']).next().unwrap()))
+}
+
+#[test]
+fn slow_requests_are_logged_with_where_their_time_went() {
+    let server = Server::with(&["--api-only", "--slow-request-threshold", "200ms"]);
+    let _https = slow_webhook(&server, Duration::from_millis(300));
     let admin = Caller::admin(&server);
     admin.header("Audit-ID: my-request-1").create(MAPS, &config_map("slow"));
+    let mut line = None;
     coracle_tests::eventually("the request is in the log", Duration::from_secs(10), || {
-        let log = server.log();
-        let mut lines = log.lines().filter(|line| line.contains("slow request"));
-        lines.any(|line| line.contains("my-request-1") && line.contains("webhook"))
+        line = slow_line(&server, "my-request-1");
+        line.is_some()
     });
+    let line = line.unwrap();
+    assert!(line.contains("validating-webhooks "), "{line}");
+    let (stages, total) = stages(&line);
+    let names: Vec<&str> = stages.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["authn", "authz", "decode", "handle", "respond", "other"], "{line}");
+    assert!(stages[3].1 >= 300.0, "the webhook is a part of it: {line}");
+    let sum: f64 = stages.iter().map(|(_, time)| time).sum();
+    assert!((sum - total).abs() < 1.0, "{sum}: {line}");
+}
+
+/// Reads, too, and without a recorder.
+#[test]
+fn slow_reads_are_logged_with_their_stages() {
+    for more in [&[][..], &["--trace-size", "0"][..]] {
+        let flags = [&["--api-only", "--slow-request-threshold", "1us"][..], more].concat();
+        let server = Server::with(&flags);
+        let admin = Caller::admin(&server).header("Audit-ID: my-read");
+        let mut line = None;
+        // Only ten lines are written per second.
+        coracle_tests::eventually("the read is in the log", Duration::from_secs(30), || {
+            admin.get(MAPS);
+            line = slow_line(&server, "my-read");
+            line.is_some()
+        });
+        let line = line.unwrap();
+        let (stages, _) = stages(&line);
+        let names: Vec<&str> = stages.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["authn", "authz", "handle", "respond", "other"], "{line}");
+    }
 }

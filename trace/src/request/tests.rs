@@ -141,15 +141,41 @@ fn marks_and_sums_are_ambient() {
 }
 
 #[test]
-fn reads_have_sums_but_no_marks() {
+fn reads_have_marks_and_are_dropped_unless_they_matter() {
+    for (code, is_kept) in [(200, false), (500, true)] {
+        let recorder = Recorder::for_tests();
+        let request = recorder.request(None, false);
+        enter(request.scope(), || {
+            mark(RequestMark::Authenticated);
+            mark(RequestMark::Handled);
+            add(Sum::FlowQueue, Duration::from_millis(1));
+        });
+        assert_eq!(recorder.open()[0].details, Details::NONE, "nobody looks at what a read does now");
+        let times = request.finish(code);
+        let marked = |mark: RequestMark| times.marks[mark as usize];
+        assert!(marked(RequestMark::Authenticated).is_some() && marked(RequestMark::Decoded).is_none());
+        assert!(marked(RequestMark::Handled) >= marked(RequestMark::Authenticated));
+        assert_eq!(times.queued, Duration::from_millis(1));
+        let kept: Vec<_> = records(recorder).into_iter().map(|(_, details, _)| details).collect();
+        assert_eq!(kept.len(), usize::from(is_kept));
+        assert!(kept.iter().all(|details| details.is_some_and(|details| details.mark(6).is_some())));
+    }
+}
+
+#[test]
+fn a_full_table_takes_no_time_from_a_request() {
     let recorder = Recorder::for_tests();
-    let request = recorder.request(None, false);
+    let others: Vec<_> = (0..64).map(|_| recorder.request(None, true)).collect();
+    let request = recorder.request(None, true);
+    assert!(request.scope().holder.is_none(), "the table is full");
     enter(request.scope(), || {
-        mark(RequestMark::Authenticated);
-        add(Sum::FlowQueue, Duration::from_millis(1));
+        mark(RequestMark::Decoded);
+        add(Sum::ValidatingWebhook, Duration::from_millis(7));
     });
-    let times = request.finish(200);
-    assert_eq!((times.marks, times.queued), ([None; 16], Duration::from_millis(1)));
+    let times = request.finish(201);
+    assert_eq!(times.webhooks, Duration::from_millis(7));
+    assert!(times.marks[RequestMark::Decoded as usize].is_some());
+    drop(others);
 }
 
 #[test]
@@ -168,11 +194,18 @@ fn details_are_limited() {
 }
 
 #[test]
-fn without_a_recorder_there_is_a_total() {
+fn without_a_recorder_there_are_times() {
     let mut request = Recorder::OFF.request(remote(1), true);
     request.about(AUDIT_ID, "GET", "/");
     request.who("alice", "curl");
     assert!(!request.is_detailed() && !request.scope().recorder.is_on());
+    enter(request.scope(), || {
+        mark(RequestMark::Authorized);
+        add(Sum::MutatingWebhook, Duration::from_millis(2));
+    });
     std::thread::sleep(Duration::from_millis(1));
-    assert!(request.finish(200).total >= Duration::from_millis(1));
+    let times = request.finish(200);
+    assert!(times.total >= Duration::from_millis(1));
+    assert!(times.marks[RequestMark::Authorized as usize].is_some());
+    assert_eq!(times.webhooks, Duration::from_millis(2));
 }
