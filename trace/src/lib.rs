@@ -5,6 +5,9 @@
 //! spans that have not ended are in a table. Both are in one block of memory, which may be shared with a file, so that the next process
 //! finds what this one recorded.
 //!
+//! Nothing is allocated for a span, and no lock is taken: what requests and writes carry is in boxes, of which each thread keeps some for
+//! the next ones. Only if more of them begin than end on a thread, the next one is allocated.
+//!
 //! The id of the span of a write can be computed from the object's uid and revision ([`SpanId::of_write`]). Whoever sees an object can
 //! therefore name the write that it reacts to, and nothing has to travel beside objects.
 //!

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{Moment, nanos};
 use crate::context::TraceContext;
+use crate::free_list::FreeList;
 use crate::ids::{TraceId, Uid};
 use crate::open::Gathered;
 use crate::record::{Details, Flags, Record, Text};
@@ -80,6 +81,8 @@ struct Live {
     /// The user is known.
     is_known: bool,
 }
+
+thread_local!(static FREE: FreeList<Box<Live>> = const { FreeList::new() });
 
 /// How long a request took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,7 +164,8 @@ impl Recorder {
             // Of others nobody looks at what they do now.
             scope.is_marked = writes || is_sampled;
             scope.is_detailed = is_sampled && inner.may_detail(start);
-            Box::new(Live { inner, record, text: Text::EMPTY, line: 0, scope, writes, is_known: false })
+            let live = Live { inner, record, text: Text::EMPTY, line: 0, scope, writes, is_known: false };
+            FREE.with(|free| free.boxed(live))
         });
         RequestSpan { began, tally: Some(tally), live }
     }
@@ -222,7 +226,7 @@ impl RequestSpan {
     fn end(&mut self, code: u16, flags: Flags) -> RequestTimes {
         let tallied = self.tally.take().map(Tally::end).unwrap_or_default();
         let times = RequestTimes::new(self.began.elapsed(), &tallied);
-        let Some(live) = &mut self.live else { return times };
+        let Some(mut live) = self.live.take() else { return times };
         let gathered = live.gather();
         live.record.code = code;
         live.record.duration = nanos(times.total);
@@ -239,7 +243,7 @@ impl RequestSpan {
             live.inner.push(&live.record, details.as_ref(), &live.text);
         }
         live.inner.open.free(live.scope.holder);
-        self.live = None;
+        let _ends_with_its_thread = FREE.try_with(|free| free.put(live));
         times
     }
 }

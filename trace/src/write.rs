@@ -1,5 +1,6 @@
 use crate::cause::Cause;
 use crate::context::TraceContext;
+use crate::free_list::FreeList;
 use crate::ids::{SpanId, TraceId, Uid};
 use crate::record::{Details, Flags, Record, Text};
 use crate::recorder::{Inner, Recorder};
@@ -72,6 +73,8 @@ struct Live {
     origin: Origin,
 }
 
+thread_local!(static FREE: FreeList<Box<Live>> = const { FreeList::new() });
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Origin {
     /// The parent is known.
@@ -133,7 +136,8 @@ impl Recorder {
         let slash = if namespace.is_empty() { "" } else { "/" };
         let text = Text::join(&[verb.name(), " ", resource, " ", namespace, slash]);
         let name_at = text.bytes().len();
-        let mut live = Box::new(Live { inner, record, owner: Uid::NONE, text, name_at, scope, origin });
+        let live = Live { inner, record, owner: Uid::NONE, text, name_at, scope, origin };
+        let mut live = FREE.with(|free| free.boxed(live));
         live.name(name);
         live.scope.span = live.record.span;
         live.scope.write = inner.claim(&live.record, &live.text);
@@ -221,6 +225,7 @@ impl WriteSpan {
     pub fn discard(mut self) {
         if let Some(live) = self.live.take() {
             live.inner.open.free(live.scope.write);
+            reuse(live);
         }
     }
 
@@ -272,7 +277,7 @@ impl Live {
 
 impl Drop for WriteSpan {
     fn drop(&mut self) {
-        let Some(live) = &mut self.live else { return };
+        let Some(mut live) = self.live.take() else { return };
         live.record.duration = live.inner.clock.now().nanos_since(live.record.start);
         if live.record.revision == 0 && !live.record.flags.contains(Flags::FAILED) {
             live.record.flags |= Flags::CANCELLED;
@@ -283,7 +288,13 @@ impl Drop for WriteSpan {
         live.scope.used();
         live.inner.push(&live.record, (details != Details::NONE).then_some(&details), &live.text);
         live.inner.open.free(live.scope.write);
+        reuse(live);
     }
+}
+
+/// Keeps the box for the next write of this thread.
+fn reuse(live: Box<Live>) {
+    let _ends_with_its_thread = FREE.try_with(|free| free.put(live));
 }
 
 #[cfg(test)]
