@@ -83,7 +83,7 @@ pub use open::OpenSpan;
 pub use reconcile::ReconcileSpan;
 pub use record::{Details, Flags, Record, Text};
 pub use recorder::{Recorder, Sizes};
-pub use request::{RequestMark, RequestSpan, RequestTimes, Sum, add, mark};
+pub use request::{RequestMark, RequestSpan, RequestTimes, Sum, add, mark, measured};
 pub use ring::Read;
 pub use scope::{Scope, carried, carry, cause, caused_by, current, enter, is_detailed, within};
 pub use span::{Span, point, stage, stage_named, tracked, tracked_sync};

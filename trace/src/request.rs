@@ -53,6 +53,10 @@ pub enum Sum {
     FlowQueue,
     /// The store.
     Store,
+    /// Making the form of the answer that the client asked for: another version, a table.
+    Transform,
+    /// Writing the answer as bytes.
+    Serialize,
 }
 
 /// An HTTP request.
@@ -101,6 +105,10 @@ pub struct RequestTimes {
     pub queued: Duration,
     /// The store.
     pub store: Duration,
+    /// Making the form of the answer that the client asked for.
+    pub transform: Duration,
+    /// Writing the answer as bytes.
+    pub serialize: Duration,
 }
 
 /// Ends a stage of the current request.
@@ -121,6 +129,15 @@ pub fn mark(mark: RequestMark) {
 #[inline]
 pub fn add(part: Sum, time: Duration) {
     current().tally.add(part as usize, time);
+}
+
+/// Does something and adds its time to a time of the current request.
+#[inline]
+pub fn measured<R>(part: Sum, work: impl FnOnce() -> R) -> R {
+    let begun = Instant::now();
+    let result = work();
+    add(part, begun.elapsed());
+    result
 }
 
 impl Recorder {
@@ -268,7 +285,7 @@ impl Live {
 
 impl RequestTimes {
     fn new(total: Duration, tallied: &Tallied) -> Self {
-        let [mutating_webhooks, validating_webhooks, queued, store] = tallied.sums;
+        let [mutating_webhooks, validating_webhooks, queued, store, transform, serialize] = tallied.sums;
         let of_units = |units: u32| Duration::from_nanos(u64::from(units) * Details::UNIT);
         Self {
             total,
@@ -278,6 +295,8 @@ impl RequestTimes {
             validating_webhooks,
             queued,
             store,
+            transform,
+            serialize,
         }
     }
 }

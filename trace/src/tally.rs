@@ -11,7 +11,7 @@ use crate::record::Details;
 /// Marks of a request.
 pub(crate) const MARKS: usize = 8;
 /// Sums of a request.
-pub(crate) const SUMS: usize = 4;
+pub(crate) const SUMS: usize = 6;
 
 /// What is measured of a request while it is served, with or without a recorder. It is never freed, but used again.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! What is noted about a request while it is served: its id, span, metrics and audit event.
 
-use super::filters::audit::response::audited;
+use super::filters::audit::response::{Recorded, audited};
 use super::filters::audit::{AuditContext, latency};
 use super::metrics::requests::Timer;
 use super::pretty;
@@ -90,10 +90,12 @@ impl RequestTrace {
         });
         let mut response = match self.audit {
             Some((audit, long)) => {
-                if !long {
-                    latency::annotate(&audit.annotations, &times);
-                }
-                audited(audit, long, response).await
+                let recorded = match long {
+                    true => Recorded::Stream,
+                    false if latency::annotate(&audit.annotations, &times) => Recorded::Sent,
+                    false => Recorded::Before,
+                };
+                audited(audit, recorded, response).await
             }
             None => response,
         };

@@ -116,6 +116,8 @@ fn parts(times: &RequestTimes) -> Option<String> {
         ("mutating-webhooks", times.mutating_webhooks),
         ("validating-webhooks", times.validating_webhooks),
         ("store", times.store),
+        ("transform", times.transform),
+        ("serialize", times.serialize),
     ];
     let counted = parts.into_iter().filter(|(_, time)| !time.is_zero());
     let texts: Vec<String> = counted.map(|(name, time)| format!("{name} {}", millis(time))).collect();

@@ -2,11 +2,12 @@
 
 use super::{MAPS, config_map};
 use crate::webhooks::configuration;
+use coracle_proto::time::parse_duration;
 use coracle_tests::caller::Caller;
 use coracle_tests::https::Https;
 use coracle_tests::kubectl::newest;
 use coracle_tests::server::Server;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 #[test]
@@ -112,4 +113,38 @@ fn slow_reads_are_logged_with_their_stages() {
         let names: Vec<&str> = stages.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["authn", "authz", "handle", "respond", "other"], "{line}");
     }
+}
+
+/// The id is the client's, in the answer and in the audit log, which says where the time of a slow request went.
+#[test]
+fn the_audit_log_has_the_id_and_the_times_of_a_slow_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, head) = (dir.path().join("audit.log"), dir.path().join("head"));
+    let server = Server::with(&["--api-only", "--audit-log-path", &log.display().to_string()]);
+    let _https = slow_webhook(&server, Duration::from_millis(600));
+    let admin = Caller::admin(&server).header("Audit-ID: my-request-2");
+    let admin = admin.header("Accept: application/json;as=Table;v=v1;g=meta.k8s.io");
+    let made = admin.with(&["-D", &head.display().to_string()]).create(MAPS, &config_map("slow"));
+    assert_eq!(made["kind"], "Table");
+    let head = std::fs::read_to_string(&head).unwrap().to_lowercase();
+    assert!(head.lines().any(|line| line.trim() == "audit-id: my-request-2"), "{head}");
+    let mut event = Value::Null;
+    coracle_tests::eventually("the request is in the audit log", Duration::from_secs(20), || {
+        let events = std::fs::read_to_string(&log).unwrap_or_default();
+        let mut events = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let found =
+            events.find(|event| event["auditID"] == "my-request-2" && event["stage"] == "ResponseComplete");
+        event = found.unwrap_or_default();
+        !event.is_null()
+    });
+    let time = |name: &str| {
+        let text = event["annotations"][format!("apiserver.latency.k8s.io/{name}")].as_str();
+        let text = text.unwrap_or_else(|| panic!("{name} is missing: {event:#}"));
+        parse_duration(text).unwrap()
+    };
+    assert!(time("validating-webhook") >= 600_000_000 && time("total") >= time("validating-webhook"));
+    for name in ["authentication", "authorization", "etcd", "transform-response-object"] {
+        assert!(time(name) < time("total"), "{name}: {event:#}");
+    }
+    assert!(time("serialize-response-object") > 0 && time("response-write") > 0);
 }

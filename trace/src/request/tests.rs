@@ -202,10 +202,11 @@ fn without_a_recorder_there_are_times() {
     enter(request.scope(), || {
         mark(RequestMark::Authorized);
         add(Sum::MutatingWebhook, Duration::from_millis(2));
+        measured(Sum::Serialize, || std::thread::sleep(Duration::from_millis(1)));
     });
-    std::thread::sleep(Duration::from_millis(1));
     let times = request.finish(200);
-    assert!(times.total >= Duration::from_millis(1));
+    assert!(times.total >= times.serialize && times.serialize >= Duration::from_millis(1));
+    assert_eq!(times.transform, Duration::ZERO);
     assert!(times.marks[RequestMark::Authorized as usize].is_some());
     assert_eq!(times.webhooks, Duration::from_millis(2));
 }

@@ -5,19 +5,21 @@ use crate::conversion::calls_webhook;
 use crate::list_body::ListChunks;
 use crate::negotiate::Form;
 use crate::offload::offload;
-use crate::respond::{self, Body, JSON};
+use crate::respond::{self, Body, COMPRESS_FROM, JSON};
 use crate::select::Selection;
 use crate::{list, table};
 use bytes::Bytes;
 use coracle_client::options::ListOptions;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
+use coracle_trace::{Sum, add, measured};
 use futures::StreamExt;
 use http::Response;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 impl ResourceRequest<'_> {
     pub(super) async fn get(&self) -> Result<Response<Body>, ApiError> {
@@ -33,7 +35,13 @@ impl ResourceRequest<'_> {
             }
             None => objects.get(self.kind, self.namespace(), name).await?,
         };
-        self.show(200, &self.handlers.api.converter.to_version(self.kind, &object).await?, form)
+        // Without a webhook there is nothing to measure.
+        let begun = calls_webhook(self.kind).then(Instant::now);
+        let object = self.handlers.api.converter.to_version(self.kind, &object).await?;
+        if let Some(begun) = begun {
+            add(Sum::Transform, begun.elapsed());
+        }
+        self.show(200, &object, form)
     }
 
     /// One object in the form that was asked for.
@@ -45,12 +53,18 @@ impl ResourceRequest<'_> {
     ) -> Result<Response<Body>, ApiError> {
         let encoding = self.context.header("accept-encoding");
         Ok(match form {
-            Form::Plain => respond::compressible(code, JSON, object.json.clone(), encoding),
-            Form::Partial(version) => respond::json(code, &table::partial(&object.value(), version)),
+            // The bytes are there.
+            Form::Plain if object.json.len() < COMPRESS_FROM => {
+                respond::bytes(code, JSON, object.json.clone())
+            }
+            Form::Plain => {
+                measured(Sum::Serialize, || respond::compressible(code, JSON, object.json.clone(), encoding))
+            }
+            Form::Partial(version) => rendered(code, || table::partial(&object.value(), version)),
             Form::Table(version) => {
                 let options = ListOptions::parse(&self.context.query)?;
-                let table = table::of_object(self.kind, &object.value(), version, &options.include_object);
-                respond::json(code, &table)
+                let include = &options.include_object;
+                rendered(code, || table::of_object(self.kind, &object.value(), version, include))
             }
         })
     }
@@ -66,7 +80,10 @@ impl ResourceRequest<'_> {
         let size = if plain { 0 } else { page.items.iter().map(|object| object.json.len()).sum() };
         let work = async {
             let (page, converted) = self.converted(page).await?;
-            ListChunks::of(self.kind, page, form, options.include_object, converted).into_response(encoding)
+            measured(Sum::Serialize, || {
+                let chunks = ListChunks::of(self.kind, page, form, options.include_object, converted);
+                chunks.into_response(encoding)
+            })
         };
         offload(size, work).await
     }
@@ -76,7 +93,9 @@ impl ResourceRequest<'_> {
     pub(super) async fn converted(&self, mut page: list::Page) -> Result<(list::Page, bool), ApiError> {
         let converted = calls_webhook(self.kind);
         if converted {
+            let begun = Instant::now();
             page.items = self.handlers.api.converter.to_version_all(self.kind, page.items).await?;
+            add(Sum::Transform, begun.elapsed());
         }
         Ok((page, converted))
     }
@@ -114,4 +133,10 @@ impl ResourceRequest<'_> {
         respond::warn(&mut response, warnings);
         Ok(response)
     }
+}
+
+/// A reply of what `transform` makes of an object.
+fn rendered(code: u16, transform: impl FnOnce() -> Value) -> Response<Body> {
+    let value = measured(Sum::Transform, transform);
+    measured(Sum::Serialize, || respond::json(code, &value))
 }

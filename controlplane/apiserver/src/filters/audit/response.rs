@@ -1,23 +1,41 @@
 //! Audits responses: short ones with their bodies, streams when they end.
 
-use super::{AuditContext, CompleteOnDrop, Stage};
+use super::{AuditContext, CompleteOnDrop, Stage, latency};
 use crate::non_resource::SecretBody;
 use crate::respond::{self, Body, BoxError, Proxied};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 use http::Response;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use hyper::body::{Body as _, Frame};
+use hyper::body::{Body as _, Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
 
 /// The longest body that an event contains, the same as the longest body of a request.
 const LONGEST: usize = 3 << 20;
 /// The annotation of an event that had to leave something out, as upstream names it.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// Records the answer to a request and returns it for the client. `long` requests are answered with streams.
-pub async fn audited(mut context: AuditContext, long: bool, response: Response<Body>) -> Response<Body> {
+/// When the event of an answer is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// Before it is sent.
+    Before,
+    /// When it is sent: the event of a slow request says how long that took.
+    Sent,
+    /// When it begins, and again when it ends: the request is long-running.
+    Stream,
+}
+
+/// Records the answer to a request and returns it for the client.
+pub async fn audited(
+    mut context: AuditContext,
+    recorded: Recorded,
+    response: Response<Body>,
+) -> Response<Body> {
     let code = response.status().as_u16();
-    if long && response.status().is_success() {
+    if recorded == Recorded::Stream && response.status().is_success() {
         context.response(code, None);
         context.record(Stage::ResponseStarted).await;
         let closing = CompleteOnDrop(Some(context));
@@ -35,8 +53,7 @@ pub async fn audited(mut context: AuditContext, long: bool, response: Response<B
     let is_secret = response.extensions().get::<SecretBody>().is_some();
     if passed_on || is_secret || !(context.wants_response() || code >= 400) {
         context.response(code, None);
-        context.record(Stage::ResponseComplete).await;
-        return response;
+        return complete(context, recorded, response).await;
     }
     let (parts, body) = response.into_parts();
     let (copy, body) = copied(body).await;
@@ -44,8 +61,56 @@ pub async fn audited(mut context: AuditContext, long: bool, response: Response<B
         context.annotations.add(TRUNCATED, "true");
     }
     context.response(code, copy.as_deref());
+    complete(context, recorded, Response::from_parts(parts, body)).await
+}
+
+/// Records that the answer is complete, now or when it is sent.
+async fn complete(mut context: AuditContext, recorded: Recorded, response: Response<Body>) -> Response<Body> {
+    if recorded == Recorded::Sent {
+        let sending = Sending { begun: Instant::now(), context };
+        return response.map(|body| SentBody { body, _sending: sending }.boxed_unsync());
+    }
     context.record(Stage::ResponseComplete).await;
-    Response::from_parts(parts, body)
+    response
+}
+
+/// Records the event of an answer when that was handed over, or given up.
+struct Sending {
+    begun: Instant,
+    context: AuditContext,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        latency::written(&self.context.annotations, self.begun.elapsed());
+        self.context.record_later(Stage::ResponseComplete);
+    }
+}
+
+/// The body of an answer whose event is not recorded yet.
+struct SentBody {
+    body: Body,
+    _sending: Sending,
+}
+
+impl hyper::body::Body for SentBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// A copy of a body unless it is too long or breaks off, and a body that sends the same.
@@ -100,6 +165,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::Arc;
     use std::time::Duration;
+    use tokio::sync::mpsc;
 
     /// A body of so many pieces of 1 MiB.
     fn pieces(count: usize) -> Body {
@@ -108,14 +174,41 @@ mod tests {
     }
 
     async fn recorded(response: Response<Body>) -> (Arc<Value>, Response<Body>) {
+        let (mut events, response) = audited_as(Recorded::Before, response).await;
+        (events.recv().await.unwrap(), response)
+    }
+
+    async fn audited_as(
+        recorded: Recorded,
+        response: Response<Body>,
+    ) -> (mpsc::Receiver<Arc<Value>>, Response<Body>) {
         let policy = json!({"rules": [{"level": "RequestResponse"}]});
         let mut audit = Audit::new(serde_json::from_value(policy).unwrap());
-        let mut events = audit.sink();
+        let events = audit.sink();
         let info = RequestInfo { verb: "get".into(), is_resource: true, ..RequestInfo::default() };
         let (user, peer) = (User::new("ann", []), SocketAddr::from(([192, 0, 2, 7], 1)));
         let context = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
-        let response = audited(context, false, response).await;
-        (events.recv().await.unwrap(), response)
+        (events, audited(context, recorded, response).await)
+    }
+
+    #[tokio::test]
+    async fn the_event_of_a_slow_answer_says_how_long_it_was_sent() {
+        let answer = respond::json(200, &json!({"kind": "Pod"}));
+        let (mut events, response) = audited_as(Recorded::Sent, answer).await;
+        assert!(events.try_recv().is_err(), "it is not sent");
+        assert_eq!(response.body().size_hint().exact(), Some(14));
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), r#"{"kind":"Pod"}"#);
+        let event = events.recv().await.unwrap();
+        assert_eq!(
+            (&event["stage"], &event["responseObject"]["kind"]),
+            (&json!("ResponseComplete"), &json!("Pod"))
+        );
+        let time = event["annotations"]["apiserver.latency.k8s.io/response-write"].as_str().unwrap();
+        assert!(time.ends_with('s'), "{time}");
+        // Nobody waits for it any more.
+        let (mut events, response) = audited_as(Recorded::Sent, Response::new(pieces(2))).await;
+        drop(response);
+        assert!(events.try_recv().is_ok());
     }
 
     #[tokio::test]
