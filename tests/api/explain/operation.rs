@@ -33,6 +33,10 @@ fn metrics_count_what_is_recorded() {
     ] {
         assert!(value(name) >= 0.0, "{name}");
     }
+    let summary = "apiserver_admission_step_admission_duration_seconds_summary";
+    assert!(
+        page.contains(&format!("# TYPE {summary} summary")) && page.contains(&format!("{summary}_count{{"))
+    );
     for family in
         ["apiserver_request_sli_duration_seconds", "apiserver_admission_step_admission_duration_seconds"]
     {

@@ -2,10 +2,11 @@
 
 use super::{Operation, Phase};
 use crate::metrics::atomic_histogram::AtomicHistogram;
+use crate::metrics::atomic_summary::AtomicSummary;
 use coracle_proto::exposition::Page;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Upper bounds of the buckets, in seconds.
 const BUCKETS: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
@@ -74,6 +75,8 @@ struct Webhook {
 /// Metrics of the admission chain.
 pub struct AdmissionMetrics {
     steps: Times,
+    /// Quantiles of the same.
+    quantiles: [AtomicSummary; 16],
     controllers: Vec<(&'static str, Times)>,
     /// By name and by whether they validate.
     webhooks: Mutex<BTreeMap<(String, bool), Webhook>>,
@@ -83,12 +86,14 @@ impl AdmissionMetrics {
     /// Of these plugins.
     pub(crate) fn new(plugins: Vec<&'static str>) -> Self {
         let controllers = plugins.into_iter().map(|name| (name, Times::default())).collect();
-        Self { steps: Times::default(), controllers, webhooks: Mutex::default() }
+        let (steps, quantiles) = (Times::default(), Default::default());
+        Self { steps, quantiles, controllers, webhooks: Mutex::default() }
     }
 
     /// Counts a phase of a request.
     pub(crate) fn step(&self, key: StepKey, took: Duration) {
         self.steps[index(key)].observe(&BUCKETS, took);
+        self.quantiles[index(key)].observe(Instant::now(), took);
     }
 
     /// Counts the answer of the plugin with this index.
@@ -119,13 +124,21 @@ impl AdmissionMetrics {
     pub fn render(&self, page: &mut Page) {
         let name = "apiserver_admission_step_admission_duration_seconds";
         page.family(name, "histogram", "Latency of the phases of admission, by operation and outcome.");
-        each_step(&self.steps, |labels, times| times.render(page, name, &labels, &BUCKETS));
+        each_step(|step, labels| self.steps[step].render(page, name, &labels, &BUCKETS));
+        let (name, now) = ("apiserver_admission_step_admission_duration_seconds_summary", Instant::now());
+        page.family(name, "summary", "Quantiles of the latency of the phases of admission.");
+        each_step(|step, labels| {
+            let totals = self.steps[step].totals();
+            if totals.0 > 0 {
+                self.quantiles[step].render(page, now, name, &labels, totals);
+            }
+        });
         let name = "apiserver_admission_controller_admission_duration_seconds";
         page.family(name, "histogram", "Latency of admission plugins, by operation and outcome.");
         for (plugin, all) in &self.controllers {
-            each_step(all, |labels, times| {
+            each_step(|step, labels| {
                 let labels: Vec<_> = [("name", *plugin)].into_iter().chain(labels).collect();
-                times.render(page, name, &labels, &BUCKETS);
+                all[step].render(page, name, &labels, &BUCKETS);
             });
         }
         self.render_webhooks(page);
@@ -173,14 +186,14 @@ impl AdmissionMetrics {
     }
 }
 
-/// Calls `show` with the labels and times of each phase, operation and outcome.
-fn each_step(all: &Times, mut show: impl FnMut([(&'static str, &'static str); 3], &AtomicHistogram<7>)) {
+/// Calls `show` with the index and the labels of each phase, operation and outcome.
+fn each_step(mut show: impl FnMut(usize, [(&'static str, &'static str); 3])) {
     for phase in PHASES {
         for operation in OPERATIONS {
             for (rejected, text) in [(false, "false"), (true, "true")] {
                 let kind = if phase == Phase::Mutate { "admit" } else { "validate" };
                 let labels = [("operation", operation.as_str()), ("rejected", text), ("type", kind)];
-                show(labels, &all[index((phase, operation, rejected))]);
+                show(index((phase, operation, rejected)), labels);
             }
         }
     }
@@ -220,8 +233,12 @@ mod tests {
         let mut page = Page::new(Form::Prometheus);
         metrics.render(&mut page);
         let text = page.finish();
+        let median = "summary{operation=\"CREATE\",rejected=\"false\",type=\"admit\",quantile=\"0.5\"} 0.00";
+        assert!(text.contains(median), "{text}");
         for line in [
             "step_admission_duration_seconds_count{operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 1",
+            "step_admission_duration_seconds_summary_count{operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 1",
+            "step_admission_duration_seconds_summary_sum{operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 0.001",
             "controller_admission_duration_seconds_count{name=\"Priority\",operation=\"UPDATE\",rejected=\"true\",type=\"validate\"} 1",
             "webhook_admission_duration_seconds_count{name=\"a.example.com\",operation=\"CREATE\",type=\"validating\",rejected=\"true\"} 1",
             "webhook_request_total{name=\"b.example.com\",operation=\"DELETE\",type=\"admit\",code=\"500\",rejected=\"false\"} 1",

@@ -28,6 +28,12 @@ impl<const N: usize> AtomicHistogram<N> {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
+    /// How many times there were, and their sum in seconds.
+    pub fn totals(&self) -> (u64, f64) {
+        let count = self.counts.iter().map(|count| count.load(Relaxed)).sum();
+        (count, self.nanos.load(Relaxed) as f64 / 1e9)
+    }
+
     /// Writes the values, unless there are none.
     pub fn render(&self, page: &mut Page, name: &str, labels: &[(&str, &str)], bounds: &'static [f64]) {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Relaxed)).collect();

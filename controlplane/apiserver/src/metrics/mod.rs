@@ -2,6 +2,8 @@
 
 // Histograms that are counted without a lock.
 pub(crate) mod atomic_histogram;
+// Quantiles of times, counted without a lock.
+pub(crate) mod atomic_summary;
 // Requests by verb and resource.
 pub mod requests;
 // Requests to the store.
