@@ -17,12 +17,13 @@ use tracing::{error, info, warn};
 use crate::block::{Block, StoredRecord};
 use crate::builder::{BlockBuilder, Origin, encode};
 use crate::decoder::RecordRef;
-use crate::handle::{Batch, CollectorHandle, Shared, Subscriber, locked};
+use crate::handle::{Batch, CollectorHandle, Shared, Subscriber, Written, locked};
 use crate::keep::{Keep, now};
 use crate::keep_error::KeepError;
 use crate::recover::{marker, recover, restarted};
 use crate::search::newest;
 use crate::shared_memory::{self, SharedMemory};
+use crate::taken;
 use crate::usual::{Usual, counted};
 
 /// Batches of nodes that may wait.
@@ -40,7 +41,11 @@ const COMPLAINT: Duration = Duration::from_secs(60);
 /// Empties a recorder into a [`Keep`].
 pub struct Collector {
     shared: Arc<Shared>,
-    batches: Receiver<Batch>,
+    batches: Receiver<(Batch, Written)>,
+    /// Who waits for the batches of this round.
+    waiting: Vec<Written>,
+    /// A block of these batches was not written.
+    failed: bool,
     builder: BlockBuilder,
     boot: u128,
     /// Records in the block that is being filled.
@@ -65,6 +70,8 @@ impl Collector {
         let mut collector = Self {
             shared: Arc::clone(&shared),
             batches,
+            waiting: Vec::new(),
+            failed: false,
             builder: BlockBuilder::default(),
             boot: shared_memory::boot_id(),
             filled: 0,
@@ -125,12 +132,16 @@ impl Collector {
             self.push(&RecordRef::own(*record, details.copied(), text, start), origin);
         });
         self.note_lost(origin);
+        self.failed = false;
         for _ in 0..BATCHES {
-            let Ok(batch) = self.batches.try_recv() else { break };
+            let Ok((batch, written)) = self.batches.try_recv() else { break };
             self.ingest(&batch);
+            self.waiting.push(written);
         }
         self.write_usual(origin);
         self.flush();
+        let is_written = !self.failed;
+        self.waiting.drain(..).for_each(|written| written(is_written));
         recorder.release(read);
         if let Err(error) = self.shared.keep.tend() {
             self.complain(&error);
@@ -159,6 +170,7 @@ impl Collector {
         locked(&self.shared.usual).observe(self.observed.drain(..));
         if let Err(error) = self.shared.keep.append(&block, &keys) {
             self.shared.dropped_blocks.fetch_add(1, Relaxed);
+            self.failed = true;
             self.complain(&error);
         }
         self.shared.records.fetch_add(records, Relaxed);
@@ -200,6 +212,7 @@ impl Collector {
                 self.push(&RecordRef::of(&record), origin);
             }
         }
+        self.push_marker(&taken::record(&batch.node, batch.taken), Origin { boot: batch.boot, offset: 0 });
     }
 
     fn write_usual(&mut self, origin: Origin) {

@@ -14,6 +14,7 @@ use crate::block::{Block, BlockError};
 use crate::keep::Keep;
 use crate::keep_error::KeepError;
 use crate::search::{Found, Question, find};
+use crate::taken::{self, Taken};
 use crate::usual::Usual;
 
 /// Blocks that a subscriber may be behind.
@@ -34,7 +35,12 @@ pub struct Batch {
     pub boot: u128,
     /// Blocks as on the node's disk.
     pub blocks: Vec<u8>,
+    /// Where they end in the spool of the node.
+    pub taken: Taken,
 }
+
+/// What is told whether a batch was written.
+pub(crate) type Written = Box<dyn FnOnce(bool) + Send>;
 
 /// Why a batch was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +75,7 @@ pub struct Counters {
 pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     pub(crate) keep: Keep,
-    pub(crate) batches: SyncSender<Batch>,
+    pub(crate) batches: SyncSender<(Batch, Written)>,
     pub(crate) subscribers: Mutex<Vec<Subscriber>>,
     /// Called after each block.
     pub(crate) listeners: Mutex<Vec<Box<dyn Fn() + Send>>>,
@@ -101,7 +107,12 @@ pub(crate) struct Subscriber {
 }
 
 impl Shared {
-    pub(crate) fn new(recorder: Recorder, keep: Keep, batches: SyncSender<Batch>, usual: Usual) -> Self {
+    pub(crate) fn new(
+        recorder: Recorder,
+        keep: Keep,
+        batches: SyncSender<(Batch, Written)>,
+        usual: Usual,
+    ) -> Self {
         Self {
             recorder,
             keep,
@@ -212,17 +223,28 @@ impl CollectorHandle {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Takes spans of a node, which must be about objects that are its own.
-    pub fn ingest(&self, batch: Batch) -> Result<(), IngestError> {
+    /// Takes spans of a node, which must be about objects that are its own. Calls `written`, which must not block, when they are in
+    /// the segments, where a crash of this process does not lose them, with false if they could not be written. It is dropped if the
+    /// collector ends before that.
+    pub fn ingest(
+        &self,
+        batch: Batch,
+        written: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<(), IngestError> {
         for block in Block::split(&batch.blocks)? {
             block.records()?;
         }
-        self.shared.batches.try_send(batch).map_err(|error| match error {
+        self.shared.batches.try_send((batch, Box::new(written))).map_err(|error| match error {
             TrySendError::Full(_) => IngestError::Full,
             TrySendError::Disconnected(_) => IngestError::Stopped,
         })?;
         self.shared.wake();
         Ok(())
+    }
+
+    /// Up to where spans of a node were taken, by this process or one before it. Blocks.
+    pub fn taken(&self, node: &str) -> Result<Option<Taken>, KeepError> {
+        taken::newest(&self.shared.keep, node)
     }
 
     /// Every block that is written from now on, until the collector ends. One who is too slow misses blocks; the next one that he gets

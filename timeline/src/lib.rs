@@ -30,6 +30,7 @@ mod recover;
 mod usual;
 // From the directory to the records of a question.
 mod pieces;
+mod taken;
 mod known;
 mod search;
 mod ancestors;
@@ -78,6 +79,7 @@ pub use search::{Found, Group, Question, find};
 pub use spool::{Position, Spooled};
 pub use standing::{Cause, Standing};
 pub use state::{State, state_of};
+pub use taken::Taken;
 pub use timestamp::{format_timestamp, parse_timestamp};
 pub use tree::{ObjectKey, Piece, SpanIx, SpanNode, TracedObject, Tree};
 pub use usual::Usual;

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use coracle_timeline::{
-    Batch, CollectorHandle, Keep, Limits, ObjectKey, Position, Question, State, Tree, assemble, end_of, find,
-    roots, start_recording, state_of, view_of,
+    Batch, CollectorHandle, Keep, Limits, ObjectKey, Position, Question, State, Taken, Tree, assemble,
+    end_of, find, roots, start_recording, state_of, view_of,
 };
 use coracle_trace::{
     Cause, Flags, Moment, Rank, Record, Recorder, RequestMark, Scope, Sizes, SpanId, Stage, TraceContext,
@@ -170,8 +170,10 @@ fn deliver(node: &Place, server: &Place) {
             break;
         }
         position = spooled.next;
-        let batch = Batch { node: "node1".into(), offset: 0, uncertainty: 0, boot: 1, blocks: spooled.bytes };
-        server.handle.ingest(batch).unwrap();
+        let taken = Taken { spool: node.handle.keep().spool(), until: position.0 };
+        let (node, blocks) = ("node1".into(), spooled.bytes);
+        let batch = Batch { node, offset: 0, uncertainty: 0, boot: 1, blocks, taken };
+        server.handle.ingest(batch, drop).unwrap();
     }
     node.handle.keep().acknowledged(position).unwrap();
 }

@@ -198,6 +198,7 @@ stages! {
     ClockStep 242 "clock-step" "clock step" Other Point,
     Usual 243 "usual" "usual times" Other Point,
     Other 244 "other" "other" Other Brief,
+    SpansTaken 245 "spans-taken" "spans taken" Other Point,
 }
 
 impl Stage {

@@ -159,3 +159,24 @@ fn deliveries_that_make_no_sense_are_refused() {
     assert_eq!(nodes.deliver(&agent, "n1", &broken, 2, 0).0, 413, "too large");
     assert_eq!(nodes.deliver(&agent, "n1", &body, 1, 0).0, 200);
 }
+
+/// The answer to a delivery was lost, and the server was killed: what was taken is there, and is not taken again.
+#[test]
+fn a_server_that_was_killed_knows_what_it_has_taken() {
+    let mut nodes = Nodes::start();
+    let uid = create_pod(&nodes.admin, "web", "n1");
+    let revision = span(&trace(&nodes.admin, "pods", "web"), "write")["revision"].as_u64().unwrap();
+    let plugin = stored(&uid, Stage::CniPlugin, "bridge ADD", now());
+    let body = nodes.body(&[pod_start(&uid, revision, now()), plugin]);
+    let agent = nodes.agent("n1");
+    assert_eq!(nodes.deliver(&agent, "n1", &body, 100, 0).0, 200);
+    nodes.server.kill();
+    nodes.server.restart();
+    assert_eq!(spans(&trace(&nodes.admin, "pods", "web"), "cni-plugin").len(), 1);
+    // Not even read: it would be refused.
+    let damaged = nodes.server.data_dir().join("damaged");
+    std::fs::write(&damaged, "no blocks").unwrap();
+    let (code, answer) = nodes.deliver(&agent, "n1", &damaged, 100, 0);
+    assert_eq!((code, &answer["until"]), (200, &json!(100)), "{answer}");
+    assert_eq!(nodes.deliver(&agent, "n1", &damaged, 101, 0).0, 400, "what follows is read");
+}

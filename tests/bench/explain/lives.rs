@@ -3,8 +3,8 @@
 use super::ratio::Dice;
 use crate::report::{Report, percentile};
 use coracle_timeline::{
-    Batch, CollectorHandle, IngestError, Keep, Limits, ObjectKey, Question, StoredRecord, assemble, encode,
-    find, start_recording, view,
+    Batch, CollectorHandle, IngestError, Keep, Limits, ObjectKey, Question, StoredRecord, Taken, assemble,
+    encode, find, start_recording, view,
 };
 use coracle_trace::{Details, Flags, Moment, Record, Sizes, SpanId, Stage, TraceId, Uid};
 use std::os::unix::fs::MetadataExt;
@@ -137,8 +137,9 @@ fn fill(report: &mut Report, collector: &CollectorHandle, dir: &Path, begin: u64
             .flat_map(|number| life(number, begin + number * (nanos(SPAN) / LIVES)))
             .collect();
         let blocks = encode(&records).into_iter().flat_map(|block| block.bytes).collect();
-        let batch = Batch { node: "node1".into(), offset: 0, uncertainty: 0, boot: 1, blocks };
-        while let Err(error) = collector.ingest(batch.clone()) {
+        let (node, taken) = ("node1".into(), Taken { spool: 1, until: first });
+        let batch = Batch { node, offset: 0, uncertainty: 0, boot: 1, blocks, taken };
+        while let Err(error) = collector.ingest(batch.clone(), drop) {
             anyhow::ensure!(error == IngestError::Full, "a batch is refused: {error}");
             collector.flushed();
         }

@@ -5,6 +5,7 @@ use coracle_trace::{Moment, OpenSpan, SpanId, Uid, Verb};
 use super::*;
 use crate::handle::IngestError;
 use crate::search::{Found, Question, find};
+use crate::taken::Taken;
 use crate::testing::{limits, record, write_record};
 
 const UID: &str = "11d6d9f2-7d9f-4a5b-8a54-0d7b6a1d0c11";
@@ -16,6 +17,10 @@ fn keep(dir: &tempfile::TempDir) -> Keep {
 fn ask(handle: &CollectorHandle, open: &[OpenSpan]) -> Found {
     handle.flushed();
     find(handle.keep(), open, &Question { uid: Some(Uid::of(UID)), last: 9, ..Question::default() }).unwrap()
+}
+
+fn batch(blocks: Vec<u8>) -> Batch {
+    Batch { node: "node1".into(), offset: 0, uncertainty: 0, boot: 9, blocks, taken: Taken::default() }
 }
 
 fn write(recorder: Recorder, revision: u64) {
@@ -111,21 +116,59 @@ fn spans_of_nodes_get_the_time_of_the_server() {
     pod.node = "liar".into();
     pod.start = now() - 1_000_000_000;
     let blocks = encode(std::slice::from_ref(&pod)).remove(0).bytes;
-    let batch = Batch { node: "node1".into(), offset: -5_000, uncertainty: 70, boot: 9, blocks };
-    handle.ingest(batch.clone()).unwrap();
+    let batch = Batch { offset: -5_000, uncertainty: 70, ..batch(blocks) };
+    handle.ingest(batch.clone(), drop).unwrap();
     let found = ask(&handle, &[]);
     let stored = &found.groups[0].records[0].stored;
     assert_eq!((stored.node.as_str(), stored.start, stored.uncertainty), ("node1", pod.start - 5_000, 70));
     pod.record.span = SpanId(77);
     (pod.start, pod.record.duration) = (u64::MAX, u64::MAX);
-    handle.ingest(Batch { blocks: encode(&[pod]).remove(0).bytes, ..batch.clone() }).unwrap();
+    handle.ingest(Batch { blocks: encode(&[pod]).remove(0).bytes, ..batch.clone() }, drop).unwrap();
     let found = ask(&handle, &[]);
     assert!(
         found.groups.iter().flat_map(|group| &group.records).all(|known| known.stored.end() <= now() + AHEAD)
     );
     let mut damaged = batch;
     damaged.blocks.push(1);
-    assert!(matches!(handle.ingest(damaged), Err(IngestError::Block(_))));
+    assert!(matches!(handle.ingest(damaged, drop), Err(IngestError::Block(_))));
+}
+
+/// Whether a batch was written, when that is known.
+fn is_written(handle: &CollectorHandle, batch: Batch) -> bool {
+    let (sender, written) = std::sync::mpsc::channel();
+    handle.ingest(batch, move |is_written| sender.send(is_written).unwrap()).unwrap();
+    written.recv_timeout(Duration::from_secs(60)).unwrap()
+}
+
+/// As after the end of a process that is killed.
+#[test]
+fn what_a_node_delivered_is_on_disk_when_it_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let handle = Collector::start(Recorder::OFF, keep(&dir));
+    let pod = write_record(Uid::of(UID).0, 3, "bind pods default/web");
+    for until in [100, 200] {
+        let blocks = encode(std::slice::from_ref(&pod)).remove(0).bytes;
+        assert!(is_written(&handle, Batch { taken: Taken { spool: 7, until }, ..batch(blocks) }));
+    }
+    // Nobody has stopped the collector.
+    let reopened = keep(&dir);
+    let question = Question { uid: Some(Uid::of(UID)), last: 1, ..Question::default() };
+    assert_eq!(find(&reopened, &[], &question).unwrap().groups.len(), 1);
+    let next = Collector::start(Recorder::OFF, reopened);
+    assert_eq!(next.taken("node1").unwrap(), Some(Taken { spool: 7, until: 200 }));
+    assert_eq!(next.taken("node2").unwrap(), None);
+}
+
+#[test]
+fn a_node_is_told_that_nothing_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let handle = Collector::start(Recorder::OFF, keep(&dir));
+    let pod = write_record(Uid::of(UID).0, 3, "bind pods default/web");
+    let blocks = encode(std::slice::from_ref(&pod)).remove(0).bytes;
+    std::fs::remove_dir_all(dir.path()).unwrap();
+    assert!(!is_written(&handle, batch(blocks.clone())));
+    std::fs::create_dir(dir.path()).unwrap();
+    assert!(is_written(&handle, batch(blocks)), "as soon as the disk works again");
 }
 
 #[test]

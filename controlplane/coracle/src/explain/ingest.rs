@@ -9,7 +9,7 @@ use coracle_apiserver::request_body::RequestBody;
 use coracle_apiserver::respond::{self, Body};
 use coracle_client::user::MASTERS;
 use coracle_proto::status::ApiError;
-use coracle_timeline::{Batch, Block, BlockError, CollectorHandle, IngestError, StoredRecord, encode};
+use coracle_timeline::{Batch, Block, BlockError, CollectorHandle, IngestError, StoredRecord, Taken, encode};
 use coracle_trace::{Flags, TraceId, Uid};
 use http::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -19,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// The largest body.
 const BODY: usize = 256 * 1024;
@@ -30,16 +31,16 @@ const RATE: f64 = 2000.0;
 const BURST: f64 = 40_000.0;
 /// From this on the offset of a node's clock is logged.
 const WARNED: Duration = Duration::from_secs(1);
+/// How long a delivery waits until it is written.
+const WRITTEN: Duration = Duration::from_secs(5);
 /// Nodes that deliver nothing for this long are forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
 
 /// What is known of a node that delivers.
 #[derive(Debug, Clone)]
 struct NodeState {
-    /// The spool that the position belongs to: another one begins anew.
-    spool: u64,
-    /// Everything before it was taken.
-    until: u64,
+    /// Up to where its spool was taken: another spool begins anew.
+    taken: Taken,
     allowance: f64,
     seen: Instant,
     clock: NodeClock,
@@ -111,9 +112,9 @@ impl Ingest {
         }
         let delivery = Delivery::read(context)?;
         let _turn = self.turn(node)?;
-        let until = self.until(node, &delivery);
-        if until >= delivery.sequence {
-            return Ok(respond::json(200, &json!({"until": until})));
+        let known = self.known(node, &delivery).await;
+        if known.spool == delivery.spool && known.until >= delivery.sequence {
+            return Ok(respond::json(200, &json!({"until": known.until})));
         }
         let mut records = records_of(&read(body).await?)?;
         self.admit(node, &delivery, records.len())?;
@@ -128,12 +129,28 @@ impl Ingest {
                 uncertainty: clock.uncertainty,
                 boot: delivery.boot,
                 blocks: encode(&records).into_iter().flat_map(|block| block.bytes).collect(),
+                taken: delivery.taken(),
             };
-            self.collector.ingest(batch).map_err(|error| refused(&error))?;
+            self.write(batch).await?;
             self.counters.records.fetch_add(records.len() as u64, Ordering::Relaxed);
         }
         self.taken(node, &delivery);
         Ok(respond::json(200, &json!({"until": delivery.sequence})))
+    }
+
+    /// Returns when a batch is where a crash of the server does not lose it. The node deletes its own copy then.
+    async fn write(&self, batch: Batch) -> Result<(), ApiError> {
+        let (sender, written) = oneshot::channel();
+        let tell = move |is_written| {
+            let _nobody_waits = sender.send(is_written);
+        };
+        self.collector.ingest(batch, tell).map_err(|error| refused(&error))?;
+        match tokio::time::timeout(WRITTEN, written).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(ApiError::unavailable("the spans could not be written")),
+            Ok(Err(_)) => Err(refused(&IngestError::Stopped)),
+            Err(_) => Err(ApiError::unavailable("the spans were not written in time")),
+        }
     }
 
     /// The turn of a node, or 429 while it has one.
@@ -152,10 +169,24 @@ impl Ingest {
         clocks
     }
 
-    /// Up to where the spool was taken.
-    fn until(&self, node: &str, delivery: &Delivery) -> u64 {
-        let nodes = self.nodes.lock();
-        nodes.get(node).filter(|state| state.spool == delivery.spool).map_or(0, |state| state.until)
+    /// Up to where the spool of a node was taken. What a server before this one took is on disk.
+    async fn known(&self, node: &str, delivery: &Delivery) -> Taken {
+        if let Some(state) = self.nodes.lock().get(node) {
+            return state.taken;
+        }
+        let (collector, name) = (self.collector.clone(), node.to_owned());
+        let found = tokio::task::spawn_blocking(move || collector.taken(&name)).await;
+        let taken = match found {
+            Ok(Ok(taken)) => taken.unwrap_or_default(),
+            Ok(Err(error)) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(node, error, "it is not known which spans of the node were taken");
+                Taken::default()
+            }
+            Err(_) => Taken::default(),
+        };
+        let state = NodeState::new(taken, delivery.clock);
+        self.nodes.lock().entry(node.to_owned()).or_insert(state).taken
     }
 
     /// Counts records against the rate of the node, or 429.
@@ -163,14 +194,8 @@ impl Ingest {
         let mut nodes = self.nodes.lock();
         let now = Instant::now();
         nodes.retain(|_, state| now.duration_since(state.seen) < FORGOTTEN);
-        let state = nodes.entry(node.to_owned()).or_insert_with(|| NodeState {
-            spool: delivery.spool,
-            until: 0,
-            allowance: BURST,
-            seen: now,
-            clock: delivery.clock,
-            warned: false,
-        });
+        let new = || NodeState::new(Taken::default(), delivery.clock);
+        let state = nodes.entry(node.to_owned()).or_insert_with(new);
         let earned = now.duration_since(state.seen).as_secs_f64() * RATE;
         state.allowance = (state.allowance + earned).min(BURST);
         state.seen = now;
@@ -192,14 +217,24 @@ impl Ingest {
 
     fn taken(&self, node: &str, delivery: &Delivery) {
         if let Some(state) = self.nodes.lock().get_mut(node) {
-            let known = if state.spool == delivery.spool { state.until } else { 0 };
-            state.spool = delivery.spool;
-            state.until = known.max(delivery.sequence);
+            let known = if state.taken.spool == delivery.spool { state.taken.until } else { 0 };
+            state.taken = Taken { until: known.max(delivery.sequence), ..delivery.taken() };
         }
     }
 }
 
+impl NodeState {
+    fn new(taken: Taken, clock: NodeClock) -> Self {
+        Self { taken, allowance: BURST, seen: Instant::now(), clock, warned: false }
+    }
+}
+
 impl Delivery {
+    /// Where it ends.
+    fn taken(&self) -> Taken {
+        Taken { spool: self.spool, until: self.sequence }
+    }
+
     fn read(context: &Context) -> Result<Self, ApiError> {
         let position = context.header("coracle-spans").split_once(' ');
         let position = position
