@@ -141,3 +141,13 @@ pub fn starts_follow_bindings<'a>(view: &TraceView, uids: impl IntoIterator<Item
         assert_eq!(cause, Some(("write", "bind")), "the start of {uid}\n{}", outline(view));
     }
 }
+
+/// Every one of these pods was seen once, and ready once, whatever happened to its agent.
+pub fn told_once<'a>(view: &TraceView, uids: impl IntoIterator<Item = &'a String>) {
+    for uid in uids {
+        for stage in ["seen", "ready"] {
+            let told = spans(view, stage).into_iter().filter(|span| uid_of(view, span) == uid).count();
+            assert_eq!(told, 1, "{stage} of {uid}\n{}", outline(view));
+        }
+    }
+}

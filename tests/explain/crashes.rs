@@ -43,6 +43,7 @@ pub fn server(world: &World) {
 
 /// Before the first report of a pod, about then, and after it.
 pub fn agent(world: &World) {
+    let mut unfinished = 0;
     for (round, soon) in [100, 150, 200, 250].into_iter().enumerate() {
         let namespace = format!("agent-killed-{round}");
         world.namespace(&namespace);
@@ -57,8 +58,12 @@ pub fn agent(world: &World) {
         checks::one_tree(&view);
         checks::pods_started(&view, pods.keys());
         checks::starts_follow_bindings(&view, pods.keys());
+        checks::told_once(&view, pods.keys());
+        unfinished +=
+            view.spans.iter().filter(|span| span.flags.iter().any(|flag| flag == "unfinished")).count();
         eventually("its supervisor started it again", WAIT, || world.cluster.agent_pid("node-1") != killed);
     }
+    assert!(unfinished > 0, "the agent was killed while it did something");
 }
 
 /// What a node does while the server is away is delivered later, with the time at which it happened.

@@ -1,6 +1,8 @@
 //! What is recorded of one pod: its start, its end, and what it waits for in between.
 
-use coracle_trace::{Scope, Span, SpanId, Stage, Uid, enter, point, stage, stage_named};
+use coracle_trace::{
+    Flags, Moment, Record, Scope, Span, SpanId, Stage, TraceId, Uid, enter, stage, stage_named,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use std::collections::HashMap;
@@ -84,7 +86,7 @@ impl PodTrace {
         if let Some(received) = received {
             node.metrics.worker_started(received.elapsed());
             if is_news && goes_on.is_none() {
-                trace.record_seen(received);
+                trace.record_seen(seen_once(uid, desired.is_deleting()), received);
             }
         }
         if is_news && !desired.is_deleting() {
@@ -102,9 +104,27 @@ impl PodTrace {
         Scope::of_pod(self.node.recorder, self.uid, self.revision).below(self.below)
     }
 
-    fn record_seen(&self, received: Instant) {
+    fn record_seen(&self, id: SpanId, received: Instant) {
         let parent = SpanId::of_write(self.uid, self.revision);
-        self.record_since(Stage::Seen, parent, received);
+        let (from, to) = (self.node.moment(received), self.node.recorder.now());
+        self.record_as(id, Stage::Seen, parent, (from, to));
+    }
+
+    /// Records a span whose id the next agent can compute. It records the same again if this one is killed before the server hears of it.
+    fn record_as(&self, span: SpanId, stage: Stage, parent: SpanId, (start, end): (Moment, Moment)) {
+        let record = Record {
+            stage,
+            flags: Flags::NONE,
+            code: 0,
+            span,
+            parent,
+            trace: TraceId::NONE,
+            subject: self.uid,
+            revision: self.revision,
+            start,
+            duration: end.nanos_since(start),
+        };
+        self.node.recorder.push(&record, None, "");
     }
 
     fn record_since(&self, stage: Stage, parent: SpanId, since: Instant) {
@@ -118,7 +138,12 @@ impl PodTrace {
         let asked = |pod: &Pod| (pod.metadata.generation, pod.metadata.deletion_timestamp.clone());
         if asked(old) != asked(new) {
             self.revision = revision(new);
-            self.record_seen(received);
+            let is_deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+            let id = match is_deleted(new) && !is_deleted(old) {
+                true => seen_once(self.uid, true),
+                false => SpanId::of_write(self.uid, self.revision).of_mark(Stage::Seen.code()),
+            };
+            self.record_seen(id, received);
             if self.start.is_none() && self.end.is_none() && !self.runs_to_end {
                 (self.below, self.settles) = (SpanId::of_write(self.uid, self.revision), None);
             }
@@ -226,9 +251,18 @@ impl PodTrace {
             self.node.metrics.pod_started(spec::uid(pod), start_times(pod, seen, observed));
         }
         if (self.start.is_some() || self.recovers) && is_ready(status) {
-            enter(self.scope(), || point(Stage::Ready, "", 0));
+            let now = self.node.recorder.now();
+            self.record_as(self.ready_id(), Stage::Ready, self.below, (now, now));
             (self.start, self.recovers) = (None, false);
             self.settles = Some(Instant::now() + SETTLES);
+        }
+    }
+
+    /// A pod is ready once for its start, and once for what followed from an exit.
+    fn ready_id(&self) -> SpanId {
+        match self.recovers {
+            true => self.below.of_mark(Stage::Ready.code()),
+            false => SpanId::of_stage(self.uid, Stage::Ready),
         }
     }
 
@@ -290,6 +324,15 @@ impl Drop for PodTrace {
     fn drop(&mut self) {
         let waiting = self.backoffs.drain().map(|(_, span)| span);
         waiting.chain(self.start.take()).chain(self.end.take()).for_each(std::mem::forget);
+    }
+}
+
+/// The id of the moment in which a node saw a pod for the first time, or its deletion. The revision is no part of it: an agent that is
+/// started again may see a later one.
+fn seen_once(uid: Uid, is_deleting: bool) -> SpanId {
+    match is_deleting {
+        true => SpanId::of_stage(uid, Stage::Terminate).of_mark(Stage::Seen.code()),
+        false => SpanId::of_stage(uid, Stage::Seen),
     }
 }
 

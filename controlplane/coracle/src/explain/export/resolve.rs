@@ -102,7 +102,8 @@ impl Resolver {
         for stored in records {
             if stored.record.stage == Stage::Lost {
                 lost = lost.saturating_add(stored.record.revision);
-            } else if is_exported(&stored) {
+            } else if is_exported(&stored) && self.spans.get(&stored.record.span).is_none() {
+                // A node may tell something twice, if it was not told that the first time was heard.
                 self.note(&stored);
                 self.waiting.push_back((now, stored));
             }
@@ -202,7 +203,12 @@ impl Resolver {
 fn is_exported(stored: &StoredRecord) -> bool {
     let process = matches!(
         stored.record.stage,
-        Stage::Restarted | Stage::ClockStep | Stage::Usual | Stage::StoreBatch | Stage::Other
+        Stage::Restarted
+            | Stage::ClockStep
+            | Stage::Usual
+            | Stage::StoreBatch
+            | Stage::Other
+            | Stage::SpansTaken
     );
     !process && !stored.record.flags.contains(Flags::UNFINISHED)
 }
@@ -319,6 +325,16 @@ mod tests {
         resolver.take(std::iter::once(write).chain(others).collect(), now);
         let explained: Vec<bool> = resolver.ready(now, true).iter().map(|ready| ready.is_explained).collect();
         assert_eq!(explained, [false, true, false]);
+    }
+
+    #[test]
+    fn what_is_told_twice_is_exported_once() {
+        let (now, mut resolver) = (Instant::now(), Resolver::new(Recorder::OFF, 1.0));
+        let ready = || stored(Stage::Ready, 1, SpanId::NONE, 5);
+        resolver.take(vec![ready(), ready()], now);
+        assert_eq!(resolver.ready(now, true).len(), 1);
+        resolver.take(vec![ready()], now);
+        assert_eq!(resolver.waiting(), 0);
     }
 
     #[test]

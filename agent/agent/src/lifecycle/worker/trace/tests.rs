@@ -280,3 +280,26 @@ fn the_start_that_an_agent_was_killed_in_goes_on_with_its_revision() {
     let again = PodTrace::new(&node, &Desired::Present(running), None);
     assert!(again.start.is_none() && again.scope().span.is_none());
 }
+
+/// The first agent is killed when the pod is ready, before its report has arrived: the next one finds a pod that is pending, with the
+/// revision of an earlier report.
+#[test]
+fn the_next_agent_tells_the_same_under_the_same_ids() {
+    let told = |version: &str| {
+        let recorder = Recorder::for_tests();
+        let node = NodeTrace::new(recorder);
+        let new = pod(version, &json!({}), &json!({"phase": "Pending"}));
+        let mut trace = PodTrace::new(&node, &Desired::Present(new.clone()), Some(Instant::now()));
+        trace.status(&new, Phase::Running, &status("True"), &Observed::default());
+        let deleted = pod("60", &json!({"deletionTimestamp": "2026-11-17T04:00:00Z"}), &json!({}));
+        trace.updated(&new, &deleted, Instant::now());
+        let mut ids = Vec::new();
+        drop(recorder.read(&mut |record, _, _| ids.push((record.stage, record.span))));
+        ids
+    };
+    let ids = told("42");
+    let stages: Vec<Stage> = ids.iter().map(|(stage, _)| *stage).collect();
+    assert_eq!(stages, [Stage::Seen, Stage::Ready, Stage::PodStart, Stage::Seen]);
+    assert_eq!(ids, told("45"));
+    assert_ne!(ids[0], ids[3], "its deletion is seen for itself");
+}
