@@ -151,7 +151,8 @@ impl Collector {
     fn push(&mut self, record: &RecordRef<'_>, origin: Origin) {
         self.builder.push(record, origin);
         self.filled += 1;
-        self.observed.extend(counted(&record.record));
+        let observed = &mut self.observed;
+        counted(&record.record, record.details.as_ref(), &mut |stage, nanos| observed.push((stage, nanos)));
         if self.builder.is_full() {
             self.flush();
         }

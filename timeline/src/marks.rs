@@ -1,6 +1,6 @@
 //! Marks of requests and writes, and batches of the store, as spans.
 
-use coracle_trace::{Details, Flags, Part, SpanId, Stage};
+use coracle_trace::{Details, Flags, Part, Record, SpanId, Stage};
 
 use crate::block::StoredRecord;
 use crate::tree::{SpanIx, SpanNode};
@@ -27,6 +27,8 @@ const WRITE: [Stage; 8] = [
     Stage::Store,
     Stage::ReadBack,
 ];
+/// What ends with the marks of a batch of the store, and with the batch.
+const BATCH: [Stage; 3] = [Stage::StoreCommit, Stage::StoreSync, Stage::Publish];
 /// Marks of a record end here; the spans of a batch are numbered after them.
 const BATCH_MARK: u8 = 16;
 
@@ -38,6 +40,45 @@ pub(crate) struct Marked<'a> {
     pub(crate) details: &'a Details,
 }
 
+/// The stages that end with the marks of a stage.
+fn stages_of(stage: Stage) -> Option<&'static [Stage; 8]> {
+    match stage {
+        Stage::Request => Some(&REQUEST),
+        Stage::Write => Some(&WRITE),
+        _ => None,
+    }
+}
+
+/// The marks of a record that were reached, in order of time: offset in nanoseconds and number.
+fn reached(details: &Details, count: usize) -> Vec<(u64, usize)> {
+    let mut reached: Vec<(u64, usize)> =
+        (0..count).filter_map(|mark| Some((details.mark(mark)?, mark))).collect();
+    reached.sort_unstable();
+    reached
+}
+
+/// Calls `each` with the stages of a record that are marks, and how long they took. Not with the handling of a request: it is only
+/// known later whether a write below it is the same.
+pub(crate) fn each_mark(record: &Record, details: &Details, each: &mut dyn FnMut(Stage, u64)) {
+    if record.stage == Stage::StoreBatch {
+        let mut begin = 0;
+        let ends = [details.mark(0), details.mark(1), Some(record.duration)];
+        for (stage, end) in BATCH.into_iter().zip(ends).filter_map(|(stage, end)| Some((stage, end?))) {
+            each(stage, end.saturating_sub(begin));
+            begin = end.max(begin);
+        }
+        return;
+    }
+    let Some(stages) = stages_of(record.stage) else { return };
+    let mut begin = 0;
+    for (end, mark) in reached(details, stages.len()) {
+        if stages[mark] != Stage::Handle {
+            each(stages[mark], end - begin);
+        }
+        begin = end;
+    }
+}
+
 /// Adds a span for each mark; children that ran meanwhile become its children.
 pub(crate) fn expand(
     nodes: &mut Vec<SpanNode>,
@@ -46,18 +87,11 @@ pub(crate) fn expand(
     children: &[SpanIx],
 ) {
     let parent = nodes[marked.span].clone();
-    let stages = match parent.stage {
-        Stage::Request => REQUEST,
-        Stage::Write => WRITE,
-        _ => return,
-    };
+    let Some(stages) = stages_of(parent.stage) else { return };
     let is_explained = children.iter().any(|child| nodes[*child].stage.explains_request());
-    let mut reached: Vec<(u64, usize)> =
-        (0..stages.len()).filter_map(|mark| Some((marked.details.mark(mark)?, mark))).collect();
-    reached.sort_unstable();
     let mut begin = parent.start;
     let first = nodes.len();
-    for (offset, mark) in reached {
+    for (offset, mark) in reached(marked.details, stages.len()) {
         let end = parent.start.saturating_add(offset).min(parent.end.unwrap_or(u64::MAX)).max(begin);
         // What a request was about is the write below it.
         if stages[mark] != Stage::Handle || !is_explained {
@@ -196,6 +230,26 @@ mod tests {
         let mut without = vec![node(Stage::Request, None, 0, 11)];
         expand(&mut without, &marked, None, &[]);
         assert_eq!(stages(&without[1..])[2], (Stage::Handle, 3, 9));
+    }
+
+    #[test]
+    fn marks_have_times_of_their_own() {
+        let times = |stage, marks: &[(usize, u64)]| {
+            let (record, mut times) = (record(stage, 9, SpanId::NONE, 0, 20).record, Vec::new());
+            each_mark(&record, &details(marks), &mut |stage, nanos| times.push((stage, nanos / MS)));
+            times
+        };
+        assert_eq!(
+            times(Stage::Request, &[(0, 1), (5, 3), (6, 9), (7, 10)]),
+            [(Stage::Authn, 1), (Stage::Decode, 2), (Stage::Respond, 1)]
+        );
+        assert_eq!(
+            times(Stage::Write, &[(1, 5), (6, 15), (7, 18)]),
+            [(Stage::Mutating, 5), (Stage::Store, 10), (Stage::ReadBack, 3)]
+        );
+        let batch = [(Stage::StoreCommit, 1), (Stage::StoreSync, 4), (Stage::Publish, 15)];
+        assert_eq!(times(Stage::StoreBatch, &[(0, 1), (1, 5)]), batch);
+        assert!(times(Stage::Image, &[(0, 1)]).is_empty());
     }
 
     #[test]

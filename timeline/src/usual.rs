@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use coracle_trace::{Flags, Record, Stage};
+use coracle_trace::{Details, Flags, Record, Stage};
+
+use crate::marks::each_mark;
 
 const BUCKETS: usize = 32;
 /// The first bucket ends here; each following one is twice as long.
@@ -85,11 +87,16 @@ impl Usual {
     }
 }
 
-/// Stage and duration of a span that ended well.
-pub(crate) fn counted(record: &Record) -> Option<(Stage, u64)> {
+/// Calls `count` with stage and duration of a span that ended well, and of its marks.
+pub(crate) fn counted(record: &Record, details: Option<&Details>, count: &mut dyn FnMut(Stage, u64)) {
     let odd = Flags::FAILED | Flags::CANCELLED | Flags::UNFINISHED;
-    let is_counted = record.flags.without(odd) == record.flags && !record.stage.is_point();
-    is_counted.then_some((record.stage, record.duration))
+    if record.flags.without(odd) != record.flags || record.stage.is_point() {
+        return;
+    }
+    count(record.stage, record.duration);
+    if let Some(details) = details {
+        each_mark(record, details, count);
+    }
 }
 
 fn bucket(duration: u64) -> usize {
@@ -116,6 +123,22 @@ mod tests {
         assert!((40_000_000..60_000_000).contains(&p50), "{p50}");
         assert_eq!(usual.p50(Stage::Image), None);
         assert_eq!(usual.medians().keys().collect::<Vec<_>>(), [&"cni-plugin"]);
+    }
+
+    #[test]
+    fn marks_have_medians_unless_the_record_failed() {
+        let mut write = crate::testing::write_record(8, 11, "create pods a/web");
+        let mut details = Details::NONE;
+        details.marks[6] = Details::units(800_000);
+        let counts = |record: &Record| {
+            let mut usual = Usual::default();
+            counted(record, Some(&details), &mut |stage, nanos| usual.add(stage, nanos, 1));
+            usual
+        };
+        assert!(counts(&write.record).p50(Stage::Store).unwrap().abs_diff(800_000) < 400_000);
+        assert!(counts(&write.record).p50(Stage::Write).is_some());
+        write.record.flags = Flags::FAILED;
+        assert!(counts(&write.record).medians().is_empty());
     }
 
     #[test]
