@@ -1,4 +1,3 @@
-use std::array;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -79,12 +78,17 @@ impl Tally {
     /// Ends the request.
     pub fn end(self) -> Tallied {
         let cells = self.0;
-        cells.turn.fetch_add(1, Relaxed);
+        // Plain loads and stores: who still adds to a request that has ended may be lost.
+        cells.turn.store(cells.turn.load(Relaxed).wrapping_add(1), Relaxed);
         let mut tallied = Tallied::default();
         for (mark, cell) in tallied.marks.iter_mut().zip(&cells.marks) {
-            *mark = cell.swap(0, Relaxed);
+            *mark = cell.load(Relaxed);
+            cell.store(0, Relaxed);
         }
-        tallied.sums = array::from_fn(|sum| Duration::from_nanos(cells.sums[sum].swap(0, Relaxed)));
+        for (sum, cell) in tallied.sums.iter_mut().zip(&cells.sums) {
+            *sum = Duration::from_nanos(cell.load(Relaxed));
+            cell.store(0, Relaxed);
+        }
         let used = Idle(cells);
         let _ends_with_its_thread = IDLE.try_with(|idle| idle.put(used));
         tallied
