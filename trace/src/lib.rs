@@ -6,7 +6,7 @@
 //! finds what this one recorded.
 //!
 //! Nothing is allocated for a span, and no lock is taken: what requests and writes carry is in boxes, of which each thread keeps some for
-//! the next ones. Only if more of them begin than end on a thread, the next one is allocated.
+//! the next ones. Only if more of them begin than end on a thread, the next one is allocated, or taken from a common list.
 //!
 //! The id of the span of a write can be computed from the object's uid and revision ([`SpanId::of_write`]). Whoever sees an object can
 //! therefore name the write that it reacts to, and nothing has to travel beside objects.

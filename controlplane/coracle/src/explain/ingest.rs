@@ -116,7 +116,7 @@ impl Ingest {
         if known.spool == delivery.spool && known.until >= delivery.sequence {
             return Ok(respond::json(200, &json!({"until": known.until})));
         }
-        let mut records = records_of(&read(body).await?)?;
+        let mut records = records_of(&read(body).await?, &delivery, known)?;
         self.admit(node, &delivery, records.len())?;
         let foreign = self.placement.keep_own(node, &mut records).await;
         self.counters.rejected.fetch_add(foreign as u64, Ordering::Relaxed);
@@ -266,14 +266,29 @@ async fn read(body: RequestBody) -> Result<Bytes, ApiError> {
     Ok(read.to_bytes())
 }
 
-fn records_of(body: &[u8]) -> Result<Vec<StoredRecord>, ApiError> {
+fn records_of(body: &[u8], delivery: &Delivery, known: Taken) -> Result<Vec<StoredRecord>, ApiError> {
     let wrong = |error: BlockError| ApiError::bad_request(format!("the body is no list of blocks: {error}"));
     let mut records = Vec::new();
-    for block in Block::split(body).map_err(wrong)? {
+    for block in fresh(body, delivery, known).map_err(wrong)? {
         records.extend(block.short_records().map_err(wrong)?);
     }
     records.iter_mut().for_each(restrict);
     Ok(records)
+}
+
+/// The blocks of a body that were not taken before: an agent that has not heard of it sends them again, and what came since.
+fn fresh(body: &[u8], delivery: &Delivery, known: Taken) -> Result<Vec<Block>, BlockError> {
+    let mut blocks = Block::split(body)?;
+    // A body is a piece of one segment: the upper half of a position is its number, the lower one the offset.
+    let begin = delivery.sequence.checked_sub(body.len() as u64);
+    let begin = begin.filter(|begin| begin >> 32 == delivery.sequence >> 32);
+    if let Some(mut end) = begin.filter(|_| known.spool == delivery.spool) {
+        blocks.retain(|block| {
+            end += block.bytes.len() as u64;
+            end > known.until
+        });
+    }
+    Ok(blocks)
 }
 
 /// Takes from a record of a node what only the server says: how the trace is known and which one it is, and what terminals obey.
@@ -305,6 +320,41 @@ fn refused(error: &IngestError) -> ApiError {
 mod tests {
     use super::*;
     use coracle_trace::{Moment, Record, SpanId, Stage};
+
+    #[test]
+    fn blocks_that_were_taken_are_not_taken_again() {
+        let block = |text: &str| {
+            let record = Record {
+                stage: Stage::Image,
+                flags: Flags::NONE,
+                code: 0,
+                span: SpanId(5),
+                parent: SpanId::NONE,
+                trace: TraceId::NONE,
+                subject: Uid(7),
+                revision: 3,
+                start: Moment::MAX,
+                duration: 1,
+            };
+            let (text, node) = (text.to_owned(), String::new());
+            let stored = StoredRecord { record, start: 1, details: None, text, node, uncertainty: 0 };
+            encode(&[stored]).remove(0).bytes
+        };
+        let (first, second) = (block("first"), block("the second"));
+        let body = [first.clone(), second.clone()].concat();
+        let begin = 9 << 32 | 640;
+        let (clock, boot) = (NodeClock::default(), 1);
+        let delivery = Delivery { spool: 4, sequence: begin + body.len() as u64, clock, boot };
+        let taken = |spool, until| {
+            let fresh = fresh(&body, &delivery, Taken { spool, until }).ok()?;
+            Some(fresh.into_iter().map(|block| block.bytes).collect::<Vec<_>>())
+        };
+        let middle = begin + first.len() as u64;
+        assert_eq!(taken(4, begin), Some(vec![first.clone(), second.clone()]));
+        assert_eq!(taken(4, middle), Some(vec![second.clone()]));
+        assert_eq!(taken(4, delivery.sequence), Some(Vec::new()));
+        assert_eq!(taken(5, delivery.sequence), Some(vec![first, second]), "another spool");
+    }
 
     #[test]
     fn what_only_the_server_says_is_taken_from_records_of_nodes() {
