@@ -16,6 +16,10 @@ mod clients;
 // Changes and what follows from them.
 mod scenarios;
 mod failures;
+// Every stage, and what brings it about.
+mod stages;
+mod images;
+mod admission;
 // Answers beside the evidence of others.
 mod evidence;
 // Traces of clients, and their export.
@@ -44,6 +48,7 @@ fn timelines_on_three_nodes() {
         ("a Deployment is changed", scenarios::rolling_update),
         ("a Deployment is scaled", scenarios::scale),
         ("a pod is evicted", failures::evicted),
+        ("every stage is there", stages::all),
         ("containers and plugins start when the kernel says so", evidence::processes),
         ("Services answer when the timeline says so", evidence::services),
         ("names resolve when the timeline says so", evidence::names),

@@ -146,6 +146,12 @@ impl World {
         }
     }
 
+    /// The answer to a question now, if there is one.
+    pub fn answer(&self, question: &str) -> Option<TraceView> {
+        let answer = self.k.try_with(&format!("get --raw /coracle/v1/trace?{question}"), "");
+        serde_json::from_str(&answer.out).ok()
+    }
+
     /// curl as the administrator; code and body.
     pub fn curl(&self, args: &[&str], path: &str) -> (u16, Value) {
         let pki = self.cluster.data_dir().join("pki");
