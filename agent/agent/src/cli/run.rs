@@ -156,6 +156,8 @@ impl RunArgs {
             supervisor.spawn("node network", make);
         }
         if config.service_proxy {
+            let names = awaited.clone();
+            node.cluster.services.before_changes(move |name, origin| names.add(name, origin));
             let trace = RulesTrace::new(trace, awaited);
             serve_services(&config, (&node.cluster, &servers), trace, &supervisor)?;
         }

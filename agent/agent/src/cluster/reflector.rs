@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::{Notify, watch};
 
 use super::name::Name;
@@ -56,7 +56,11 @@ struct Shared<T> {
     listeners: Mutex<Vec<Weak<Pending>>>,
     listed: watch::Receiver<Listed>,
     supervisor: Supervisor,
+    heard: OnceLock<Heard>,
 }
+
+/// Called with the write that makes or changes an object.
+type Heard = Box<dyn Fn(&Name, Origin) + Send + Sync>;
 
 /// Factory of a task; called again after each failure.
 pub type Make = Box<dyn Fn() -> futures::future::BoxFuture<'static, ()> + Send + Sync>;
@@ -76,7 +80,8 @@ impl<T: FromWire> Reflector<T> {
         let (sender, listed) = watch::channel(Listed::NotYet);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
         let (known, supervisor) = (RwLock::new(known), supervisor.clone());
-        let view = Reflector(Arc::new(Shared { known, listeners: Mutex::default(), listed, supervisor }));
+        let (listeners, heard) = (Mutex::default(), OnceLock::new());
+        let view = Reflector(Arc::new(Shared { known, listeners, listed, supervisor, heard }));
         let (following, sender) = (view.clone(), Arc::new(sender));
         let make = move || {
             let task = following.clone().run(client.clone(), sender.clone());
@@ -166,6 +171,9 @@ impl<T: FromWire> Reflector<T> {
             let old = known.objects.get(&name);
             if old.map(|old| &**old) == new.as_ref() {
                 return;
+            }
+            if let (Some(heard), Some(origin), Some(_)) = (self.0.heard.get(), origin, &new) {
+                heard(&name, origin);
             }
             if let Some(old) = known.objects.remove(&name) {
                 let group = old.group(&name);
@@ -265,6 +273,12 @@ impl<T: FromWire> Reflector<T> {
         let _ = self.0.listed.clone().wait_for(|listed| *listed == Listed::Whole).await;
     }
 
+    /// Has this called with each write that makes or changes an object, before anybody can see it. It must not ask the reflector; only
+    /// the first one counts.
+    pub fn before_changes(&self, heard: impl Fn(&Name, Origin) + Send + Sync + 'static) {
+        let _ = self.0.heard.set(Box::new(heard));
+    }
+
     /// Subscribes to changes, starting with all current objects.
     pub fn changes(&self) -> Changes {
         let pending = Arc::new(Pending::default());
@@ -333,8 +347,8 @@ mod tests {
     fn view() -> Reflector<Slice> {
         let (_, listed) = watch::channel(Listed::Whole);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
-        let (known, listeners) = (RwLock::new(known), Mutex::default());
-        Reflector(Arc::new(Shared { known, listeners, listed, supervisor: Supervisor::default() }))
+        let (known, listeners, heard) = (RwLock::new(known), Mutex::default(), OnceLock::new());
+        Reflector(Arc::new(Shared { known, listeners, listed, supervisor: Supervisor::default(), heard }))
     }
 
     fn slice(service: &str) -> Slice {
@@ -385,6 +399,14 @@ mod tests {
         assert_eq!(revisions(changes.next_caused().await), expected);
         view.change_caused(Name::new("a", "s1"), Some(slice("web")), write(3));
         assert!(changes.take_caused().is_empty(), "nothing changed");
+        let heard: Arc<Mutex<Vec<(Name, u64)>>> = Arc::default();
+        let into = heard.clone();
+        view.before_changes(move |name, origin| into.lock().push((name.clone(), origin.revision)));
+        view.change_caused(Name::new("a", "s1"), Some(slice("other")), write(4));
+        view.change_caused(Name::new("a", "s1"), Some(slice("other")), write(5));
+        view.change_caused(Name::new("a", "s2"), None, write(6));
+        view.change(Name::new("a", "s5"), Some(slice("web")));
+        assert_eq!(*heard.lock(), [(Name::new("a", "s1"), 4)], "changes by writes that are known");
     }
 
     #[tokio::test]

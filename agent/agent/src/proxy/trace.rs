@@ -91,7 +91,7 @@ impl RulesTrace {
             }
             // The name of a Service with an address does not depend on its endpoints.
             if service.is_some_and(|service| kind == Kind::Service || service.headless) {
-                self.record_name(&name, origin);
+                self.record_name(&name, kind, origin);
             }
         }
     }
@@ -113,13 +113,16 @@ impl RulesTrace {
     }
 
     /// Cluster DNS answers from the same objects: what it would say has changed when the write arrived.
-    fn record_name(&self, name: &Name, origin: Origin) {
+    fn record_name(&self, name: &Name, kind: Kind, origin: Origin) {
         if !self.trace.recorder.is_on() {
             return;
         }
         let text = format!("{}.{}.svc", name.name, name.namespace);
         self.record(Stage::DnsVisible, origin, (origin.at, origin.at), &text);
-        self.awaited.add(name, origin);
+        // Of Services, DNS was told before they could be seen.
+        if kind == Kind::Slice {
+            self.awaited.add(name, origin);
+        }
     }
 
     fn record(&self, stage: Stage, origin: Origin, (from, to): (Instant, Instant), text: &str) {
@@ -195,6 +198,12 @@ mod tests {
         let stages: Vec<_> =
             found(0, &mut pending).into_iter().map(|(stage, revision, _)| (stage, revision)).collect();
         assert_eq!(stages, [("service-seen", 5), ("rules-programmed", 5)], "in the rules already");
+        assert!(trace.awaited.is_empty(), "DNS hears of Services when they arrive");
+        // The names of a headless Service are those of its endpoints.
+        let db = Name::new("default", "db");
+        cluster.services.change(db.clone(), Some(Service { headless: true, ..Service::default() }));
+        pending.add(changed(&db, 6), Kind::Slice);
+        assert!(found(3, &mut pending).iter().any(|(stage, ..)| *stage == "dns-visible"));
         assert!(!trace.awaited.is_empty());
     }
 
