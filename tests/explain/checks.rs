@@ -11,6 +11,16 @@ const BETWEEN_PROCESSES: u64 = 1_000_000;
 const NOT_RECORDED: &str = "not recorded";
 /// What must be explained.
 const COVERED: f64 = 0.98;
+/// How long the critical path may be between two spans at a time, where nothing waits for a timer and every node is there. Unoptimized
+/// programs that start many pods on a few cores take longer to hear of a change.
+const LONGEST_GAP: u64 = if cfg!(debug_assertions) { 1_000_000_000 } else { 200_000_000 };
+/// How much of the critical path may be between spans, and how much of it in any case: what is over at once has little else.
+const BETWEEN_SPANS: f64 = 0.1;
+const SOME_GAPS: u64 = LONGEST_GAP / 2;
+/// The beginning of the names of pieces in which the worker of a pod was busy with another step, which has a span, and the two that begin
+/// like this and are none.
+const WAITED: &str = "waiting for ";
+const NO_STEPS: [&str; 2] = ["waiting for a timer", "waiting for the next transaction of rules"];
 
 /// Stages that are a part of others: they begin and end within them.
 const PARTS: &[(&str, &[&str])] = &[
@@ -34,8 +44,14 @@ const PARTS: &[(&str, &[&str])] = &[
 const OF_A_POD: &[&str] =
     &["write", "attempt", "seen", "pod-start", "sandbox", "network", "cni-plugin", "oci-start", "ready"];
 
-/// Everything that is true of every tree that is complete.
+/// Everything that is true of every tree that is complete, and in which nothing waits for a timer or for a node that is away.
 pub fn complete(view: &TraceView) {
+    complete_with_waits(view);
+    gaps(view);
+}
+
+/// Everything that is true of every tree that is complete.
+pub fn complete_with_waits(view: &TraceView) {
     one_tree(view);
     times(view);
     critical_path(view);
@@ -97,6 +113,19 @@ fn critical_path(view: &TraceView) {
     assert!((covered - view.summary.covered).abs() < 1e-4, "{covered} is explained\n{}", outline(view));
     let known = |id: &String| view.spans.iter().any(|span| span.id == *id);
     assert!(path.iter().filter_map(|piece| piece.span.as_ref()).all(known), "known spans\n{}", outline(view));
+}
+
+/// Time that only has a name, because of the spans before and after it, is short.
+fn gaps(view: &TraceView) {
+    let is_step = |name: &str| name.starts_with(WAITED) && !NO_STEPS.contains(&name);
+    let gaps = view.critical.iter().filter(|piece| piece.span.is_none() && !is_step(&piece.name));
+    let gaps: Vec<(u64, &str)> = gaps.map(|gap| (gap.end - gap.start, gap.name.as_str())).collect();
+    if let Some((longest, name)) = gaps.iter().max() {
+        assert!(*longest <= LONGEST_GAP, "{longest} ns of {name:?}\n{}", outline(view));
+    }
+    let sum: u64 = gaps.iter().map(|(time, _)| time).sum();
+    let most = (view.summary.total as f64 * BETWEEN_SPANS) as u64 + SOME_GAPS;
+    assert!(sum <= most, "{sum} ns between spans, want at most {most}: {gaps:?}\n{}", outline(view));
 }
 
 /// Every one of these pods was created, scheduled and started in the tree, in this order.

@@ -86,7 +86,7 @@ pub fn node_killed(world: &World) {
     assert!(root.name.contains("node"), "the node was silent\n{}", outline(&view));
     // All of it is one tree: the node's taints, the pods that left, those that came.
     let whole = world.ask(&format!("trace={}", view.trace), |view| all_ready(view, &new));
-    checks::complete(&whole);
+    checks::complete_with_waits(&whole);
     checks::pods_started(&whole, new.keys());
     assert!(lost.iter().all(|uid| has_write(&whole, "delete", uid)), "{}", outline(&whole));
     world.k.run("delete namespace killed --wait=false");
