@@ -1,7 +1,7 @@
 //! `coracle trace` as a user runs it.
 
 use crate::checks;
-use crate::world::World;
+use crate::world::{World, spans};
 use coracle_tests::program;
 use coracle_timeline::TraceView;
 use std::process::{Command, Output};
@@ -16,6 +16,21 @@ fn trace(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (status.code(), text(&stdout), text(&stderr))
+}
+
+/// Runs kubectl as `coracle trace -o json -- kubectl …` does; the tree of the request that changed something, as soon as all is ready.
+pub fn kubectl(world: &World, line: &str) -> TraceView {
+    let program = world.k.command(&[]).get_program().to_string_lossy().into_owned();
+    let mut args = vec!["-o", "json", "--timeout", "3m", "--", program.as_str()];
+    args.extend(line.split_whitespace());
+    let (code, json, told) = trace(world, &args);
+    assert_eq!(code, Some(0), "{line}: {told}");
+    let mut list: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let items = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let views = items.into_iter().map(|item| serde_json::from_value::<TraceView>(item).unwrap());
+    let mut changes: Vec<TraceView> = views.filter(|view| !spans(view, "write").is_empty()).collect();
+    assert_eq!(changes.len(), 1, "{line}: one request of kubectl changes something\n{json}");
+    changes.remove(0)
 }
 
 pub fn objects(world: &World) {

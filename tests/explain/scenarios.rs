@@ -1,7 +1,7 @@
 //! What people do to a Deployment, and what follows from it.
 
 use crate::world::{NODES, World, deployment, outline, spans, text, uid_of};
-use crate::{audit, checks};
+use crate::{audit, checks, commands};
 use coracle_timeline::TraceView;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,9 @@ fn same_pods(view: &TraceView, pods: &BTreeMap<String, String>) {
 
 pub fn create(world: &World) {
     world.namespace("create");
-    world.deploy("create", 6);
+    let line =
+        "create deployment web -n create --image=busybox --replicas=6 -- /bin/httpd -f -p 8080 -h /tmp";
+    checks::complete(&commands::kubectl(world, line));
     let pods = world.pods("create");
     assert_eq!(pods.len(), 6);
     let view = world.trace("deployments.apps", "create", "web", |view| all_ready(view, &pods));
@@ -61,7 +63,8 @@ pub fn create(world: &World) {
 pub fn expose(world: &World) {
     world.namespace("expose");
     world.deploy("expose", 3);
-    world.k.run("expose deployment web -n expose --port=80 --target-port=8080");
+    let line = "expose deployment web -n expose --port=80 --target-port=8080";
+    checks::complete(&commands::kubectl(world, line));
     let programmed = |view: &TraceView| -> BTreeSet<String> {
         spans(view, "rules-programmed").into_iter().map(|span| span.node.clone()).collect()
     };
@@ -83,7 +86,7 @@ pub fn rolling_update(world: &World) {
     world.namespace("rolling");
     world.deploy("rolling", 4);
     let old = world.pods("rolling");
-    world.k.run("set env deployment/web -n rolling COLOUR=blue");
+    checks::complete(&commands::kubectl(world, "set env deployment/web -n rolling COLOUR=blue"));
     world.rolled_out("rolling");
     let new = world.pods("rolling");
     assert!(new.len() == 4 && new.keys().all(|uid| !old.contains_key(uid)));
@@ -107,7 +110,7 @@ pub fn scale(world: &World) {
     world.create("scale", &deployment(2, ""));
     world.rolled_out("scale");
     let before = world.pods("scale");
-    world.k.run("scale deployment web -n scale --replicas=20");
+    checks::complete(&commands::kubectl(world, "scale deployment web -n scale --replicas=20"));
     world.rolled_out("scale");
     let mut new = world.pods("scale");
     new.retain(|uid, _| !before.contains_key(uid));
