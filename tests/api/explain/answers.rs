@@ -227,3 +227,28 @@ fn what_went_through_another_server_is_said() {
     let notes = answer["notes"].to_string();
     assert!(notes.contains("written through another server"), "{notes}");
 }
+
+#[test]
+fn what_was_deleted_is_gone_and_stays_known() {
+    let mut server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    let made = admin.create(MAPS, &config_map("short"));
+    let (code, answer) = admin.send("DELETE", &format!("{MAPS}/short"), None);
+    assert_eq!(code, 200, "{answer}");
+    let check = |admin: &Caller| {
+        let answer = trace(admin, "configmaps", "short");
+        let object = &answer["object"];
+        assert_eq!((&answer["state"], &object["exists"]), (&json!("gone"), &json!(false)), "{answer:#}");
+        assert_eq!((&object["name"], &object["uid"]), (&json!("short"), &made["metadata"]["uid"]));
+        assert_eq!(span(&answer, "write")["name"], "delete");
+        let (_, list) = admin.get(&format!("{}&last=5", question("configmaps", "short")));
+        let items = list["items"].as_array().unwrap();
+        let verbs: Vec<&Value> = items.iter().map(|item| &span(item, "write")["name"]).collect();
+        assert_eq!(verbs, ["create", "delete"], "the newest last");
+        (answer["trace"].clone(), answer["spans"].as_array().unwrap().len())
+    };
+    let before = check(&admin);
+    server.stop();
+    server.restart();
+    assert_eq!(check(&Caller::admin(&server)), before, "the same after a restart");
+}
