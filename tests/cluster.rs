@@ -43,10 +43,18 @@ impl Cluster {
     /// # Panics
     /// When something does not come up.
     pub fn up(&self, nodes: usize) {
+        self.up_with(nodes, &[]);
+    }
+
+    /// The same with more flags of `coracle up`, which count for what is started now.
+    ///
+    /// # Panics
+    /// When something does not come up.
+    pub fn up_with(&self, nodes: usize, flags: &[&str]) {
         let mut command = Command::new(program("coracle"));
         command.arg("up").arg("--data-dir").arg(self.dir.path());
         command.args(["--bind", "127.0.0.1:0", "--nodes", &nodes.to_string()]);
-        command.args(&self.flags).env("CORACLE_OUTBOUND", "false");
+        command.args(&self.flags).args(flags).env("CORACLE_OUTBOUND", "false");
         for image in images() {
             command.arg("--image").arg(image);
         }

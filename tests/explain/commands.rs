@@ -6,7 +6,8 @@ use coracle_tests::program;
 use coracle_timeline::TraceView;
 use std::process::{Command, Output};
 
-fn trace(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
+/// Exit code, standard output and standard error of `coracle trace`.
+pub fn trace(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(program("coracle"))
         .args(["trace", "--kubeconfig"])
         .arg(world.cluster.data_dir().join("admin.kubeconfig"))

@@ -29,6 +29,8 @@ mod contexts;
 mod receiver;
 // Processes that are killed.
 mod crashes;
+// A node without spans.
+mod silent;
 // Questions and deliveries that are wrong.
 mod bad_input;
 // `coracle trace`.
@@ -62,6 +64,7 @@ fn timelines_on_three_nodes() {
         ("an agent is killed", crashes::agent),
         ("the server is away for a while", crashes::server_away),
         ("a node is killed", failures::node_killed),
+        ("a node records nothing", silent::node),
     ];
     let only = std::env::var("CORACLE_ONLY").unwrap_or_default();
     let mut failed = Vec::new();
