@@ -4,6 +4,7 @@ use crate::checks;
 use crate::world::{World, spans};
 use coracle_tests::program;
 use coracle_timeline::TraceView;
+use serde_json::json;
 use std::process::{Command, Output};
 
 /// Exit code, standard output and standard error of `coracle trace`.
@@ -89,4 +90,46 @@ pub fn command(world: &World) {
     assert_eq!(code, Some(1), "{told}");
     let (code, _, told) = trace(world, &["--", "coracle-test-no-such-program"]);
     assert_eq!(code, Some(127), "{told}");
+}
+
+/// A Deployment that takes some seconds, followed, and then its history.
+pub fn history(world: &World) {
+    world.namespace("history");
+    let container = json!({"name": "c", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["/bin/sleep", "3600"]});
+    let mut first = container.clone();
+    first["name"] = json!("first");
+    first["command"] = json!(["/bin/sleep", "3"]);
+    let pod =
+        json!({"terminationGracePeriodSeconds": 1, "initContainers": [first], "containers": [container]});
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod}}});
+    world.create("history", &web.to_string());
+    let ready = world.k.run("get deployment web -n history -o jsonpath={.status.readyReplicas}");
+    assert_eq!(ready, "", "it has only begun");
+    let (code, drawn, told) = trace(world, &["deployment/web", "-n", "history", "--follow"]);
+    assert_eq!(code, Some(0), "{drawn}{told}");
+    assert!(drawn.contains("2 pods ready after"), "{drawn}{told}");
+    let ready = world.k.run("get deployment web -n history -o jsonpath={.status.readyReplicas}");
+    assert_eq!(ready, "2", "it was followed to the end\n{drawn}");
+    for replicas in [3, 4] {
+        world.k.run(&format!("scale deployment web -n history --replicas={replicas}"));
+        world.rolled_out("history");
+    }
+    // One after the other, the newest last.
+    for (more, wanted) in [
+        (["--last", "2"], &["scaled", "scaled"][..]),
+        (["--last", "1"], &["scaled"]),
+        (["--since", "1h"], &["created", "scaled", "scaled"]),
+    ] {
+        let args = [&["deployment/web", "-n", "history"][..], &more].concat();
+        let (code, drawn, told) = trace(world, &args);
+        assert_eq!(code, Some(0), "{more:?}: {drawn}{told}");
+        let heads = drawn.lines().filter_map(|line| line.strip_prefix("deployment/web "));
+        let verbs: Vec<&str> = heads.filter_map(|head| head.split_whitespace().next()).collect();
+        assert_eq!(verbs, wanted, "{more:?}\n{drawn}");
+    }
+    let json = ["deployment/web", "-n", "history", "--last", "2", "-o", "json"];
+    let list: serde_json::Value = serde_json::from_str(&trace(world, &json).1).unwrap();
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(2), "{list:#}");
 }

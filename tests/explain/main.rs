@@ -60,6 +60,7 @@ fn timelines_on_three_nodes() {
         ("bad deliveries are refused", bad_input::deliveries),
         ("coracle trace draws it", commands::objects),
         ("coracle trace -- COMMAND waits for it", commands::command),
+        ("coracle trace has the history", commands::history),
         ("the server is killed", crashes::server),
         ("an agent is killed", crashes::agent),
         ("the server is away for a while", crashes::server_away),

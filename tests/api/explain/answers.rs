@@ -183,21 +183,32 @@ fn it_is_said_why_there_is_no_answer() {
 fn an_answer_goes_on_until_nothing_happens_any_more() {
     let server = Server::with(&["--api-only"]);
     let admin = Caller::admin(&server);
-    admin.create(MAPS, &config_map("one"));
-    let (code, lines) = admin.get(&format!("{}&follow=true", question("configmaps", "one")));
-    assert_eq!(code, 200);
-    let text = match &lines {
-        Value::String(text) => text.clone(),
-        one => one.to_string(),
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+    admin.create(jobs, &json!({"metadata": {"name": "one"}, "spec": {"template": {"spec": pod}}}));
+    let file = server.data_dir().join("followed");
+    let mut followed = admin.watch_into(&format!("{}&follow=true", question("jobs.batch", "one")), &file);
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     };
-    let lines: Vec<Value> = text
-        .lines()
-        .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(lines[0]["type"], "trace");
-    assert_eq!(lines[0]["trace"]["object"]["name"], "one");
+    let limit = std::time::Duration::from_secs(30);
+    coracle_tests::eventually("the answer begins", limit, || !lines().is_empty());
+    assert!(!followed.over(), "the Job is not done: {:?}", lines());
+    let time = "2026-11-17T04:00:00Z";
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": time, "lastTransitionTime": time});
+    let conditions = [condition("SuccessCriteriaMet"), condition("Complete")];
+    let status = json!({"startTime": time, "completionTime": time, "conditions": conditions});
+    let (code, answer) = admin.send("PATCH", &format!("{jobs}/one/status"), Some(&json!({"status": status})));
+    assert_eq!(code, 200, "{answer}");
+    coracle_tests::eventually("the answer ends", limit, || followed.over());
+    let lines = lines();
+    assert!(lines.len() >= 2, "{lines:?}");
+    assert_eq!((&lines[0]["type"], &lines[0]["trace"]["object"]["name"]), (&json!("trace"), &json!("one")));
+    assert_eq!(lines[0]["trace"]["state"], "running");
     assert!(lines[1..].iter().all(|line| line["type"] == "spans" || line["type"] == "alive"), "{lines:?}");
+    let last = lines.iter().rfind(|line| line["type"] == "spans");
+    assert_eq!(last.map(|line| &line["state"]), Some(&json!("complete")), "{lines:?}");
 }
 
 #[test]
