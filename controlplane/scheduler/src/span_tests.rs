@@ -201,3 +201,48 @@ async fn a_pod_that_waits_is_shown_with_the_reason_and_then_with_what_helped() {
     let (placed, _) = f.until("the last attempt", placed).await;
     assert!(placed.code > 1 && placed.parent == failed.0.parent, "{placed:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_victim_is_deleted_because_of_the_pod_that_needs_its_place() {
+    let f = fixture().await;
+    f.node("n", "2", json!({})).await;
+    let class = json!({"metadata": {"name": "high"}, "value": 1000});
+    f.cluster.create("scheduling.k8s.io", "priorityclasses", "", class).await;
+    f.pod("low", "1500m").await;
+    let low = Name::new("default", "low");
+    f.cluster.until("it has a node", |c| c.get("pods", &low)["spec"]["nodeName"] == "n").await;
+    let resources = json!({"requests": {"cpu": "1"}});
+    let body = json!({"metadata": {"name": "high"}, "spec": {"priorityClassName": "high",
+        "containers": [{"name": "c", "image": "nginx", "resources": resources}]}});
+    let high = f.cluster.create("", "pods", "default", body).await;
+    let is_delete = |r: &Record, text: &str| r.stage == Stage::Write && text == "delete pods default/low";
+    let delete = f.until("the victim is deleted", is_delete).await;
+    let chain = f.until_caused_by(&delete, high.revision).await;
+    let stages: Vec<Stage> = chain.iter().map(|(record, _)| record.stage).take(4).collect();
+    assert_eq!(stages, [Stage::Write, Stage::Preempt, Stage::Attempt, Stage::Write], "{chain:#?}");
+    assert_eq!((chain[1].1.as_str(), chain[3].1.as_str()), ("n\nvictims: 1", "create pods default/high"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_collected_hangs_below_the_deletion_of_its_owner() {
+    let f = fixture().await;
+    f.node("n", "4", json!({})).await;
+    f.cluster.create("apps", "deployments", "default", deployment(1)).await;
+    f.until("a binding", |r, text| r.stage == Stage::Write && text.starts_with("bind pods default/web-"))
+        .await;
+    f.cluster.delete("apps/deployments", &Name::new("default", "web"), "Background").await;
+    let is_delete = |r: &Record, text: &str, of: &str| {
+        r.stage == Stage::Write && !r.flags.contains(Flags::FAILED) && text.starts_with(of)
+    };
+    let owner =
+        f.until("a deletion", |r, text| is_delete(r, text, "delete deployments.apps default/web")).await;
+    let pod = f.until("its pod is deleted", |r, text| is_delete(r, text, "delete pods default/web-")).await;
+    let chain = f.until_caused_by(&pod, owner.0.revision).await;
+    let stages: Vec<Stage> = chain.iter().map(|(record, _)| record.stage).take(5).collect();
+    let turns = [Stage::Write, Stage::Reconcile, Stage::Write, Stage::Reconcile, Stage::Write];
+    assert_eq!(stages, turns, "{chain:#?}");
+    for turn in [&chain[1].1, &chain[3].1] {
+        assert!(turn.starts_with("generic-garbage-collector "), "{chain:#?}");
+    }
+    assert!(chain[2].1.starts_with("delete replicasets.apps default/web-"), "{chain:#?}");
+}

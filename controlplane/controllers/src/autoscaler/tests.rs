@@ -5,6 +5,7 @@ use super::metrics::{MetricsError, PodUsage};
 use super::*;
 use crate::Options;
 use crate::test_cluster::Cluster;
+use coracle_trace::{Record, SpanId, Stage, Uid};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -53,7 +54,9 @@ async fn load_makes_replicas() {
     let hpa = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 2,
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
         "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
-    cluster.create("autoscaling", "horizontalpodautoscalers", "default", hpa).await;
+    // What was recorded so far takes room.
+    cluster.records();
+    let hpa = cluster.create("autoscaling", "horizontalpodautoscalers", "default", hpa).await;
     let autoscalers = client.kind("autoscaling", "horizontalpodautoscalers");
     let wanted = || client.cache(&kind).get("default", "a").unwrap().value()["spec"]["replicas"].as_i64();
     for _ in 0..600 {
@@ -78,6 +81,21 @@ async fn load_makes_replicas() {
     // The look after the rescale may have said its own word already.
     assert_eq!(able["status"], "True", "{status}");
     assert!(status["lastScaleTime"].is_string(), "{status}");
+    // The scale is part of a turn, and that one follows from the autoscaler.
+    let records = cluster.records();
+    let cause = SpanId::of_write(Uid::of(&hpa.meta.uid), hpa.revision);
+    let turns = records.iter().filter(|turn| {
+        turn.record.stage == Stage::Reconcile
+            && turn.text == format!("{NAME} default/h")
+            && turn.record.parent == cause
+    });
+    let turns: Vec<SpanId> = turns.map(|turn| turn.record.span).collect();
+    let is_scale = |write: &Record, text: &str| {
+        write.stage == Stage::Write
+            && text.contains(" deployments.apps default/a")
+            && turns.contains(&write.parent)
+    };
+    assert!(records.iter().any(|write| is_scale(&write.record, &write.text)), "{records:#?}");
 }
 
 #[tokio::test]
