@@ -4,9 +4,10 @@ use super::receiver::{Receiver, hex, text};
 use super::{MAPS, SPAN, TRACE, config_map, traceparent};
 use coracle_proto::otlp::trace::v1::Span;
 use coracle_tests::caller::Caller;
+use coracle_tests::client::Target;
 use coracle_tests::eventually;
 use coracle_tests::server::Server;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn named<'a>(spans: &'a [(String, Span)], name: &str) -> Option<&'a Span> {
     spans.iter().map(|(_, span)| span).find(|span| span.name == name)
@@ -114,4 +115,54 @@ fn a_receiver_that_is_away_costs_nothing_but_its_spans() {
         dropped.is_some_and(|dropped| dropped > 0)
     });
     assert!(server.log().contains("spans not exported"), "{}", server.log());
+}
+
+/// Rounds of creates, and creates of a round: of two servers one after the other, so that both have the same machine.
+const ROUNDS: usize = 20;
+const CREATES: usize = 10;
+/// What a slow disk may add to one of them.
+const NOISE: Duration = Duration::from_millis(200);
+/// How much longer a server may take to end that has spans which nobody takes.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// How long the creates of each of these servers took.
+async fn create_many(servers: [&Server; 2]) -> anyhow::Result<[Duration; 2]> {
+    let mut connections = Vec::new();
+    for server in servers {
+        connections.push(Target::new(server.data_dir(), &server.url())?.connect().await?);
+    }
+    let mut taken = [Duration::ZERO; 2];
+    for round in 0..ROUNDS {
+        for (connection, taken) in connections.iter_mut().zip(&mut taken) {
+            let begun = Instant::now();
+            for number in 0..CREATES {
+                let body = config_map(&format!("map-{round}-{number}")).to_string();
+                connection.call("POST", MAPS, body.into()).await?;
+            }
+            *taken += begun.elapsed();
+        }
+    }
+    Ok(taken)
+}
+
+#[test]
+fn a_receiver_that_never_answers_delays_nothing() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (accepted, connections) = std::sync::mpsc::channel();
+    // They stay open.
+    std::thread::spawn(move || listener.incoming().flatten().try_for_each(|stream| accepted.send(stream)));
+    let mut silent = Server::with(&["--api-only", "--otlp-endpoint", &endpoint]);
+    let mut without = Server::with(&["--api-only"]);
+    Caller::admin(&silent).create(MAPS, &config_map("first"));
+    let _connection = connections.recv_timeout(Duration::from_secs(30)).expect("spans are exported");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let [waits, plain] = runtime.block_on(create_many([&silent, &without])).unwrap();
+    assert!(waits <= plain * 3 / 2 + NOISE, "{waits:?}, without export {plain:?}");
+    let [waits, plain] = [&mut silent, &mut without].map(|server| {
+        let begun = Instant::now();
+        server.stop();
+        begun.elapsed()
+    });
+    assert!(waits <= plain + LAST_WORDS, "it ends within {waits:?}, without export {plain:?}");
 }
