@@ -2,7 +2,7 @@
 
 use crate::checks;
 use crate::clients::within;
-use crate::receiver::{Receiver, hex};
+use crate::receiver::{Receiver, hex, text as attribute};
 use crate::scenarios::all_ready;
 use crate::world::{RECEIVER, WAIT, World, outline};
 use coracle_proto::otlp::trace::v1::Span;
@@ -130,6 +130,11 @@ fn hangs_below(world: &World, receiver: &Receiver, namespace: &str, trace: &str)
     let ids: BTreeSet<String> = spans.iter().map(|(_, span)| hex(&span.span_id)).collect();
     assert_eq!(ids.len(), spans.len(), "no span is exported twice");
     assert!(spans.iter().all(|(_, span)| span.end_time_unix_nano >= span.start_time_unix_nano));
+    // Others find what a node did by the uid of the pod.
+    let starts = spans.iter().filter(|(_, span)| span.name == "pod-start");
+    let named: BTreeSet<String> =
+        starts.filter_map(|(_, span)| attribute(&span.attributes, "k8s.pod.uid")).collect();
+    assert_eq!(named, pods.keys().cloned().collect::<BTreeSet<_>>());
 }
 
 /// The names of spans whose parent is neither there nor the client's.
