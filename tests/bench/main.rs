@@ -67,7 +67,7 @@ fn main() -> anyhow::Result<()> {
         ),
     };
     report.print(json);
-    Ok(())
+    report.check()
 }
 
 /// Measures what makes links, mounts and cgroups in namespaces of its own.

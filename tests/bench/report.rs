@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 #[derive(Default)]
 pub struct Report {
     rows: Vec<(String, f64, &'static str)>,
+    /// Figures that are worse than they may be.
+    exceeded: Vec<String>,
 }
 
 impl Report {
@@ -14,6 +16,17 @@ impl Report {
     pub fn add(&mut self, name: &str, value: f64, unit: &'static str) {
         eprintln!("{name}: {value:.2} {unit}");
         self.rows.push((name.to_owned(), value, unit));
+    }
+
+    /// Notes that a figure is worse than it may be.
+    pub fn exceeds(&mut self, what: String) {
+        self.exceeded.push(what);
+    }
+
+    /// Fails if a figure is worse than it may be.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.exceeded.is_empty(), "{}", self.exceeded.join("; "));
+        Ok(())
     }
 
     /// Prints it.

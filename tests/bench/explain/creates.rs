@@ -1,6 +1,6 @@
 //! Two servers on the same cores, one of which records nothing: each round creates the same objects on one and on the other.
 
-use super::ratio::{median, of_pairs};
+use super::ratio::{Limit, median, of_memory, of_pairs};
 use crate::api::{PATH, cpu, disk, object, objects, rss, send_all};
 use crate::report::{Report, percentile};
 use anyhow::Context;
@@ -41,7 +41,7 @@ pub async fn run(report: &mut Report) -> anyhow::Result<()> {
     let idle = [rss(with.server.pid()), rss(without.server.pid())];
     report.add("server idle with recording", idle[0], "MiB");
     report.add("server idle without", idle[1], "MiB");
-    report.add("server idle, difference", idle[0] - idle[1], "MiB");
+    of_memory(report, "server idle", idle[0] - idle[1]);
     // Neither is always the first.
     for number in 0..ROUNDS {
         let (first, second) =
@@ -49,9 +49,10 @@ pub async fn run(report: &mut Report) -> anyhow::Result<()> {
         first.round(number).await?;
         second.round(number).await?;
     }
-    compare(report, "creates", &with, &without, "/s", |round| round.per_second);
-    compare(report, "server CPU per create", &with, &without, "µs", |round| round.cpu);
-    compare(report, "server disk writes per create", &with, &without, "B", |round| round.written);
+    let both = (&with, &without);
+    compare(report, ("creates", "/s", Limit::Smaller), both, |round| round.per_second);
+    compare(report, ("server CPU per create", "µs", Limit::None), both, |round| round.cpu);
+    compare(report, ("server disk writes per create", "B", Limit::None), both, |round| round.written);
     report.add("server after, with recording", rss(with.server.pid()), "MiB");
     report.add("server after, without", rss(without.server.pid()), "MiB");
     let mut connection = with.target.connect().await?;
@@ -69,10 +70,8 @@ pub async fn run(report: &mut Report) -> anyhow::Result<()> {
 
 fn compare(
     report: &mut Report,
-    name: &str,
-    with: &Measured,
-    without: &Measured,
-    unit: &'static str,
+    (name, unit, limit): (&str, &'static str, Limit),
+    (with, without): (&Measured, &Measured),
     figure: impl Fn(&Round) -> f64,
 ) {
     let figures = |measured: &Measured| -> Vec<f64> { measured.rounds.iter().map(&figure).collect() };
@@ -80,7 +79,7 @@ fn compare(
     report.add(&format!("{name}, with recording"), median(&with), unit);
     report.add(&format!("{name}, without"), median(&without), unit);
     let pairs: Vec<(f64, f64)> = with.into_iter().zip(without).collect();
-    of_pairs(report, name, &pairs);
+    of_pairs(report, name, &pairs, limit);
 }
 
 impl Measured {

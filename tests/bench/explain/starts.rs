@@ -1,6 +1,6 @@
 //! Pods on one node, whose server and agent are started again without and with recording in turns.
 
-use super::ratio::{median, of_groups};
+use super::ratio::{Limit, median, of_groups, of_memory};
 use crate::api::rss;
 use crate::pod::{ms, round};
 use crate::report::{Report, percentile};
@@ -44,8 +44,8 @@ pub async fn run(report: &mut Report) -> anyhow::Result<()> {
     figure("pod start p50", &|group: &Group| median(&group.running), "ms");
     figure("pod start p99", &|group: &Group| percentile(&mut group.running.clone(), 0.99), "ms");
     figure("agent idle", &|group: &Group| median(&group.agent), "MiB");
-    report.add("agent idle, difference", median(&with.agent) - median(&without.agent), "MiB");
-    of_groups(report, "pod start p50", &with.running, &without.running);
+    of_memory(report, "agent idle", median(&with.agent) - median(&without.agent));
+    of_groups(report, "pod start p50", &with.running, &without.running, Limit::Larger);
     tokio::task::spawn_blocking(move || drop(cluster)).await?;
     Ok(())
 }
