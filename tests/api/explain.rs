@@ -8,6 +8,8 @@ mod answers;
 mod rights;
 // Contexts of clients, owners and webhooks.
 mod contexts;
+// Conversion webhooks and aggregated API servers.
+mod foreign;
 // Deliveries of nodes.
 mod deliveries;
 // Export.
