@@ -16,11 +16,11 @@ const SPAN: &str = "00f067aa0ba902b7";
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// A request for which its client connects; what comes later than 20 ms after the handshake has another reason to.
+const CONNECTED: &[&str] = &["accept", "tls"];
 /// A Deployment whose request the client records, with an image that is pulled, an init container, a volume, hooks and a probe.
 const CREATED: &[&str] = &[
     "request",
-    "accept",
-    "tls",
     "authn",
     "filters",
     "flow-queue",
@@ -134,7 +134,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
 #[test]
 fn every_stage_is_in_a_list() {
     let troubled = TROUBLED.iter().flat_map(|(_, stages)| stages.iter());
-    let lists = [CREATED, CLAIMED, PREEMPTED, REMOVED, SERVED].into_iter().flatten();
+    let lists = [CONNECTED, CREATED, CLAIMED, PREEMPTED, REMOVED, SERVED].into_iter().flatten();
     let mut listed: Vec<&str> = lists.chain(troubled).copied().collect();
     listed.extend(LEFT_OUT.iter().map(|(stage, _)| *stage));
     let all: BTreeSet<&str> = Stage::ALL.iter().map(|stage| stage.key()).collect();
@@ -147,6 +147,7 @@ pub fn all(world: &World) {
     let image = images::serve(world);
     // Their back-offs take ten seconds; they are looked at in the end.
     troubled_pods(world);
+    connected(world);
     created(world, &image);
     served(world);
     claimed(world);
@@ -183,6 +184,19 @@ fn send(world: &World, method: &str, trace: &str, path: &str, body: &Value) {
     let arguments = ["-X", method, "-H", &header, "-H", "Content-Type: application/json", "-d", &body];
     let (code, answer) = world.curl(&arguments, path);
     assert!(matches!(code, 200..300), "{method} {path}: {code} {answer}");
+}
+
+fn connected(world: &World) {
+    let mut number = 0;
+    eventually("a handshake is told", WAIT, || {
+        number += 1;
+        let trace = format!("{number:032x}");
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}")}});
+        send(world, "POST", &trace, &format!("/api/v1/namespaces/{NAMESPACE}/configmaps"), &map);
+        let view = world.answer(&format!("trace={trace}"));
+        view.is_some_and(|view| CONNECTED.iter().all(|stage| !spans(&view, stage).is_empty()))
+    });
 }
 
 fn created(world: &World, image: &str) {
