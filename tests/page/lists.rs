@@ -155,6 +155,42 @@ pub fn nodes(browser: &mut Browser) {
     browser.check();
 }
 
+/// Pods have the sum of their containers, what made them the sum of its pods, others nothing. Nothing is asked while nobody looks.
+pub fn usage(browser: &mut Browser) {
+    let stub = Stub::start(10);
+    let asked =
+        "performance.getEntriesByType('resource').some((entry) => entry.name.endsWith('/v1beta1/pods'))";
+    browser.open(&stub.page, "#/nodes");
+    browser.wait("nodes", "document.querySelectorAll('.row').length === 3");
+    let hide = |hidden: bool| {
+        format!(
+            "Object.defineProperty(document, 'hidden', {{value: {hidden}, configurable: true}}); \
+            document.dispatchEvent(new Event('visibilitychange'))"
+        )
+    };
+    browser.value(&hide(true));
+    browser.value("location.hash = '#/workloads'");
+    browser.wait(
+        "rows",
+        "[...document.querySelectorAll('.row')].some((row) => row.innerText.includes('web-1'))",
+    );
+    assert_eq!(browser.value(asked), json!(false));
+    browser.value(&hide(false));
+    let rows = "[...document.querySelectorAll('.row')].map((row) => [...row.querySelectorAll('.cell')].map((cell) => cell.innerText).join(' '))";
+    for (row, usage) in [
+        ("Deployment default web ", "1.5 cores 256 MiB"),
+        ("ReplicaSet default web-1 ", "1.5 cores 256 MiB"),
+        ("Pod default pod-00000 ", "0.50 cores 128 MiB"),
+        ("Pod default pod-00001 ", "1.0 cores 128 MiB"),
+    ] {
+        browser
+            .wait(row, &format!("{rows}.some((row) => row.startsWith('{row}') && row.includes('{usage}'))"));
+    }
+    let text = browser.text(&format!("{rows}.join('|')"));
+    assert_eq!(text.matches("cores").count(), 4, "{text}");
+    browser.check();
+}
+
 pub fn changes(browser: &mut Browser) {
     let stub = Stub::start(1);
     browser.open(&stub.page, "#/traces");

@@ -5,6 +5,8 @@
 mod browser;
 // A server with as many objects as are wanted, and timelines that are always the same.
 mod stub;
+// A Deployment of the stub.
+mod workload;
 // `coracle ui`.
 mod ui;
 // What is served.
@@ -45,6 +47,7 @@ fn in_a_browser() {
         ("causes are those of the proxy", lists::causes),
         ("narrow pages wrap", lists::narrow),
         ("usage of nodes is for people", lists::nodes),
+        ("usage of workloads is that of their pods", lists::usage),
         ("changes say who made them", lists::changes),
         ("light and dark", lists::themes),
         ("everything has a name for screen readers", lists::names),

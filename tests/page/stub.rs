@@ -1,5 +1,6 @@
 //! A server for the page: its files from the sources, lists of any length, and timelines from the fixtures.
 
+use crate::workload;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -117,6 +118,13 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
             let usage = json!({"cpu": "2000321456n", "memory": "751755Ki"});
             json_answer(200, &json!({"items": [{"metadata": {"name": "node0"}, "usage": usage}]}))
         }
+        ("/apis/metrics.k8s.io/v1beta1/pods", _) => json_answer(200, &workload::usage()),
+        ("/apis/apps/v1/deployments", _) => {
+            json_answer(200, &page(query, 1, &workload::COLUMNS, workload::deployment))
+        }
+        ("/apis/apps/v1/replicasets", _) => {
+            json_answer(200, &page(query, 1, &workload::COLUMNS, workload::replica_set))
+        }
         (_, "pods") => json_answer(200, &page(query, objects.pods, &POD, pod)),
         (_, "nodes") => {
             json_answer(200, &page(query, 3, &["Name", "Status", "Roles", "Age", "Version"], node))
@@ -182,7 +190,7 @@ fn page(query: &HashMap<&str, &str>, count: usize, columns: &[&str], row: fn(usi
     json!({"kind": "Table", "metadata": {"resourceVersion": "7", "continue": next}, "columnDefinitions": columns, "rows": rows})
 }
 
-fn metadata(name: &str, namespace: &str) -> Value {
+pub fn metadata(name: &str, namespace: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{name}"), "labels": {"app": "web"},
         "creationTimestamp": "2026-11-16T10:00:00Z", "resourceVersion": "5"}})
 }
@@ -197,7 +205,7 @@ fn pod(number: usize) -> Value {
     };
     let name = format!("pod-{number:05}");
     let node = format!("node{}", number % 3);
-    json!({"cells": [name, ready, status, 0, "1h", "10.0.0.1", node], "object": metadata(&name, "default")})
+    json!({"cells": [name, ready, status, 0, "1h", "10.0.0.1", node], "object": workload::pod(number, &name)})
 }
 
 fn node(number: usize) -> Value {

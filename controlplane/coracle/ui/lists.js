@@ -2,9 +2,11 @@
 
 import { html, say, show } from "./dom.js";
 import { KINDS, address, kindOf } from "./kinds.js";
+import { bytes, cores } from "./quantity.js";
 import { cell } from "./store.js";
 import { List } from "./table.js";
 import { age } from "./time.js";
+import { PodUsage, poll } from "./usage.js";
 
 export const open = (item) => { location.hash = address(item.kind.resource, item.namespace, item.name); };
 
@@ -18,7 +20,7 @@ export function state(store, item) {
   return "";
 }
 
-function objectList(store, label) {
+function objectList(store, label, more = []) {
   return new List({
     label,
     open,
@@ -29,6 +31,7 @@ function objectList(store, label) {
       { name: "Namespace", value: (item) => item.namespace },
       { name: "Name", most: 60, value: (item) => html("a", { href: address(item.kind.resource, item.namespace, item.name), tabindex: -1 }, item.name) },
       { name: "State", value: (item) => state(store, item) },
+      ...more,
       { name: "Age", class: "number", value: (item) => age(item.created) },
     ],
   });
@@ -45,7 +48,13 @@ export function workloads(store, resource) {
   const kinds = KINDS.filter((kind) => kind.workload);
   const chosen = kindOf(resource);
   const shown = chosen ? [chosen] : kinds;
-  const list = objectList(store, "Workloads");
+  const usage = new PodUsage();
+  const abort = new AbortController();
+  const hasUsage = shown.some((kind) => kind.workload);
+  const list = objectList(store, "Workloads", hasUsage ? [
+    { name: "CPU", class: "number", value: (item) => cores(usage.of(item)?.cpu) },
+    { name: "Memory", class: "number", value: (item) => bytes(usage.of(item)?.memory) },
+  ] : []);
   const messages = html("div");
   const choice = html("select", { id: "kind", onchange: () => { location.hash = `#/workloads/${choice.value}`; } },
     html("option", { value: "" }, "all kinds"), KINDS.map((kind) => html("option", { value: kind.resource, selected: kind === chosen }, kind.name)));
@@ -53,15 +62,23 @@ export function workloads(store, resource) {
     const items = shown.flatMap((kind) => [...store.of(kind).values()]);
     items.sort((a, b) => (a.place < b.place ? -1 : 1));
     show(messages, refusals(store, shown));
+    usage.add(store);
     list.update(items);
     const complete = shown.every((kind) => store.complete.has(kind.resource));
     say(`${items.length} objects${complete ? "" : ", more are being listed"}`);
   };
   const stop = store.subscribe(draw);
   const unfollow = store.follow(chosen ?? kinds[0]);
+  if (hasUsage) {
+    poll("pods", (items) => {
+      usage.set(items);
+      usage.add(store);
+      list.redraw();
+    }, abort.signal);
+  }
   draw();
   const element = html("div", { class: "contents" }, html("h2", {}, "Workloads"), html("p", {}, html("label", { for: "kind" }, "Kind "), choice), messages, list.element);
-  return { element, title: "Workloads", list, close: () => { stop(); unfollow(); list.close(); } };
+  return { element, title: "Workloads", list, close: () => { abort.abort(); stop(); unfollow(); list.close(); } };
 }
 
 /** Objects that a query finds. */

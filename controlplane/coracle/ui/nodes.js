@@ -1,6 +1,5 @@
 // Nodes: state, usage, pods.
 
-import { get, pause } from "./api.js";
 import { html, say, show } from "./dom.js";
 import { address, kindOf } from "./kinds.js";
 import { open, refusals } from "./lists.js";
@@ -8,8 +7,7 @@ import { bytes, cores } from "./quantity.js";
 import { cell } from "./store.js";
 import { List } from "./table.js";
 import { age } from "./time.js";
-
-const PAUSE = 15_000;
+import { poll } from "./usage.js";
 
 export function nodes(store) {
   const [node, pod] = [kindOf("nodes"), kindOf("pods")];
@@ -42,18 +40,11 @@ export function nodes(store) {
     show(messages, refusals(store, [node]));
     say(`${items.length} nodes`);
   };
-  (async () => {
-    while (!abort.signal.aborted) {
-      try {
-        const { items } = await get("apis/metrics.k8s.io/v1beta1/nodes", { signal: abort.signal });
-        for (const item of items) usage.set(item.metadata.name, item.usage);
-        list.redraw();
-      } catch {
-        // Not every cluster has usage; the columns stay empty.
-      }
-      await pause(PAUSE, abort.signal);
-    }
-  })();
+  poll("nodes", (items) => {
+    usage.clear();
+    for (const item of items) usage.set(item.metadata.name, item.usage);
+    list.redraw();
+  }, abort.signal);
   const stop = store.subscribe(draw);
   const unfollow = store.follow(node);
   draw();

@@ -56,6 +56,7 @@ const FILES: &[File] = files! {
     "object.js": SCRIPT,
     "timeline.js": SCRIPT,
     "quantity.js": SCRIPT,
+    "usage.js": SCRIPT,
     "spans.js": SCRIPT,
     "summary.js": SCRIPT,
     "waterfall.js": SCRIPT,
