@@ -5,9 +5,9 @@ use crate::stub::Stub;
 use serde_json::json;
 use std::time::Duration;
 
-const MANY: usize = 10_000;
+pub const MANY: usize = 10_000;
 /// From opening the page to the first key that does something: a second on a machine that does nothing else.
-const INTERACTIVE: Duration = Duration::from_secs(5);
+pub const INTERACTIVE: Duration = Duration::from_secs(5);
 
 pub fn many(browser: &mut Browser) {
     let stub = Stub::start(MANY);
@@ -222,9 +222,12 @@ pub fn themes(browser: &mut Browser) {
 /// Every control has a name in the tree that screen readers get.
 pub fn names(browser: &mut Browser) {
     let stub = Stub::start(20);
-    for (fragment, ready) in
-        [("#/unwell", "h2"), ("#/workloads", ".row"), ("#/object/deployments.apps/default/web", ".row")]
-    {
+    for (fragment, ready) in [
+        ("#/unwell", "h2"),
+        ("#/workloads", ".row"),
+        ("#/map", ".row"),
+        ("#/object/deployments.apps/default/web", ".row"),
+    ] {
         browser.open(&stub.page, fragment);
         browser.wait("it is there", &format!("document.querySelector('main {ready}')"));
         let tree = browser.call("Accessibility.getFullAXTree", json!({}));

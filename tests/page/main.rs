@@ -13,6 +13,8 @@ mod ui;
 mod files;
 // Lists, search and keys.
 mod lists;
+// What made what.
+mod map;
 // Timelines.
 mod timelines;
 // The page of a real server.
@@ -48,6 +50,7 @@ fn in_a_browser() {
         ("narrow pages wrap", lists::narrow),
         ("usage of nodes is for people", lists::nodes),
         ("usage of workloads is that of their pods", lists::usage),
+        ("the map shows 10,000 objects below what made them", map::opened),
         ("changes say who made them", lists::changes),
         ("light and dark", lists::themes),
         ("everything has a name for screen readers", lists::names),

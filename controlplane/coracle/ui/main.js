@@ -2,6 +2,7 @@
 
 import { html, isTyping, show } from "./dom.js";
 import { searchView, workloads } from "./lists.js";
+import { map } from "./map.js";
 import { nodes } from "./nodes.js";
 import { objectView } from "./object.js";
 import { Store } from "./store.js";
@@ -32,6 +33,8 @@ function make([name, ...rest]) {
       return workloads(store, rest[0]);
     case "nodes":
       return nodes(store);
+    case "map":
+      return map(store);
     case "traces":
       return traces();
     case "search":

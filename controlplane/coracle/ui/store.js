@@ -191,9 +191,18 @@ export class Store {
     return found.slice(0, most);
   }
 
-  /** What an object is the controller of. */
-  owned(uid) {
-    return [...this.items.values()].filter((item) => item.owners.some((owner) => owner.uid === uid));
+  /** What each object owns, by uid, in the order of their names. */
+  owned() {
+    const owned = new Map();
+    for (const item of this.items.values()) {
+      for (const uid of new Set(item.owners.map((owner) => owner.uid))) {
+        const others = owned.get(uid);
+        if (others) others.push(item);
+        else owned.set(uid, [item]);
+      }
+    }
+    for (const items of owned.values()) items.sort((a, b) => (a.name < b.name ? -1 : 1));
+    return owned;
   }
 }
 
