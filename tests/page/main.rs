@@ -17,6 +17,8 @@ mod lists;
 mod map;
 // Timelines.
 mod timelines;
+// Logs.
+mod logs;
 // The page of a real server.
 mod real;
 
@@ -62,7 +64,9 @@ fn in_a_browser() {
         ("a timeline says what is waited for", timelines::waits),
         ("a timeline says what is not known", timelines::untold),
         ("a placement is a sentence", timelines::placement),
+        ("nodes that cannot run a pod are named", timelines::refused),
         ("what is missing is said", timelines::missing),
+        ("a log is followed", logs::followed),
         ("a real server, as its administrator", real::administrator),
         ("a real server, and why a pod does not run", real::causes),
         ("a real server, as somebody without rights", real::nobody),

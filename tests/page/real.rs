@@ -34,6 +34,16 @@ pub fn administrator(browser: &mut Browser) {
     browser.open(&ui.page, "#/object/configmaps/default/second");
     browser.wait("its timeline", &row("create configmaps/second"));
     browser.wait("stages", &row(" stages: "));
+    let range = "document.getElementById('range').textContent";
+    let whole = browser.text(range);
+    browser.press("+");
+    browser.wait("it is zoomed", &format!("{range} !== '{whole}'"));
+    browser.press("/");
+    browser.type_text("second");
+    browser.wait("a result", &format!("location.hash === '#/search/second' && {}", row("second")));
+    browser.press("Enter");
+    browser.press("Enter");
+    browser.wait("it is opened", "location.hash === '#/object/configmaps/default/second/timeline'");
     browser.check();
     browser.open(&ui.page, "#/traces");
     browser.wait("the newest changes", &row("second"));

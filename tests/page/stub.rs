@@ -73,6 +73,9 @@ fn serve(stream: TcpStream, objects: &Objects) -> Option<()> {
         if query.contains_key("watch") {
             return watch(stream, path);
         }
+        if path.ends_with("/log") && query.get("follow") == Some(&"true") {
+            return workload::log(stream, query.get("container").copied().unwrap_or_default());
+        }
         let (code, media, body) = answer(path, &query, objects);
         let head = format!(
             "HTTP/1.1 {code} x\r\ncontent-type: {media}\r\ncontent-length: {}\r\ncontent-security-policy: {POLICY}\r\n\
@@ -109,6 +112,7 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
                 (200, "application/x-ndjson", waiting("the readiness probe", true))
             }
             (Some("waits"), false) => (200, "application/json", waiting("node-3, which is away", false)),
+            (Some("refused"), _) => (200, "application/json", refused()),
             (Some("untold"), _) => (200, "application/json", untold()),
             (Some(name), _) if name.starts_with("web-") => fixture("pod-ready.json"),
             _ => fixture("deployment-ready.json"),
@@ -125,6 +129,7 @@ fn answer(path: &str, query: &HashMap<&str, &str>, objects: &Objects) -> Answer 
         ("/apis/apps/v1/replicasets", _) => {
             json_answer(200, &page(query, 1, &workload::COLUMNS, workload::replica_set))
         }
+        ("/api/v1/namespaces/default/pods/pod-00001", _) => json_answer(200, &workload::containers()),
         (_, "pods") => json_answer(200, &page(query, objects.pods, &POD, pod)),
         (_, "nodes") => {
             json_answer(200, &page(query, 3, &["Name", "Status", "Roles", "Age", "Version"], node))
@@ -162,6 +167,24 @@ fn untold() -> Vec<u8> {
     let mut trace: Value = serde_json::from_slice(&text).unwrap();
     let mut pods = trace["objects"].as_array_mut().unwrap().iter_mut();
     pods.find(|object| object["resource"] == "pods").unwrap()["untold"] = json!(true);
+    trace.to_string().into_bytes()
+}
+
+/// A timeline of a pod that no node can run.
+fn refused() -> Vec<u8> {
+    let text = std::fs::read(Path::new(FIXTURES).join("pod-ready.json")).unwrap();
+    let mut trace: Value = serde_json::from_slice(&text).unwrap();
+    let spans = trace["spans"].as_array_mut().unwrap();
+    let mut verdict = spans.iter().find(|span| span["stage"] == "verdict").unwrap().clone();
+    spans.retain(|span| span["stage"] != "verdict");
+    verdict["flags"] = json!(["failed"]);
+    for (node, reason) in [
+        ("node1", "NodeResourcesFit: Insufficient cpu"),
+        ("2 more nodes", "NodeAffinity: node(s) didn't match Pod's node affinity/selector"),
+    ] {
+        (verdict["id"], verdict["name"], verdict["text"]) = (json!(node), json!(node), json!(reason));
+        spans.push(verdict.clone());
+    }
     trace.to_string().into_bytes()
 }
 

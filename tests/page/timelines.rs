@@ -136,6 +136,18 @@ pub fn placement(browser: &mut Browser) {
     browser.check();
 }
 
+/// Why a pod is on no node: each node that was refused, and why.
+pub fn refused(browser: &mut Browser) {
+    let stub = Stub::start(3);
+    browser.open(&stub.page, "#/object/pods/default/refused/verdicts");
+    browser.wait("a node", "document.querySelector('[role=tabpanel] .bad')?.innerText === 'node1'");
+    let text = browser.text("document.querySelector('[role=tabpanel]').innerText");
+    assert!(text.contains("node1 NodeResourcesFit: Insufficient cpu"), "{text}");
+    assert!(text.contains("2 more nodes NodeAffinity: node(s) didn't match"), "{text}");
+    assert!(!text.contains("Placed on"), "{text}");
+    browser.check();
+}
+
 pub fn missing(browser: &mut Browser) {
     let stub = Stub::start(3);
     browser.open(&stub.page, "#/object/deployments.apps/default/missing");

@@ -1,7 +1,10 @@
-//! A Deployment with a ReplicaSet and two pods, as the stub tells of them: rows, usage.
+//! A Deployment with a ReplicaSet and two pods, as the stub tells of them: rows, usage, logs.
 
 use crate::stub::metadata;
 use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
 
 /// Columns of Deployments and ReplicaSets.
 pub const COLUMNS: [&str; 2] = ["Name", "Ready"];
@@ -39,4 +42,21 @@ pub fn usage() -> Value {
         pod(0, json!([container("250000000n", "64Mi"), container("250m", "64Mi")])),
         pod(1, json!([container("1", "128Mi")])),
     ]})
+}
+
+/// A pod with two containers.
+pub fn containers() -> Value {
+    let mut pod = metadata("pod-00001", "default");
+    pod["spec"] = json!({"containers": [{"name": "web"}, {"name": "proxy"}]});
+    pod
+}
+
+/// The log of a container that is followed: a line, another a second later, and no end.
+pub fn log(mut stream: TcpStream, container: &str) -> Option<()> {
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n").ok()?;
+    for (number, pause) in [("first", 1), ("second", 600)] {
+        stream.write_all(format!("{number} <b> of {container}\n").as_bytes()).ok()?;
+        std::thread::sleep(Duration::from_secs(pause));
+    }
+    Some(())
 }
