@@ -8,7 +8,7 @@ use coracle_trace::{Stage, current, is_detailed, stage_named};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A plugin or policy that takes longer has a span.
+/// A plugin or policy that takes longer has a span, and one that refuses.
 pub(super) const NOTABLE: Duration = Duration::from_micros(100);
 /// Plugins whose webhooks and policies have spans.
 const SPANNED: [&str; 4] = [
@@ -124,7 +124,7 @@ impl<'c> Step<'c> {
         self.rejected |= rejected;
         self.chain.metrics.controller(index, (self.phase, self.operation, rejected), took);
         let name = self.chain.plugins[index].name();
-        if (took >= NOTABLE || is_detailed()) && !SPANNED.contains(&name) {
+        if (rejected || took >= NOTABLE || is_detailed()) && !SPANNED.contains(&name) {
             let stage = match self.phase {
                 Phase::Mutate => Stage::MutatingPlugin,
                 Phase::Validate => Stage::ValidatingPlugin,

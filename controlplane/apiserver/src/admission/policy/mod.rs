@@ -83,8 +83,9 @@ impl Plugin for ValidatingAdmissionPolicy {
             if !bound.is_empty() {
                 let (begun, before) = (Instant::now(), refusals.len());
                 Box::pin(self.apply(policy, &bound, at, object, &shared, &mut refusals)).await;
-                if begun.elapsed() >= NOTABLE || is_detailed() {
-                    record(Stage::ValidatingPolicy, &policy.meta.name, begun, refusals.len() > before);
+                let refuses = refusals.len() > before;
+                if refuses || begun.elapsed() >= NOTABLE || is_detailed() {
+                    record(Stage::ValidatingPolicy, &policy.meta.name, begun, refuses);
                 }
             }
         }

@@ -118,8 +118,8 @@ impl MutatingAdmissionPolicy {
             if !bound.is_empty() {
                 let (begun, before) = (Instant::now(), failures.messages.len());
                 let applied = self.apply(policy, &bound, at, object, (&permissions, &mut failures)).await;
-                if begun.elapsed() >= NOTABLE || is_detailed() {
-                    let failed = applied.is_err() || failures.messages.len() > before;
+                let failed = applied.is_err() || failures.messages.len() > before;
+                if failed || begun.elapsed() >= NOTABLE || is_detailed() {
                     record(Stage::MutatingPolicy, &policy.meta.name, begun, failed);
                 }
                 applied?;
