@@ -50,6 +50,15 @@ pub enum Need {
         /// Of the previous run of the container.
         previous: bool,
     },
+    /// The timeline of the newest change of an object, also of one that was refused. Only Coracle's servers have it.
+    Trace {
+        /// Which object.
+        resource: Resource,
+        /// None for cluster-scoped objects.
+        namespace: Option<String>,
+        /// Its name.
+        name: String,
+    },
     /// Whether a user has a permission.
     Access(Access),
     /// The resources that the server has, custom ones included.
@@ -136,6 +145,9 @@ impl fmt::Display for Need {
             Self::Log { namespace, pod, container, previous } => {
                 let run = if *previous { "previous log" } else { "log" };
                 write!(f, "{run} of container {container} of pod/{pod} in namespace {namespace}")
+            }
+            Self::Trace { resource, namespace, name } => {
+                write!(f, "timeline of {}/{name}{}", resource.kind.to_lowercase(), within(namespace))
             }
             Self::Access(access) => {
                 write!(f, "whether {} may {} {}", access.user, access.verb, access.resource)?;

@@ -101,6 +101,14 @@ impl Resource {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
+    /// The plural with its group, such as `deployments.apps`.
+    pub fn qualified(&self) -> String {
+        match self.group() {
+            "" => self.plural.clone(),
+            group => format!("{}.{group}", self.plural),
+        }
+    }
+
     /// Whether a user who writes `name` means this resource: kind, plural or abbreviation in any case, with the group or a
     /// part of it after a dot if wanted (`deployments.apps`).
     pub fn is_called(&self, name: &str) -> bool {
@@ -157,6 +165,8 @@ mod tests {
     fn paths() {
         assert_eq!(Resource::of::<Deployment>().path(Some("a")), "/apis/apps/v1/namespaces/a/deployments");
         assert_eq!(Resource::of::<Pod>().path(None), "/api/v1/pods");
+        assert_eq!(Resource::of::<Pod>().qualified(), "pods");
+        assert_eq!(Resource::of::<Deployment>().qualified(), "deployments.apps");
         assert_eq!(Resource::of::<Node>().path(Some("a")), "/api/v1/nodes");
     }
 }

@@ -20,6 +20,9 @@ const MOST: usize = 50_000;
 /// Lines of a log that are read.
 const LINES: u32 = 20;
 
+/// What the version of a server of Coracle contains.
+const OWN: &str = "+coracle";
+
 /// Accepts only metadata where the server can leave out the rest.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -143,6 +146,25 @@ impl KubeCluster {
         Ok(Answer::Ahead(ahead(server.as_second(), asked, answered)))
     }
 
+    /// The timeline of the newest change of an object.
+    async fn trace(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Answer, kube::Error> {
+        let version = self.read("/version", "application/json").await?;
+        if !version.get("gitVersion").and_then(Value::as_str).is_some_and(|text| text.contains(OWN)) {
+            return Ok(Answer::Unavailable);
+        }
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("resource", &resource.qualified());
+        query.append_pair("namespace", namespace.unwrap_or_default());
+        query.append_pair("name", name);
+        let path = format!("/coracle/v1/trace?{}", query.finish());
+        Ok(Answer::Object(self.read(&path, "application/json").await?))
+    }
+
     async fn ask(&self, need: &Need) -> Result<Answer, kube::Error> {
         match need {
             Need::List { resource, namespace } => {
@@ -162,6 +184,9 @@ impl KubeCluster {
             }
             Need::Log { namespace, pod, container, previous } => {
                 self.log(&format!("/api/v1/namespaces/{namespace}/pods/{pod}"), container, *previous).await
+            }
+            Need::Trace { resource, namespace, name } => {
+                self.trace(resource, namespace.as_deref(), name).await
             }
             Need::Access(access) => self.access(access).await,
             Need::Resources => self.resources().await,

@@ -22,6 +22,8 @@ pub mod world;
 pub mod kinds;
 // Objects and connections that users name.
 pub mod target;
+// Writes that were refused.
+pub mod refusal;
 // What programs ask.
 pub mod question;
 // Everything at once.

@@ -7,6 +7,7 @@ use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::kinds::{Resource, built_in};
 use crate::network::connection::{Connection, Target};
+use crate::refusal;
 use crate::world::World;
 use coracle_fields::core::v1::{Namespace, Pod};
 use std::net::IpAddr;
@@ -32,7 +33,7 @@ pub enum Problem {
         object: Box<ObjectRef>,
         /// A name that exists.
         similar: Option<String>,
-        /// What its events say about its end, when there are some.
+        /// What refused or ended it, when that is known.
         past: Option<String>,
     },
     /// There is no such namespace.
@@ -57,9 +58,14 @@ fn hint(similar: &Option<String>) -> String {
     similar.as_ref().map_or_else(String::new, |name| format!("; the closest that exists is {name}"))
 }
 
-/// What the events of an object that does not exist say: it was there, and what ended it.
-fn past(world: &World, object: &ObjectRef) -> Option<String> {
+/// What is known of an object that does not exist: the server refused it, or it was there, and what ended it.
+fn past(world: &World, resource: &Resource, object: &ObjectRef) -> Option<String> {
+    // Asked at the same time as the events.
+    let refused = refusal::describe(world, resource, object);
     let all = world.events(object);
+    if refused.is_some() {
+        return refused;
+    }
     let Some(preempted) = events::last(&all, &["Preempted"], |_| true) else {
         let existed = !all.is_empty();
         return existed.then(|| "; there are events of an object with that name: it was deleted".to_owned());
@@ -167,7 +173,7 @@ fn missing(world: &World, resource: &Resource, object: ObjectRef) -> Problem {
         return Problem::NamespaceMissing { object: Box::new(object), similar };
     }
     let similar = closest(&object.name, world.names(resource, namespace)).map(str::to_owned);
-    let past = past(world, &object);
+    let past = past(world, resource, &object);
     Problem::Missing { object: Box::new(object), similar, past }
 }
 

@@ -266,6 +266,15 @@ impl World {
         }
     }
 
+    /// The timeline of the newest change of an object, where the server has timelines.
+    pub fn trace(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Value> {
+        let namespace = (resource.namespaced && !namespace.is_empty()).then(|| namespace.to_owned());
+        match self.ask(Need::Trace { resource: resource.clone(), namespace, name: name.to_owned() })? {
+            Answer::Object(trace) => Some(trace),
+            _ => None,
+        }
+    }
+
     /// Whether a user has a permission, when it is known.
     pub fn allowed(&self, access: Access) -> Option<bool> {
         match self.ask(Need::Access(access))? {

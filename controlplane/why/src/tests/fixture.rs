@@ -31,7 +31,7 @@ pub fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// Objects, and answers that are no objects: `kind: Log`, `kind: Clock`, `kind: Allowed`, `kind: Refused`.
+/// Objects, and answers that are no objects: `kind: Log`, `kind: Trace`, `kind: Clock`, `kind: Allowed`, `kind: Refused`.
 pub struct Fixture {
     objects: Vec<Value>,
 }
@@ -145,6 +145,10 @@ impl Cluster for Fixture {
                 Answer::Items(all.filter(about).collect(), false)
             }
             Need::Log { container, previous, .. } => self.log(container, *previous),
+            Need::Trace { .. } => self
+                .special("Trace")
+                .next()
+                .map_or(Answer::Unavailable, |trace| Answer::Object(trace.clone())),
             Need::Access(_) => Answer::Allowed(self.special("Allowed").next().is_some()),
             Need::Resources => Answer::Resources(self.custom()),
             Need::Clock => {

@@ -240,4 +240,25 @@ metadata: {name: urgent, namespace: kube-system, uid: u-1}
         ask(preempted, "default"),
         "pod/x in namespace default does not exist; it was preempted by pod/urgent in namespace kube-system at 2026-01-01T11:59:00Z"
     );
+    let refused = "
+kind: Trace
+begin: '2026-01-01T11:58:59.500000000Z'
+objects: [{resource: pods, namespace: default, name: x}]
+spans:
+- {id: a, parent: null, stage: write, name: create, text: '', object: 0, start: 700000000, code: 403, flags: [failed]}
+- {id: b, parent: a, stage: validating-plugin, name: ResourceQuota, text: '', object: 0, start: 700000001, code: 0, flags: [failed]}
+---
+kind: ResourceQuota
+metadata: {name: few}
+status: {hard: {pods: '1'}, used: {pods: '1'}}
+---
+kind: ResourceQuota
+metadata: {name: many}
+status: {hard: {pods: '10'}, used: {pods: '1'}}
+";
+    assert_eq!(
+        ask(refused, "default"),
+        "pod/x in namespace default does not exist; a request to create it was refused at 2026-01-01T11:59:00Z with 403 Forbidden \
+         by the admission plugin ResourceQuota; resourcequota/few is used up: pods (1 of 1)"
+    );
 }
