@@ -46,6 +46,18 @@ pub fn objects(world: &World) {
     for part in ["deployment/web", "3 pods ready", "% explained", "critical path:", "replicaset-controller"] {
         assert!(drawn.contains(part), "{part}\n{drawn}");
     }
+    // As a plugin of kubectl.
+    let plugins = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(program("coracle"), plugins.path().join("kubectl-trace")).unwrap();
+    let path = format!("{}:{}", plugins.path().display(), std::env::var("PATH").unwrap_or_default());
+    let mut kubectl = world.k.command(&["trace", "deployment/web", "-n", "commands"]);
+    let Output { status, stdout, stderr } = kubectl.env("PATH", path).output().unwrap();
+    let drawn = String::from_utf8_lossy(&stdout);
+    assert!(
+        status.success() && drawn.contains("3 pods ready"),
+        "{drawn}{}",
+        String::from_utf8_lossy(&stderr)
+    );
     let (code, json, told) = trace(world, &["deploy", "web", "-n", "commands", "-o", "json"]);
     assert_eq!(code, Some(0), "{told}");
     checks::complete(&serde_json::from_str::<TraceView>(&json).unwrap());

@@ -34,8 +34,13 @@ impl Why {
 
     /// The command with these arguments.
     pub fn command(&self, words: &[&str]) -> Command {
+        self.coracle(&[&["why"][..], words].concat())
+    }
+
+    /// Another command of the program with the same kubeconfig.
+    pub fn coracle(&self, words: &[&str]) -> Command {
         let mut command = Command::new(program("coracle"));
-        command.arg("why").args(words).arg("--kubeconfig").arg(&self.kubeconfig);
+        command.args(words).arg("--kubeconfig").arg(&self.kubeconfig);
         command
     }
 

@@ -132,25 +132,30 @@ fn on_nodes_with_real_pods() {
     run.finish();
 }
 
-/// Produces these troubles on a control plane without nodes of ours.
-fn produce_and_ask(kubeconfig: &Path, cases: Vec<Case>) {
+/// Produces these troubles on a control plane without nodes of ours; `more` follows when all cases are wanted.
+fn produce_and_ask(kubeconfig: &Path, cases: Vec<Case>, more: impl FnOnce(&Run)) {
     let run = Run::new(newest(kubeconfig), Why::new(kubeconfig), "");
     let right = run.all(&selected(cases));
     run.survey(&right);
     run.mend(&right);
+    if is_whole() {
+        more(&run);
+    }
     run.finish();
 }
 
 #[test]
 fn on_server_with_broken_apis() {
     let server = Server::start();
-    produce_and_ask(&server.kubeconfig(), cases_objects::apart());
+    produce_and_ask(&server.kubeconfig(), cases_objects::apart(), |_| {});
 }
 
 #[test]
 fn on_server_without_nodes() {
     let server = Server::start();
-    produce_and_ask(&server.kubeconfig(), without_nodes());
+    produce_and_ask(&server.kubeconfig(), without_nodes(), |run| {
+        run.part("refused request", || output::refused(run));
+    });
 }
 
 /// The troubles that need no node of ours, on an API server, controllers and a scheduler of somebody else.
@@ -163,5 +168,7 @@ fn on_stock_server() {
         );
     };
     let server = stock::Stock::start(&programs);
-    produce_and_ask(&server.kubeconfig, without_nodes());
+    produce_and_ask(&server.kubeconfig, without_nodes(), |run| {
+        run.part("other ways to ask", || output::elsewhere(run));
+    });
 }

@@ -1,15 +1,26 @@
 //! Other ways to ask, and bad input.
 
 use crate::ask::Answer;
+use crate::case::{deployment, idle, object, pod};
 use crate::run::Run;
 use coracle_tests::program;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long something that is asked again and again may take.
+const LONG: Duration = Duration::from_secs(90);
+
+/// A directory with the plugin of kubectl, and a path that begins with it.
+fn plugins() -> (TempDir, String) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::os::unix::fs::symlink(program("coracle"), dir.path().join("kubectl-why")).expect("a link");
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap_or_default());
+    (dir, path)
+}
 
 /// As text, and as a plugin of kubectl.
 pub fn for_people(run: &Run) {
-    let plugins = tempfile::tempdir().expect("a temporary directory");
-    std::os::unix::fs::symlink(program("coracle"), plugins.path().join("kubectl-why")).expect("a link");
-    let path = format!("{}:{}", plugins.path().display(), std::env::var("PATH").unwrap_or_default());
+    let (_dir, path) = plugins();
     for (namespace, object, trouble, evidence) in [
         ("w-exit-code", "pod/p", "exit-code", "boom"),
         ("w-config-map-key-missing", "pod/p", "config-map-key-missing", "settings"),
@@ -61,4 +72,56 @@ pub fn bad_input(run: &Run) {
         let fine = answer.code == code && answer.err.contains(said);
         run.line(what, begun, &format!("exit code {}: {}", answer.code, answer.err.trim()), !fine);
     }
+}
+
+/// A pod that a quota refuses never existed: the refusal itself is named, with its code, its time and the quota.
+pub fn refused(run: &Run) {
+    let begun = Instant::now();
+    run.kubectl.run("create namespace w-refused");
+    let quota = object("v1", "ResourceQuota", "none", "spec: {hard: {pods: '0'}}");
+    run.kubectl.run_with("-n w-refused apply --validate=false -f -", &quota);
+    // The account of its pods comes from a controller, and so does what the quota counts.
+    let apply = "-n w-refused apply --validate=false -f -";
+    coracle_tests::eventually("the quota refuses a pod", LONG, || {
+        let said = run.kubectl.try_with(apply, &pod("p", &idle())).err;
+        said.contains("exceeded quota: none")
+    });
+    let wanted = [
+        "pod/p in namespace w-refused does not exist",
+        "a request to create it was refused at 20",
+        "with 403 Forbidden by the admission plugin ResourceQuota",
+        "resourcequota/none is used up: pods (0 of 0)",
+    ];
+    loop {
+        let answer = run.why.run(&["pod/p", "-n", "w-refused"]);
+        let fine = answer.code == 2 && wanted.iter().all(|part| answer.err.contains(part));
+        if fine || begun.elapsed() > LONG {
+            return run.line("refused pod", begun, &format!("{}: {}", answer.code, answer.err.trim()), !fine);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// On a server that is not ours: as a plugin of kubectl, and the timeline that its Events give.
+pub fn elsewhere(run: &Run) {
+    let begun = Instant::now();
+    let (_dir, path) = plugins();
+    let mut plugin = run.kubectl.command(&["why", "deployment/d", "-n", "w-quota-refuses"]);
+    let answer = Answer::of(plugin.env("PATH", &path));
+    let fine = answer.code == 1
+        && ["trouble   quota-refuses", "exceeded quota: few"].iter().all(|part| answer.out.contains(part));
+    let text = format!("exit code {}: {}{}", answer.code, answer.out, answer.err);
+    run.line("kubectl why on a server of others", begun, &text, !fine);
+
+    run.kubectl.run("create namespace w-trace");
+    run.kubectl.run_with("-n w-trace apply --validate=false -f -", &deployment("replicas: 0", &idle()));
+    let answer = Answer::of(&mut run.why.coracle(&["trace", "deployment/d", "-n", "w-trace"]));
+    let drawn: Vec<&str> = answer.out.split_whitespace().collect();
+    let drawn = drawn.join(" ");
+    let fine = answer.code == 0
+        && ["deployment/d", "from conditions, container states and Events"]
+            .iter()
+            .all(|part| drawn.contains(part));
+    let text = format!("exit code {}: {}{}", answer.code, answer.out, answer.err);
+    run.line("coracle trace on a server of others", begun, &text, !fine);
 }
