@@ -46,7 +46,10 @@ pub fn explain(world: &World, budget: View<'_, PodDisruptionBudget>, _trail: &[O
     } else {
         "make the pods ready"
     };
+    let allowed = status.conditions().items().find(|condition| condition.type_() == "DisruptionAllowed");
+    let blocked = allowed.filter(|condition| condition.status() == "False");
     let finding = Finding::new(ObjectRef::to(budget), Trouble::BudgetBlocksDrain, cause)
+        .since(blocked.map_or("", |condition| condition.last_transition_time().text()))
         .evidence("status", format!("{healthy} of {expected} pods are healthy, {desired} are wanted"))
         .evidence("pods that are not ready", unready.join(", "))
         .evidence("nodes that cannot be drained", nodes.join(", "))

@@ -55,7 +55,10 @@ fn ended_at(pod: View<'_, Pod>) -> &str {
     let disrupted =
         condition(pod, "DisruptionTarget").map(|condition| condition.last_transition_time().text());
     let ready = condition(pod, "Ready").map(|condition| condition.last_transition_time().text());
-    disrupted.or(ready).unwrap_or_else(|| pod.status().start_time().text())
+    // A pod that its node rejected at once may have none of them.
+    let others = [pod.status().start_time().text(), pod.metadata().creation_timestamp().text()];
+    let mut times = [disrupted, ready].into_iter().flatten().chain(others);
+    times.find(|time| !time.is_empty()).unwrap_or_default()
 }
 
 fn evicted(world: &World, pod: View<'_, Pod>) -> Finding {

@@ -289,3 +289,26 @@ status: {conditions: [{type: Available, status: 'False', reason: ServiceNotFound
         found.remedy
     );
 }
+
+#[test]
+fn a_rollout_without_progress_is_said_beside_pods_of_which_nothing_is_known() {
+    let yaml = "
+kind: Deployment
+metadata: {name: web, uid: d1}
+spec: {replicas: 1, progressDeadlineSeconds: 60}
+status:
+  conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded, lastTransitionTime: '2026-01-01T11:50:00Z'}]
+---
+kind: ReplicaSet
+metadata: {name: web-1, uid: r1, ownerReferences: [{uid: d1, controller: true}]}
+spec: {replicas: 1}
+status: {replicas: 1}
+---
+kind: Pod
+metadata: {name: web-1-a, creationTimestamp: '2026-01-01T11:00:00Z', ownerReferences: [{uid: r1, controller: true}]}
+spec: {nodeName: n1, containers: [{name: c, image: i}]}
+status: {phase: Running, containerStatuses: [{name: c, ready: false, state: {running: {startedAt: '2026-01-01T11:00:00Z'}}}]}
+";
+    let found: Vec<Trouble> = super::explain(yaml, "deployment/web").iter().map(|one| one.trouble).collect();
+    assert_eq!(found, [Trouble::Unexplained, Trouble::ProgressDeadline]);
+}

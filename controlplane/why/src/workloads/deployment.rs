@@ -37,7 +37,8 @@ pub fn explain(world: &World, deployment: View<'_, Deployment>, trail: &[ObjectR
             break;
         }
     }
-    if findings.is_empty() {
+    // Pods of which nothing says why they are not ready do not say either why the rollout does not go on.
+    if findings.iter().all(|finding| finding.trouble == Trouble::Unexplained) {
         findings.extend(stalled(world, deployment));
     }
     findings
