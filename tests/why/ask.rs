@@ -1,10 +1,15 @@
 //! The command, as people run it.
 
 use crate::case::Case;
+use coracle_proto::time::parse_time;
 use coracle_tests::program;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+/// Times of the API are cut to seconds, and clocks of processes differ a little.
+const BEFORE: Duration = Duration::from_secs(5);
 
 /// `coracle why` with a kubeconfig.
 pub struct Why {
@@ -85,8 +90,8 @@ impl Answer {
         each.collect::<Vec<_>>().join(" | ")
     }
 
-    /// Whether the answer is the right one; otherwise what is wrong with it.
-    pub fn check(&self, case: &Case) -> Result<Named, String> {
+    /// Whether the answer is the right one; otherwise what is wrong with it. Nothing began before `begun`.
+    pub fn check(&self, case: &Case, begun: SystemTime) -> Result<Named, String> {
         let findings = self.findings();
         let object = case.object.replace("$NS", &case.namespace());
         let found = findings
@@ -102,9 +107,18 @@ impl Answer {
         let evidence = found["evidence"].as_array().cloned().unwrap_or_default();
         let facts: Vec<String> =
             evidence.iter().map(|fact| format!("{}: {}", text(&fact["what"]), text(&fact["text"]))).collect();
-        let said = format!("{}\n{}", text(&found["cause"]), facts.join("\n"));
-        if facts.is_empty() || !said.contains(case.evidence) {
-            return Err(format!("no evidence with {:?}: {said}", case.evidence));
+        let cause = text(&found["cause"]);
+        if !cause.contains(case.cause) {
+            return Err(format!("the cause has no {:?}: {cause}", case.cause));
+        }
+        if !facts.iter().any(|fact| fact.contains(case.evidence)) {
+            return Err(format!("no evidence with {:?}: {cause}\n{}", case.evidence, facts.join("\n")));
+        }
+        let since = text(&found["since"]);
+        let is_given = found["since"].is_string();
+        let is_new = || parse_time(since).is_some_and(|time| SystemTime::from(time) >= begun - BEFORE);
+        if (case.dated || is_given) && !is_new() {
+            return Err(format!("it is said to be so since {since:?}: {cause}"));
         }
         let remedy = text(&found["remedy"]);
         if remedy.is_empty() || !remedy.contains(case.remedy) {
@@ -113,7 +127,7 @@ impl Answer {
         if self.code != 1 {
             return Err(format!("exit code {}", self.code));
         }
-        Ok(Named { cause: text(&found["cause"]).to_owned(), severity: text(&found["severity"]).to_owned() })
+        Ok(Named { cause: cause.to_owned(), severity: text(&found["severity"]).to_owned() })
     }
 }
 

@@ -11,7 +11,9 @@ pub struct Case {
     pub ask: String,
     /// The object at fault as KIND/NAME, or the beginning of that.
     pub object: String,
-    /// A part of the cause, of what an evidence is, or of its text.
+    /// A part of the cause.
+    pub cause: &'static str,
+    /// A part of `WHAT: TEXT` of an evidence.
     pub evidence: &'static str,
     /// A part of the remedy.
     pub remedy: &'static str,
@@ -25,6 +27,8 @@ pub struct Case {
     pub mend: Vec<String>,
     /// Whether it lasts, and `coracle why` without an object shows it.
     pub surveyed: bool,
+    /// Whether the API says when it began: the answer must have it, and nothing older than the suite.
+    pub dated: bool,
     /// Labels of the namespace.
     pub labels: &'static str,
 }
@@ -37,6 +41,7 @@ impl Case {
             trouble,
             ask: ask.to_owned(),
             object: object.to_owned(),
+            cause: "",
             evidence: "",
             remedy: "",
             also: Vec::new(),
@@ -44,6 +49,7 @@ impl Case {
             commands: Vec::new(),
             mend: Vec::new(),
             surveyed: true,
+            dated: true,
             labels: "",
         }
     }
@@ -76,7 +82,19 @@ impl Case {
         self
     }
 
-    /// What the answer must contain: evidence and remedy.
+    /// What the cause must contain.
+    pub fn because(mut self, cause: &'static str) -> Self {
+        self.cause = cause;
+        self
+    }
+
+    /// Nothing in the API says since when it is so.
+    pub fn undated(mut self) -> Self {
+        self.dated = false;
+        self
+    }
+
+    /// What an evidence and the remedy must contain.
     pub fn says(mut self, evidence: &'static str, remedy: &'static str) -> Self {
         self.evidence = evidence;
         self.remedy = remedy;

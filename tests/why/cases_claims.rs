@@ -1,6 +1,6 @@
 //! Claims and volumes; none of them needs a node.
 
-use crate::case::{Case, idle, object};
+use crate::case::{Case, idle, object, pod};
 
 fn claim(name: &str, spec: &str) -> String {
     let size = "accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}";
@@ -35,15 +35,22 @@ pub fn cases() -> Vec<Case> {
             &format!("volumes: [{{name: v, persistentVolumeClaim: {{claimName: dta}}}}], {}", idle()),
         )
         .with(&claim("data", "storageClassName: ''"))
-        .says("the closest that exists is data", "correct claimName"),
+        .because("the closest that exists is data")
+        .says("claimName: dta", "correct claimName"),
         of("claim-without-class", "storageClassName: ''")
-            .says("without a storage class", "spec.storageClassName"),
+            .because("without a storage class")
+            .says("field spec.storageClassName: none", "spec.storageClassName"),
         of("claim-class-missing", "storageClassName: w-fsat")
             .with(&class("w-fast", nobody, ""))
-            .says("the closest that exists is w-fast", "spec.storageClassName"),
+            .because("the closest that exists is w-fast")
+            .says("field spec.storageClassName: w-fsat", "spec.storageClassName"),
         of("claim-no-provisioner", "storageClassName: $NS")
             .with(&class("$NS", none, ""))
-            .says("has no provisioner", "create a PersistentVolume that fits"),
+            .because("has no provisioner")
+            .says(
+                "field spec.storageClassName: w-claim-no-provisioner",
+                "create a PersistentVolume that fits",
+            ),
         of("claim-no-volume-fits", "storageClassName: $NS")
             .with(&volume("$NS", "1Mi", "storageClassName: $NS"))
             .with(&class("$NS", none, ""))
@@ -62,7 +69,8 @@ pub fn cases() -> Vec<Case> {
         .named("pod-of-a-claim-without-class")
         .of("PersistentVolumeClaim/data")
         .with(&claim("data", "storageClassName: w-nowhere"))
-        .says("w-nowhere does not exist", "spec.storageClassName"),
+        .because("w-nowhere does not exist")
+        .says("field spec.storageClassName: w-nowhere", "spec.storageClassName"),
         of("claim-waits-for-consumer", "storageClassName: $NS")
             .with(&class("$NS", nobody, late))
             .says("WaitForFirstConsumer", "create a pod that uses the claim"),
@@ -71,10 +79,34 @@ pub fn cases() -> Vec<Case> {
             .then("wait --for=jsonpath={.status.phase}=Bound pvc/data --timeout=60s")
             .then("delete persistentvolume $NS --wait=false")
             .then(r#"? patch persistentvolume $NS --type=merge -p '{"metadata":{"finalizers":null}}'"#)
-            .says("does not exist any more", "restore the PersistentVolume"),
+            .because("does not exist any more")
+            .says("field spec.volumeName: w-claim-lost", "restore the PersistentVolume"),
         of("volume-node-gone", "storageClassName: $NS, volumeName: $NS")
             .with(&volume("$NS", "1Gi", gone))
             .then("wait --for=jsonpath={.status.phase}=Bound pvc/data --timeout=60s")
             .says("kubernetes.io/hostname In gone", "bring the node back"),
     ]
+}
+
+/// A volume that one node has and another one wants. Nobody attaches it in fact: there is no driver.
+pub fn attached_elsewhere() -> Case {
+    let spec = "spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: $NS, \
+                csi: {driver: example.com/nobody, volumeHandle: $NS}}";
+    let on = |node: &str| {
+        format!(
+            "nodeSelector: {{kubernetes.io/hostname: {node}}}, \
+             volumes: [{{name: v, persistentVolumeClaim: {{claimName: data}}}}], {}",
+            idle()
+        )
+    };
+    let gated = format!("schedulingGates: [{{name: example.com/second}}], {}", on("node-2"));
+    Case::pod("volume-attach-failed", &gated)
+        .with(&pod("first", &on("node-1")))
+        .with(&claim("data", "storageClassName: $NS, volumeName: $NS"))
+        .with(&object("v1", "PersistentVolume", "$NS", spec))
+        // The other one has it by then.
+        .then("wait --for=jsonpath={.spec.nodeName}=node-1 pod/first --timeout=60s")
+        .then("? wait --for=condition=Ready pod/first --timeout=5s")
+        .then(r#"patch pod p --type=json -p '[{"op":"remove","path":"/spec/schedulingGates"}]'"#)
+        .says("Multi-Attach error", "delete the pod that uses it")
 }

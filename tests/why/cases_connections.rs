@@ -10,6 +10,8 @@ fn ends(trouble: &'static str, to: &str, at: &str) -> Case {
         .with(&pod("b", &server))
         .with(&object("v1", "Service", "b", service))
         .then("wait --for=condition=Ready pod/a pod/b --timeout=120s")
+        // Policies, ports and names may have been changed at any time.
+        .undated()
 }
 
 fn policy(spec: &str) -> String {
@@ -30,11 +32,16 @@ pub fn cases() -> Vec<Case> {
             .mended_by("delete networkpolicy guard"),
         ends("network-policy-blocks-dns", "b.$NS.svc:80", "Pod/a")
             .with(&policy(within))
-            .says("the cluster's DNS", "k8s-app=kube-dns"),
+            .because("the cluster's DNS")
+            .says("networkpolicy/guard", "k8s-app=kube-dns"),
         ends("service-port-missing", "service/b:81", "Service/b")
-            .says("only 80/TCP", "connect to a port of the Service"),
-        ends("dns-name-unknown", "bb.$NS.svc:80", "Pod/a").says("the closest that exists is b", "use b.w-"),
+            .because("only 80/TCP")
+            .says("field spec.ports: 80/TCP", "connect to a port of the Service"),
+        ends("dns-name-unknown", "bb.$NS.svc:80", "Pod/a")
+            .because("the closest that exists is b")
+            .says("name: bb.", "use b.w-"),
         ends("pod-port-undeclared", "pod/b:9999", "Pod/b")
-            .says("only 8080", "port on which the program listens"),
+            .because("only 8080")
+            .says("ports of the pod: 8080", "port on which the program listens"),
     ]
 }

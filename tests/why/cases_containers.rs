@@ -22,20 +22,24 @@ pub fn created() -> Vec<Case> {
     };
     vec![
         Case::pod("config-map-missing", &idle_with("envFrom: [{configMapRef: {name: settings}}]"))
-            .says("the ConfigMap settings does not exist", "create the ConfigMap settings")
+            .because("the ConfigMap settings does not exist")
+            .says("settings", "create the ConfigMap settings")
             .mended_by("create configmap settings --from-literal=a=b"),
         Case::pod("config-map-missing", &volume("configMap: {name: settings}", ""))
             .named("config-map-volume-missing")
             .says("FailedMount", "create the ConfigMap settings"),
         Case::pod("config-map-key-missing", &from("configMapKeyRef", "settings"))
             .with(&object("v1", "ConfigMap", "settings", "data: {right: '1'}"))
-            .says("has no key wrong", "add the key wrong"),
+            .because("has no key wrong")
+            .says("settings", "add the key wrong"),
         Case::pod("secret-missing", &volume("secret: {secretName: keys}", ""))
-            .says("the Secret keys does not exist", "create the Secret keys")
+            .because("the Secret keys does not exist")
+            .says("keys", "create the Secret keys")
             .mended_by("create secret generic keys --from-literal=a=b"),
         Case::pod("secret-key-missing", &from("secretKeyRef", "keys"))
             .with(&object("v1", "Secret", "keys", "stringData: {right: '1'}"))
-            .says("has no key wrong", "add the key wrong"),
+            .because("has no key wrong")
+            .says("keys", "add the key wrong"),
         Case::pod("run-as-non-root", &idle_with("securityContext: {runAsNonRoot: true}"))
             .says("image will run as root", "securityContext.runAsUser"),
         Case::pod("sub-path-invalid", &volume("emptyDir: {}", ", subPathExpr: $(NOBODY)"))
@@ -78,18 +82,22 @@ pub fn ended() -> Vec<Case> {
         )
         .says("waiting for db", "kubectl logs"),
         Case::pod("service-account-forbidden", LIST_PODS)
-            .says("may not list pods", "kubectl create role default"),
+            .because("may not list pods")
+            .says("container c, last end", "kubectl create role default"),
         Case::pod("evicted", &format!("volumes: [{{name: v, emptyDir: {{sizeLimit: 1Mi}}}}], {}", busybox(
             "command: [sh, -c, 'dd if=/dev/zero of=/v/big bs=1M count=4; sleep 100000'], volumeMounts: [{name: v, mountPath: /v}]",
         )))
-        .says("exceeds the limit", "set requests"),
+        .because("exceeds the limit")
+        .says("event Evicted", "set requests"),
         Case::pod("deadline-exceeded", &format!("activeDeadlineSeconds: 2, {}", idle()))
-            .says("longer than its activeDeadlineSeconds of 2 s", "raise spec.activeDeadlineSeconds"),
+            .because("longer than its activeDeadlineSeconds of 2 s")
+            .says("status", "raise spec.activeDeadlineSeconds"),
     ]
 }
 
 /// Needs the memory controller of cgroups.
 pub fn out_of_memory() -> Case {
     Case::pod("out-of-memory", &busybox("command: [tail, /dev/zero], resources: {limits: {memory: 16Mi}}"))
-        .says("its limit is 16Mi", "raise resources.limits.memory")
+        .because("its limit is 16Mi")
+        .says("OOMKilled", "raise resources.limits.memory")
 }

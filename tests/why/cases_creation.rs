@@ -38,6 +38,7 @@ pub fn cases() -> Vec<Case> {
         )
         .with(&object("v1", "ConfigMap", "c", "data: {}"))
         .says("configmaps (2 of 2)", "raise spec.hard")
+        .undated()
         .mended_by(r#"patch quota few --type=merge -p '{"spec":{"hard":{"configmaps":"10"}}}'"#),
         Case::deployment(
             "limit-range-refuses",
@@ -79,13 +80,15 @@ pub fn cases() -> Vec<Case> {
             "replicas: 1",
             &format!("runtimeClassName: nobody, {}", idle()),
         )
-        .says("the RuntimeClass nobody does not exist", "runtimeClassName"),
+        .because("the RuntimeClass nobody does not exist")
+        .says("RuntimeClass \"nobody\"", "runtimeClassName"),
         Case::deployment(
             "service-account-missing",
             "replicas: 1",
             &format!("serviceAccountName: nobody, {}", idle()),
         )
-        .says("the ServiceAccount nobody does not exist", "kubectl create serviceaccount nobody"),
+        .because("the ServiceAccount nobody does not exist")
+        .says("serviceaccount \"nobody\"", "kubectl create serviceaccount nobody"),
         // A Service answers with what keeps its pods from being created.
         Case::new(
             "quota-refuses",
@@ -102,7 +105,8 @@ pub fn cases() -> Vec<Case> {
             .says("field spec.paused", "kubectl rollout resume"),
         Case::deployment("scaled-to-zero", "replicas: 0", &idle())
             .of("Deployment/d")
-            .says("field spec.replicas", "kubectl scale"),
+            .says("field spec.replicas", "kubectl scale")
+            .undated(),
         Case::new("suspended", "job/j", "Job/j", &object("batch/v1", "Job", "j", &job("suspend: true, ")))
             .says("field spec.suspend", "kubectl patch job/j"),
         Case::new(
@@ -118,6 +122,7 @@ pub fn cases() -> Vec<Case> {
         )
         .named("suspended-cron-job")
         .says("field spec.suspend", "kubectl patch cronjob/j")
+        .undated()
         .mended_by(r#"patch cronjob j --type=merge -p '{"spec":{"suspend":false,"schedule":"0 0 1 1 *"}}'"#),
         Case::new(
             "cron-job-busy",

@@ -15,30 +15,35 @@ pub fn cases() -> Vec<Case> {
             .mended_by("set image pod/p c=busybox"),
         Case::pod("image-not-found", &of("$REGISTRY/no/such:1")).says("NAME_UNKNOWN", "kubectl set image"),
         Case::pod("image-pull-denied", &private)
-            .says("without valid credentials", "kubectl create secret docker-registry"),
+            .because("without valid credentials")
+            .says("container c waits", "kubectl create secret docker-registry"),
         Case::pod("image-pull-secret-missing", &format!("imagePullSecrets: [{{name: pull}}], {private}"))
-            .says(
-                "the Secret pull in imagePullSecrets does not exist",
-                "kubectl create secret docker-registry",
-            ),
+            .because("the Secret pull in imagePullSecrets does not exist")
+            .says("container c waits", "kubectl create secret docker-registry"),
         Case::pod("image-pull-secret-invalid", &format!("imagePullSecrets: [{{name: pull}}], {private}"))
             .with(&object("v1", "Secret", "pull", credentials))
-            .says("only for other.example.com", "kubectl create secret docker-registry"),
+            .because("only for other.example.com")
+            .says("container c waits", "kubectl create secret docker-registry"),
         Case::pod("registry-unreachable", &of("127.0.0.1:9/nowhere:1"))
-            .says("cannot reach the registry 127.0.0.1:9", "check network"),
+            .because("cannot reach the registry 127.0.0.1:9")
+            .says("container c waits", "check network"),
         Case::pod("registry-certificate-untrusted", &of("10.89.0.11:5443/app:1"))
-            .says("does not trust the certificate of the registry 10.89.0.11:5443", "authority"),
+            .because("does not trust the certificate of the registry 10.89.0.11:5443")
+            .says("container c waits", "authority"),
         Case::pod("registry-rate-limited", &of("$REGISTRY/busy:1")).says("429", "use a mirror"),
         Case::pod("image-architecture-mismatch", &of("$REGISTRY/foreign:1"))
             .says("no match for platform", "built for the node's architecture"),
         Case::pod("image-name-invalid", &of("Nginx:"))
-            .says("is not the name of an image", "kubectl set image"),
+            .because("is not the name of an image")
+            .says("", "kubectl set image"),
         Case::pod(
             "image-never-pulled",
             "containers: [{name: c, image: 'example.test/none:1', imagePullPolicy: Never}]",
         )
-        .says("imagePullPolicy is Never", "load the image on node"),
+        .because("imagePullPolicy is Never")
+        .says("", "load the image on node"),
         Case::pod("image-pull-failed", &of("$REGISTRY/damaged:1"))
-            .says("cannot be pulled", "kubectl set image"),
+            .because("cannot be pulled")
+            .says("container c waits", "kubectl set image"),
     ]
 }

@@ -49,17 +49,21 @@ pub fn cases() -> Vec<Case> {
         request("signing-request-pending").says("client auth", "kubectl certificate approve"),
         request("signing-request-denied")
             .then("certificate deny $NS")
-            .says("the request was denied", "delete the request"),
+            .because("the request was denied")
+            .says("condition Denied", "delete the request"),
         autoscaler("autoscaler-without-metrics", "d", external).says("ScalingActive", "metrics"),
         autoscaler("autoscaler-target-missing", "dd", cpu)
-            .says("the closest that exists is d", "spec.scaleTargetRef"),
+            .because("the closest that exists is d")
+            .says("condition AbleToScale", "spec.scaleTargetRef"),
         Case::new(
             "webhook-down",
             "validatingwebhookconfiguration/$NS",
             "ValidatingWebhookConfiguration/$NS",
             &object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "$NS", hook),
         )
-        .says("does not exist", "delete the configuration"),
+        .because("does not exist")
+        .says("field failurePolicy: Fail", "delete the configuration")
+        .undated(),
         Case::new(
             "definition-not-accepted",
             "crd/boats.w-crd.example.com",
@@ -71,6 +75,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("condition-false", "machine/m", "Machine/m", broken)
             .with(&definition("w-condition.example.com", "machines", "Machine"))
             .says("the disk is away", "controller")
+            .undated()
             .alone(),
     ]
 }
@@ -90,7 +95,8 @@ pub fn ended_authority(certificate: &str) -> Case {
         &manifest,
     )
     .named("certificate-of-a-webhook")
-    .says("ended at", "renew the certificates of the webhook")
+    .because("ended at")
+    .says("clock of this analysis", "renew the certificates of the webhook")
 }
 
 /// Troubles that would get in the way of others on the same server: an API that is away, and nodes that nobody runs.
@@ -105,13 +111,14 @@ pub fn apart() -> Vec<Case> {
             &service.replace("$NS", name),
         )
     };
-    let pressure = |trouble: &'static str, condition: &str| {
+    let pressure = |trouble: &'static str, condition: &str, remedy: &'static str| {
         let status = format!(
             r#"{{"status":{{"conditions":[{{"type":"Ready","status":"True"}},{{"type":"{condition}","status":"True","reason":"Made","message":"by hand"}}]}}}}"#
         );
         Case::new(trouble, "node/$NS", "Node/$NS", "{apiVersion: v1, kind: Node, metadata: {name: $NS}}")
             .then(&format!("patch node $NS --subresource=status --type=strategic -p '{status}'"))
-            .says("by hand", "")
+            .says("by hand", remedy)
+            .undated()
             .alone()
     };
     let lease = "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: $NS, namespace: kube-node-lease}, \
@@ -134,9 +141,9 @@ pub fn apart() -> Vec<Case> {
         .then("delete namespace $NS --wait=false")
         .also(&["api-service-unavailable"])
         .says("NamespaceDeletionDiscoveryFailure", "kubectl get apiservice"),
-        pressure("node-memory-pressure", "MemoryPressure"),
-        pressure("node-pid-pressure", "PIDPressure"),
-        pressure("node-network-unavailable", "NetworkUnavailable"),
-        pressure("clock-skew", "Example").with(lease).says("lease renewed at", "synchronize the clock"),
+        pressure("node-memory-pressure", "MemoryPressure", "kubectl top pods"),
+        pressure("node-pid-pressure", "PIDPressure", "process ids"),
+        pressure("node-network-unavailable", "NetworkUnavailable", "start the network plugin"),
+        pressure("clock-skew", "Example", "").with(lease).says("lease renewed at", "synchronize the clock"),
     ]
 }

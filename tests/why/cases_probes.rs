@@ -36,11 +36,14 @@ pub fn cases() -> Vec<Case> {
         Case::pod("startup-probe-fails", &probed("startupProbe: {exec: {command: ['false']}, periodSeconds: 1, failureThreshold: 1}"))
             .says("run false", "startupProbe of container c"),
         Case::pod("probe-port-wrong", &server("readinessProbe: {tcpSocket: {port: 8081}, periodSeconds: 1}"))
-            .says("nothing listens on port 8081; it declares 8080", "set the port"),
+            .because("nothing listens on port 8081; it declares 8080")
+            .says("connect to port 8081", "set the port"),
         Case::pod("probe-status", &server("readinessProbe: {httpGet: {path: /healthy, port: 8080}, periodSeconds: 1}"))
-            .says("GET /healthy is answered with status 404", "set the path"),
+            .because("GET /healthy is answered with status 404")
+            .says("GET /healthy on port 8080", "set the path"),
         Case::pod("probe-timeout", &probed("readinessProbe: {exec: {command: [sleep, '10']}, periodSeconds: 2, timeoutSeconds: 1}"))
-            .says("no answer within 1 s", "raise timeoutSeconds"),
+            .because("no answer within 1 s")
+            .says("timeout 1 s", "raise timeoutSeconds"),
         Case::pod("readiness-gate-unfulfilled", &format!("readinessGates: [{{conditionType: example.com/lb}}], {}", idle()))
             .says("example.com/lb", "the controller of the gate")
             .mended_by(r#"patch pod p --subresource=status --type=strategic -p '{"status":{"conditions":[{"type":"example.com/lb","status":"True"}]}}'"#),
@@ -52,10 +55,15 @@ pub fn cases() -> Vec<Case> {
         )
         .named("post-start-hook-output")
         .says("exited with 4: no database", "lifecycle.postStart"),
+        Case::pod("post-start-hook-fails", &probed("lifecycle: {postStart: {exec: {command: [sleep, '100000']}}}"))
+            .named("post-start-hook-hangs")
+            .because("has not ended yet")
+            .says("event ", "lifecycle.postStart"),
         deleted(Case::new("pre-stop-hook-fails", "pod/p", "Pod/p", &long(&hook("[no-such-program]"))))
             .says("FailedPreStopHook", "lifecycle.preStop"),
         deleted(Case::new("termination-grace-period", "pod/p", "Pod/p", &long("")))
-            .says("have 3600 s to end", "--grace-period=1"),
+            .because("have 3600 s to end")
+            .says("deleted at the latest", "--grace-period=1"),
         deleted(Case::new("pre-stop-hook-fails", "pod/p", "Pod/p", &long(&hook("[sleep, '100000']"))))
             .named("pre-stop-hook-hangs")
             .says("sleep 100000", "kubectl delete pod/p"),

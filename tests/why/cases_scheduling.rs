@@ -70,7 +70,8 @@ pub fn cases() -> Vec<Case> {
             .says("has host port 18080/TCP taken by pod", "another hostPort"),
         volume_conflict(&on("node-1")),
         Case::pod("scheduler-absent", &format!("schedulerName: nobody, {}", idle()))
-            .says("nobody does not run", "start a scheduler named nobody"),
+            .because("nobody does not run")
+            .says("field spec.schedulerName", "start a scheduler named nobody"),
         Case::pod("node-name-missing", &format!("nodeName: ghost, {}", idle()))
             .says("field spec.nodeName: ghost", "kubectl delete pod/p")
             .alone(),

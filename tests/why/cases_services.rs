@@ -33,32 +33,41 @@ pub fn cases() -> Vec<Case> {
     vec![
         of("service-selector-matches-nothing", "selector: {app: wbe}, ports: [{port: 80}]")
             .with(&pod("web", &idle()))
-            .says("has app=web instead of app=wbe", "kubectl edit service/s"),
+            .because("has app=web instead of app=wbe")
+            .says("pod web: app=web", "kubectl edit service/s"),
         of("service-target-port-name-unknown", "selector: {app: web}, ports: [{port: 80, targetPort: htpt}]")
             .with(&pod(
                 "web",
                 "containers: [{name: c, image: busybox, ports: [{name: http, containerPort: 8080}]}]",
             ))
-            .says("8080 (http)", "spec.ports[].targetPort"),
+            .says("8080 (http)", "spec.ports[].targetPort")
+            .undated(),
         of("service-without-endpoints", "ports: [{port: 80}]")
-            .says("there are no EndpointSlices", "spec.selector")
+            .because("there are no EndpointSlices")
+            .says("field spec.selector: none", "spec.selector")
             .mended_by("delete service s")
             .mended_by("create service externalname s --external-name=example.com"),
         of("service-external-name-unknown", "type: ExternalName, externalName: wb.$NS.svc.cluster.local")
             .with(&object("v1", "Service", "web", "spec: {type: ExternalName, externalName: example.com}"))
-            .says("the closest that exists is web", "spec.externalName"),
+            .because("the closest that exists is web")
+            .says("field spec.externalName: wb.", "spec.externalName"),
         of("load-balancer-pending", "type: LoadBalancer, selector: {app: nobody}, ports: [{port: 80}]")
-            .says("nobody makes a load balancer", "NodePort")
+            .because("nobody makes a load balancer")
+            .says("field status.loadBalancer.ingress: none", "NodePort")
             .also(&["service-selector-matches-nothing"]),
         ingress("ingress-service-missing", &format!("{class}, {}", backend("ss", 80)))
-            .says("the closest that exists is s", "create the Service ss"),
+            .because("the closest that exists is s")
+            .says("service.name: ss", "create the Service ss"),
         ingress("ingress-port-missing", &format!("{class}, {}", backend("s", 81)))
-            .says("has no port 81, only 80", "correct the backend"),
+            .because("has no port 81, only 80")
+            .says("ports of the Service: 80", "correct the backend"),
         ingress("ingress-class-missing", &format!("ingressClassName: $NSx, {good}"))
-            .says("the closest that exists is w-ingress-class-missing", "kubectl get ingressclass")
+            .because("the closest that exists is w-ingress-class-missing")
+            .says("field spec.ingressClassName", "kubectl get ingressclass")
             .mended_by(r#"patch ingress i --type=merge -p '{"spec":{"ingressClassName":"$NS"}}'"#),
         ingress("ingress-secret-missing", &format!("{class}, {good}, tls: [{{secretName: cert}}]"))
-            .says("the TLS Secret cert does not exist", "kubectl create secret tls cert"),
+            .because("the TLS Secret cert does not exist")
+            .says("secretName: cert", "kubectl create secret tls cert"),
     ]
 }
 
@@ -66,5 +75,8 @@ pub fn cases() -> Vec<Case> {
 pub fn ended_certificate(certificate: &str) -> Case {
     let secret = object("v1", "Secret", "cert", &format!("data: {{tls.crt: {certificate}, tls.key: ''}}"));
     let spec = format!("ingressClassName: $NS, {}, tls: [{{secretName: cert}}]", backend("s", 80));
-    ingress("certificate-ended", &spec).with(&secret).says("ended at", "renew the certificate")
+    ingress("certificate-ended", &spec)
+        .with(&secret)
+        .because("ended at")
+        .says("clock of this analysis", "renew the certificate")
 }

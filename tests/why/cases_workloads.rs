@@ -37,16 +37,25 @@ pub fn cases() -> Vec<Case> {
                   metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]}";
     vec![
         Case::new("job-backoff-limit-exceeded", "job/j", "Job/j", &job("backoffLimit: 0", &shell("echo wrong; exit 1")))
-            .says("backoffLimit 0", "create the Job again")
+            .because("backoffLimit 0")
+            .says("condition Failed: BackoffLimitExceeded", "create the Job again")
             .also(&["exit-code"])
             // The list has the cause, which is that of the pod.
             .alone(),
         Case::new("job-deadline-exceeded", "job/j", "Job/j", &job("activeDeadlineSeconds: 3", &idle()))
-            .says("activeDeadlineSeconds of 3 s", "raise spec.activeDeadlineSeconds")
+            .because("activeDeadlineSeconds of 3 s")
+            .says("condition Failed: DeadlineExceeded", "raise spec.activeDeadlineSeconds")
             .also(&["killed-by-signal", "termination-grace-period", "exit-code", "deadline-exceeded"]),
         Case::new("job-failed", "job/j", "Job/j", &job(policy, &shell("exit 42")))
             .says("PodFailurePolicy", "create the Job again")
             .also(&["exit-code"]),
+        Case::deployment("progress-deadline-exceeded", "replicas: 1, progressDeadlineSeconds: 5", &slow())
+            .of("Deployment/d")
+            .because("no progress for 5 s")
+            .says("condition Progressing", "kubectl rollout undo deployment/d")
+            // Nothing says of a pod whose probe has not begun why it is not ready.
+            .also(&["unexplained"])
+            .alone(),
         Case::new(
             "stateful-set-waits",
             "statefulset/d",
@@ -69,11 +78,13 @@ pub fn cases() -> Vec<Case> {
         .says("has no label w-disk=none", "label a node"),
         Case::new("service-without-ready-endpoints", "service/s", "Service/s", &service("targetPort: 80"))
             .with(&deployment("replicas: 1", &slow()))
-            .says("pod of the Service", "readiness probes")
+            .because("pod of the Service")
+            .says("pods: d-", "readiness probes")
             .alone(),
         Case::new("service-target-port-undeclared", "service/s", "Service/s", &service("targetPort: 8081"))
             .with(&deployment("replicas: 1", &served))
             .says("8080", "spec.ports[].targetPort")
+            .undated()
             .mended_by(r#"patch service s --type=json -p '[{"op":"replace","path":"/spec/ports/0/targetPort","value":8080}]'"#),
         // A Service answers with the cause of its pods.
         Case::new("exit-code", "service/s", "Pod/d-", &service("targetPort: 80"))

@@ -1,6 +1,6 @@
 //! Troubles that get in the way of others, one after the other: nodes that are closed, stopped, without network, full.
 
-use crate::case::{Case, idle, pod};
+use crate::case::{Case, busybox, idle, pod};
 use crate::run::Run;
 use crate::third;
 use coracle_tests::cluster::Cluster;
@@ -15,6 +15,7 @@ fn node(trouble: &'static str) -> Case {
 pub fn all(run: &Run, cluster: &Cluster) {
     run.part("closed nodes", || cordoned(run));
     run.part("node without network", || without_network(run, cluster));
+    run.part("preempted pod", || preempted(run));
     run.part("stopped agent", || stopped(run, cluster));
     run.part("full disk", || full(run, cluster));
     run.part("wrong clock", || wrong_clock(run));
@@ -27,7 +28,7 @@ fn cordoned(run: &Run) {
         run.kubectl.run(&format!("cordon {node}"));
     }
     let closed = Case::new("node-cordoned", "node/node-1", "Node/node-1", "");
-    run.one(&closed.says("field spec.unschedulable", "kubectl uncordon node-1"), LONG);
+    run.one(&closed.says("field spec.unschedulable", "kubectl uncordon node-1").undated(), LONG);
     let waiting = Case::pod("nodes-cordoned", &idle()).says("is cordoned", "kubectl uncordon");
     run.kubectl.run(&format!("create namespace {}", waiting.namespace()));
     let line = format!("-n {} apply --validate=false -f -", waiting.namespace());
@@ -49,6 +50,42 @@ fn without_network(run: &Run, cluster: &Cluster) {
     nothing(run, &node("node-not-ready"));
 }
 
+/// Two pods of which only one fits on a node: the critical one ends the other.
+fn preempted(run: &Run) {
+    let cpu = run.kubectl.run("get node node-2 -o jsonpath={.status.allocatable.cpu}");
+    let milli = match cpu.trim().strip_suffix('m') {
+        Some(milli) => milli.parse::<u64>().expect("a quantity"),
+        None => cpu.trim().parse::<u64>().expect("a quantity") * 1000,
+    };
+    let most = busybox(&format!(
+        "command: [sleep, '100000'], resources: {{requests: {{cpu: {}m}}}}",
+        milli * 6 / 10
+    ));
+    let case = Case::pod("preempted", "").says("condition DisruptionTarget", "spec.priorityClassName");
+    let namespace = case.namespace();
+    run.kubectl.run(&format!("create namespace {namespace}"));
+    let line = format!("-n {namespace} apply --validate=false -f -");
+    let first = pod("p", &format!("nodeName: node-2, {most}"));
+    coracle_tests::eventually("a pod is accepted", LONG, || run.kubectl.try_with(&line, &first).ok);
+    run.kubectl.run(&format!("-n {namespace} wait --for=condition=Ready pod/p --timeout=90s"));
+    let critical = format!("nodeName: node-2, priorityClassName: system-node-critical, {most}");
+    run.kubectl.run_with("-n kube-system apply --validate=false -f -", &pod("w-critical", &critical));
+    run.one(&case.because("was preempted by one with a higher priority"), LONG);
+    run.kubectl.run("-n kube-system delete pod w-critical --now");
+}
+
+/// A pod that nobody starts yet, while its node still counts as ready: nothing says why, and no cause is made up.
+fn without_cause(run: &Run) {
+    let begun = Instant::now();
+    let spec = format!("nodeName: {}, {}", third::NAME, idle());
+    run.kubectl.run_with("-n default apply --validate=false -f -", &pod("w-waits", &spec));
+    let answer = run.why.run(&["pod/w-waits", "-n", "default"]);
+    let said = ["pod/w-waits: no root cause found", "looked at: ", "events of pod/w-waits"];
+    let fine = answer.code == 0 && said.iter().all(|part| answer.out.contains(part));
+    run.line("no cause", begun, &format!("{}: {}{}", answer.code, answer.out, answer.err), !fine);
+    run.kubectl.run("-n default delete pod w-waits --force --grace-period=0");
+}
+
 /// The agent of a node does not answer: a pod that is deleted there cannot end, and after a while nobody knows of the node.
 fn stopped(run: &Run, cluster: &Cluster) {
     let namespace = "w-insufficient-pods";
@@ -58,12 +95,15 @@ fn stopped(run: &Run, cluster: &Cluster) {
     let name = run.kubectl.run(&line);
     third::set_stopped(cluster, true);
     run.kubectl.run(&format!("-n {namespace} delete pod {name} --wait=false"));
+    without_cause(run);
     let mut case = Case::new("termination-stuck", &format!("pod/{name}"), &format!("Pod/{name}"), "");
     case.name = "insufficient-pods".to_owned();
-    run.one(&case.clone().says("has not reported", "log of the kubelet or agent"), LONG);
+    let stuck = case.clone().because("has not reported");
+    run.one(&stuck.says("containers that still run", "log of the kubelet or agent"), LONG);
     run.one(&node("node-unreachable").says("lease renewed last", "start the kubelet or agent"), LONG);
     case.trouble = "termination-node-gone";
-    run.one(&case.says("node-3, which is not ready", "--force").also(&["node-unreachable"]), LONG);
+    let gone = case.because("node-3, which is not ready");
+    run.one(&gone.says("field spec.nodeName: node-3", "--force").also(&["node-unreachable"]), LONG);
     third::set_stopped(cluster, false);
     nothing(run, &node("node-unreachable"));
 }

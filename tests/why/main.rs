@@ -117,6 +117,7 @@ fn on_nodes_with_real_pods() {
     cases.extend(cases_probes::cases());
     cases.extend(cases_workloads::cases());
     cases.extend(cases_connections::cases());
+    cases.push(cases_claims::attached_elsewhere());
     match limits_memory() {
         true => cases.push(cases_containers::out_of_memory()),
         false => coracle_tests::skipped("why::out_of_memory", "needs the memory controller of cgroup v2"),

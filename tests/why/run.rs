@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a trouble may take to show; some are only named after two minutes.
 pub const PATIENCE: Duration = Duration::from_secs(170);
@@ -24,6 +24,8 @@ pub struct Run {
     pub why: Why,
     /// `host:port` of the registry for broken images.
     pub registry: String,
+    /// Nothing is produced before.
+    begun: SystemTime,
     rows: Mutex<Vec<Row>>,
 }
 
@@ -56,7 +58,7 @@ struct Work {
 
 impl Run {
     pub fn new(kubectl: Kubectl, why: Why, registry: &str) -> Self {
-        Self { kubectl, why, registry: registry.to_owned(), rows: Mutex::default() }
+        Self { kubectl, why, registry: registry.to_owned(), begun: SystemTime::now(), rows: Mutex::default() }
     }
 
     fn filled(&self, text: &str, case: &Case) -> String {
@@ -161,7 +163,7 @@ impl Run {
     /// Asks once; a case without the right answer waits again, unless its time is over.
     fn ask(&self, mut open: Open, work: &Work) {
         let answer = self.why.about(&open.case);
-        match answer.check(&open.case) {
+        match answer.check(&open.case, self.begun) {
             Ok(named) => {
                 let before: Vec<&str> = open.before.iter().map(String::as_str).collect();
                 let note = if before.is_empty() {
@@ -190,7 +192,7 @@ impl Run {
     pub fn one(&self, case: &Case, within: Duration) {
         let begun = Instant::now();
         loop {
-            match self.why.about(case).check(case) {
+            match self.why.about(case).check(case, self.begun) {
                 Ok(named) => return self.row(case, begun, &named.cause, false),
                 Err(wrong) if begun.elapsed() > within => return self.row(case, begun, &wrong, true),
                 Err(_) => std::thread::sleep(PAUSE.0),
