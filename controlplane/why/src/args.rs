@@ -1,6 +1,6 @@
 //! Options of `coracle why` and `kubectl why`.
 
-use crate::connect::ConnectArgs;
+use crate::connect::KubeconfigArgs;
 use clap::{Args, Parser};
 use coracle_cli::output::Output;
 
@@ -30,7 +30,7 @@ pub struct WhyArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
+    pub(crate) connect: KubeconfigArgs,
 }
 
 /// Find the root cause of what is not well in a cluster.
@@ -62,6 +62,8 @@ mod tests {
             parse("kubectl-why pod/a -n shop -o json --context x --as bob --request-timeout 5s -s https://h")
                 .unwrap();
         assert_eq!((found.args.namespace.as_deref(), found.args.output), (Some("shop"), Output::Json));
+        let flags = "--client-certificate c --client-key k --tls-server-name n --as bob --as-uid 1";
+        assert!(parse(&format!("kubectl-why pod/a {flags}")).is_ok());
         assert!(parse("kubectl-why -A").unwrap().args.all_namespaces);
         assert!(parse("kubectl-why --from pod/a --to svc/b:80").is_ok());
         for bad in [
@@ -69,6 +71,7 @@ mod tests {
             "kubectl-why pod/a -A",
             "kubectl-why -o xml",
             "kubectl-why pod/a --from x --to y",
+            "kubectl-why pod/a --as-uid 1",
         ] {
             assert_eq!(parse(bad).unwrap_err().exit_code(), 2, "{bad}");
         }

@@ -5,12 +5,12 @@ use coracle_proto::time::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How to reach the API server, and as whom.
 #[derive(Debug, Clone, Default, Args)]
-pub struct ConnectArgs {
+pub struct KubeconfigArgs {
     /// Kubeconfig; $KUBECONFIG, ~/.kube/config or the pod's own account by default.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -35,9 +35,21 @@ pub struct ConnectArgs {
     /// Group to impersonate; may be given several times.
     #[arg(long = "as-group", value_name = "GROUP")]
     impersonate_groups: Vec<String>,
+    /// Uid to impersonate.
+    #[arg(long = "as-uid", value_name = "UID", requires = "impersonate")]
+    impersonate_uid: Option<String>,
+    /// Certificate of the user.
+    #[arg(long, value_name = "FILE")]
+    client_certificate: Option<PathBuf>,
+    /// Key of the user's certificate.
+    #[arg(long, value_name = "FILE")]
+    client_key: Option<PathBuf>,
     /// Certificates of the authorities that may have signed the server's certificate.
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
+    /// Name that the server's certificate must have, if not that of its address.
+    #[arg(long, value_name = "NAME")]
+    tls_server_name: Option<String>,
     /// Accept any certificate of the server.
     #[arg(long)]
     insecure_skip_tls_verify: bool,
@@ -60,6 +72,9 @@ pub enum ConnectError {
         /// Why.
         source: http::uri::InvalidUri,
     },
+    /// The name of a file.
+    #[error("{} is not text", .0.display())]
+    Path(PathBuf),
     /// The timeout.
     #[error("{0} is no duration: want one such as 5s or 1m")]
     Timeout(String),
@@ -80,7 +95,7 @@ pub struct Connection {
     pub server: String,
 }
 
-impl ConnectArgs {
+impl KubeconfigArgs {
     /// Makes the client. Nothing is sent yet.
     pub async fn connect(&self) -> Result<Connection, ConnectError> {
         let mut config = self.base().await?;
@@ -124,6 +139,18 @@ impl ConnectArgs {
         if let Some(token) = &self.token {
             config.auth_info.token = Some(token.clone().into());
         }
+        // Contents of the kubeconfig would win over files.
+        if let Some(path) = &self.client_certificate {
+            config.auth_info.client_certificate = Some(text(path)?);
+            config.auth_info.client_certificate_data = None;
+        }
+        if let Some(path) = &self.client_key {
+            config.auth_info.client_key = Some(text(path)?);
+            config.auth_info.client_key_data = None;
+        }
+        if let Some(name) = &self.tls_server_name {
+            config.tls_server_name = Some(name.clone());
+        }
         if let Some(path) = &self.certificate_authority {
             config.root_cert_file = Some(path.clone());
         }
@@ -132,6 +159,9 @@ impl ConnectArgs {
         }
         if !self.impersonate_groups.is_empty() {
             config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
+        }
+        if let Some(uid) = &self.impersonate_uid {
+            config.auth_info.impersonate_uid = Some(uid.clone());
         }
         config.accept_invalid_certs |= self.insecure_skip_tls_verify;
         Ok(())
@@ -171,6 +201,11 @@ pub fn reason(error: &kube::Error) -> Option<&'static str> {
     None
 }
 
+/// The path of a file as kubeconfigs have it.
+fn text(path: &Path) -> Result<String, ConnectError> {
+    path.to_str().map(str::to_owned).ok_or_else(|| ConnectError::Path(path.to_owned()))
+}
+
 fn address(url: &str) -> Result<http::Uri, ConnectError> {
     let full = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
     full.parse().map_err(|source| ConnectError::Address { url: url.to_owned(), source })
@@ -183,12 +218,36 @@ mod tests {
 
     #[test]
     fn timeouts_are_those_of_kubectl() {
-        let timeout =
-            |text: &str| ConnectArgs { request_timeout: text.to_owned(), ..ConnectArgs::default() }.timeout();
+        let timeout = |text: &str| {
+            KubeconfigArgs { request_timeout: text.to_owned(), ..KubeconfigArgs::default() }.timeout()
+        };
         assert_eq!(timeout("5s").unwrap(), Duration::from_secs(5));
         assert_eq!(timeout("7").unwrap(), Duration::from_secs(7));
         assert_eq!(timeout("0").unwrap(), Duration::from_secs(3600));
         assert!(timeout("soon").is_err() && timeout("-1s").is_err());
+    }
+
+    #[test]
+    fn flags_win_over_the_kubeconfig() {
+        let url = http::Uri::from_static("https://10.0.0.1:6443");
+        let mut config = kube::Config::new(url);
+        config.auth_info.client_certificate_data = Some("old".to_owned());
+        config.auth_info.client_key_data = Some("old".to_owned().into());
+        let arguments = KubeconfigArgs {
+            client_certificate: Some("bob.crt".into()),
+            client_key: Some("bob.key".into()),
+            tls_server_name: Some("api.example.com".to_owned()),
+            impersonate: Some("bob".to_owned()),
+            impersonate_uid: Some("42".to_owned()),
+            ..KubeconfigArgs::default()
+        };
+        arguments.apply(&mut config).unwrap();
+        let user = &config.auth_info;
+        assert_eq!(user.client_certificate.as_deref(), Some("bob.crt"));
+        assert_eq!(user.client_key.as_deref(), Some("bob.key"));
+        assert!(user.client_certificate_data.is_none() && user.client_key_data.is_none());
+        assert_eq!(config.tls_server_name.as_deref(), Some("api.example.com"));
+        assert_eq!((user.impersonate.as_deref(), user.impersonate_uid.as_deref()), (Some("bob"), Some("42")));
     }
 
     #[test]

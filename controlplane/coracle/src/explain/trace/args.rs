@@ -159,6 +159,9 @@ mod tests {
         let object = Task::Object { kind: "deploy", name: "web" };
         assert_eq!(parse(&["deploy/web", "-n", "shop"]).task().unwrap(), object);
         assert_eq!(parse(&["deploy", "web", "--follow"]).task().unwrap(), object);
+        let user = ["--client-certificate", "c", "--client-key", "k", "--as", "bob", "--as-uid", "1"];
+        let flags = [&["deploy/web", "--tls-server-name", "api.example.com"][..], &user].concat();
+        assert_eq!(parse(&flags).task().unwrap(), object);
         let id = "4bf92f3577b34da6a3ce929d0e0e4736";
         assert_eq!(parse(&["--trace", id]).task().unwrap(), Task::Trace(id));
         let command: [OsString; 4] = ["kubectl".into(), "apply".into(), "-f".into(), "x.yaml".into()];
