@@ -34,7 +34,9 @@ pkg -i "$first" || fail "$(cat "$work/said")"
 grep -q 'nothing is started yet' "$work/said" || fail "$(cat "$work/said")"
 grep -q '^ExecStart=/usr/bin/coracle server' "$root/usr/lib/systemd/system/coracle-server.service" || fail "the unit has another program"
 grep -qx 'kubeconfig: /var/lib/coracle/agent/kubeconfig' "$root/etc/coracle/agent.yaml" || fail "the agent has no identity"
-[ "$(readlink "$root/usr/bin/kubectl-why")" = coracle ] || fail "kubectl-why is missing"
+for plugin in kubectl-trace kubectl-why kubectl-coracle_ui; do
+    [ "$(readlink "$root/usr/bin/$plugin")" = coracle ] || fail "$plugin is missing"
+done
 # A configuration that was changed stays through an upgrade and a removal.
 echo 'advertise: 10.0.0.1' >> "$root/etc/coracle/server.yaml"
 pkg -i "$first" || fail "$(cat "$work/said")"

@@ -34,6 +34,14 @@ fails coracle image load --name none nginx | grep -q "no node on this machine"
 "$kubectl" --kubeconfig $a rollout status deployment web --timeout=120s
 answers http://127.0.0.1:8080/ | grep -qi nginx
 [ ! -e /proc/net/if_inet6 ] || answers 'http://[::1]:8080/' | grep -qi nginx
+# The demo finds both, and ends with where the time went.
+CORACLE_BIN=$BIN CORACLE_DATA_DIR=/var/lib/coracle-clusters/a scripts/demo > /run/demo
+grep -qx 'open in a browser on this machine: http://127.0.0.1:8080/' /run/demo
+sed -n '/^\$ coracle trace deployment\/web$/,$p' /run/demo > /run/timeline
+for part in '2 pods ready' '% explained' 'critical path:'; do
+    grep -q "$part" /run/timeline || { echo "the demo does not end with its timeline: $part"; cat /run/demo; exit 1; }
+done
+if grep -q 'open in a browser' /run/timeline; then echo "something follows the timeline"; cat /run/demo; exit 1; fi
 port=$("$kubectl" --kubeconfig $a get service web -o 'jsonpath={.spec.ports[0].nodePort}')
 coracle up --name a --publish "$port" > /dev/null
 answers "http://127.0.0.1:$port/" | grep -qi nginx

@@ -64,7 +64,7 @@ pub fn bad_input(run: &Run) {
         ("a server that is away", away.run(&["pod/p"]), 3, "cannot reach the API server"),
         (
             "a stranger",
-            run.why.run(&["pod/p", "-n", "w-exit-code", "--as", "w-stranger"]),
+            run.why.run(&["pod/p", "-n", "w-exit-code", "--as", "w-stranger", "--as-uid", "7"]),
             3,
             "cannot read pod/p",
         ),
