@@ -35,7 +35,7 @@ pub fn opened(browser: &mut Browser) {
     let count = browser.value("document.querySelectorAll('.row').length").as_u64().unwrap();
     assert!(count <= 80, "{count} rows are in the page");
     // What the page may not list is said here, too.
-    assert!(browser.text("document.querySelector('main').innerText").contains("configmaps is forbidden"));
+    browser.wait("a refusal", "document.querySelector('main').innerText.includes('configmaps is forbidden')");
     for _ in 0..3 {
         browser.press("k");
     }
