@@ -50,7 +50,7 @@ pub enum Need {
         /// Of the previous run of the container.
         previous: bool,
     },
-    /// The timeline of the newest change of an object, also of one that was refused. Only Coracle's servers have it.
+    /// Timelines of the newest changes of an object, also of those that were refused. Only Coracle's servers have them.
     Trace {
         /// Which object.
         resource: Resource,

@@ -146,7 +146,7 @@ impl KubeCluster {
         Ok(Answer::Ahead(ahead(server.as_second(), asked, answered)))
     }
 
-    /// The timeline of the newest change of an object.
+    /// The timelines of the newest changes of an object.
     async fn trace(
         &self,
         resource: &Resource,
@@ -161,6 +161,8 @@ impl KubeCluster {
         query.append_pair("resource", &resource.qualified());
         query.append_pair("namespace", namespace.unwrap_or_default());
         query.append_pair("name", name);
+        // One alone leaves out refusals where there was an object before.
+        query.append_pair("last", "2");
         let path = format!("/coracle/v1/trace?{}", query.finish());
         Ok(Answer::Object(self.read(&path, "application/json").await?))
     }

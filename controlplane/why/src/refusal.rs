@@ -87,23 +87,35 @@ fn is_below(spans: &[Span], span: &Span, above: &str) -> bool {
     false
 }
 
-/// The refusal that a timeline ends with; none if the last write of the object was stored.
-fn read(trace: &Value, resource: &str, object: &ObjectRef) -> Option<Refusal> {
-    let trace = Trace::deserialize(trace).ok()?;
+impl Trace {
+    fn time_of(&self, span: &Span) -> Option<Timestamp> {
+        parse_time(&self.begin)?.checked_add(SignedDuration::from_nanos(span.start)).ok()
+    }
+}
+
+/// The refusal that timelines end with; none if the last write of the object was stored.
+fn read(answer: &Value, resource: &str, object: &ObjectRef) -> Option<Refusal> {
+    let all = match answer.get("items").and_then(Value::as_array) {
+        Some(items) => items.iter().filter_map(|item| Trace::deserialize(item).ok()).collect(),
+        None => vec![Trace::deserialize(answer).ok()?],
+    };
     let is_own = |traced: &Traced| {
         traced.resource == resource && traced.namespace == object.namespace && traced.name == object.name
     };
-    let writes = trace.spans.iter().filter(|span| {
+    let writes = all.iter().flat_map(|trace| trace.spans.iter().map(move |span| (trace, span)));
+    let own = writes.filter(|(trace, span)| {
         span.stage == "write" && span.object.and_then(|at| trace.objects.get(at)).is_some_and(is_own)
     });
-    let write = writes.max_by_key(|span| span.start).filter(|write| write.has_failed())?;
+    let (trace, write) = own.max_by_key(|(trace, span)| trace.time_of(span))?;
+    if !write.has_failed() {
+        return None;
+    }
     let mut failed =
         trace.spans.iter().filter(|span| span.has_failed() && is_below(&trace.spans, span, &write.id));
     let decider = failed.find_map(|span| Some((part(&span.stage)?, span.name.as_str())));
-    let begin = parse_time(&trace.begin);
     Some(Refusal {
         verb: write.name.clone(),
-        at: begin.and_then(|begin| begin.checked_add(SignedDuration::from_nanos(write.start)).ok()),
+        at: trace.time_of(write),
         code: write.code,
         by: decider.map(|(part, name)| format!("{part} {name}").trim_end().to_owned()),
         plugin: decider.map_or_else(String::new, |(_, name)| name.to_owned()),
@@ -164,6 +176,14 @@ mod tests {
         assert_eq!(found.by.as_deref(), Some("the admission plugin ResourceQuota"));
         let later = span("write", "create", 800_000_000, false);
         assert_eq!(of(json!([refused, later])), None, "it was stored after that");
+        let (stored, mut newer) = (trace(json!([later])), trace(json!([refused])));
+        newer["begin"] = json!("2026-01-01T11:59:30Z");
+        let object = ObjectRef::new::<Pod>("default", "x");
+        assert!(read(&json!({"items": [stored, newer]}), "pods", &object).is_some());
+        assert_eq!(
+            read(&json!({"items": [newer, stored, later]}), "pods", &object).map(|found| found.code),
+            Some(403)
+        );
         assert_eq!(of(json!([refused])).unwrap().by, None);
         assert_eq!(of(json!([])), None);
     }

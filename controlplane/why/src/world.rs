@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// The timeline of the newest change of an object, where the server has timelines.
+    /// The timelines of the newest changes of an object, where the server has timelines.
     pub fn trace(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Value> {
         let namespace = (resource.namespaced && !namespace.is_empty()).then(|| namespace.to_owned());
         match self.ask(Need::Trace { resource: resource.clone(), namespace, name: name.to_owned() })? {
