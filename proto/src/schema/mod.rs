@@ -14,7 +14,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use structural::Unstructured;
-pub use table::{Package, enum_values, kind_type, packages, type_of, types};
+pub use table::{
+    Package, TableInUse, enable_initializers, enum_values, has_initializers, kind_type, packages, type_of, types,
+};
 
 /// A struct of the API.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Reads `proto/schema/*.txt`. A line is `package`, `enum`, `type` or, indented, a field of the type above it:
-//! name, protobuf number, shape, flags (`*` pointer, `?` omitempty, `z` omitzero, `!` required), then options.
+//! name, protobuf number, shape, flags (`*` pointer, `?` omitempty, `z` omitzero, `!` required), then options. Fields with the
+//! option `gated` are those of initializers, which are not in the table unless [`enable_initializers`] was called.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -37,6 +38,7 @@ const FILES: &[&str] = &[
     include_str!("../../schema/discovery-v1.txt"),
     include_str!("../../schema/events-v1.txt"),
     include_str!("../../schema/flowcontrol-v1.txt"),
+    include_str!("../../schema/initializers-v1alpha1.txt"),
     include_str!("../../schema/metrics-v1beta1.txt"),
     include_str!("../../schema/networking-v1.txt"),
     include_str!("../../schema/node-v1.txt"),
@@ -46,6 +48,9 @@ const FILES: &[&str] = &[
     include_str!("../../schema/scheduling-v1.txt"),
     include_str!("../../schema/storage-v1.txt"),
 ];
+
+/// How the line of a field of initializers ends.
+const GATED: &str = " gated";
 
 struct Table {
     types: Box<[Type]>,
@@ -69,9 +74,27 @@ fn package_line(file: &'static str) -> Package {
     Package { short, model, group: if group == "-" { "" } else { group }, version }
 }
 
+static TABLE: OnceLock<Table> = OnceLock::new();
+/// Whether the table has the fields of initializers. What is decided first holds as long as the process.
+static INITIALIZERS: OnceLock<bool> = OnceLock::new();
+
 fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(parse)
+    TABLE.get_or_init(|| parse(has_initializers()))
+}
+
+/// The table is in use already, without the fields of initializers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("types were read before the feature gate Initializers was set")]
+pub struct TableInUse;
+
+/// Adds `metadata.initializers` to the types of all objects. To be called before the first use of the table.
+pub fn enable_initializers() -> Result<(), TableInUse> {
+    if *INITIALIZERS.get_or_init(|| true) { Ok(()) } else { Err(TableInUse) }
+}
+
+/// Whether objects may have `metadata.initializers`.
+pub fn has_initializers() -> bool {
+    *INITIALIZERS.get_or_init(|| false)
 }
 
 /// Every built-in type.
@@ -104,9 +127,11 @@ const OLDER: [(&str, &str); 10] = [
 /// The type of a kind. The options kinds of `meta/v1` (`DeleteOptions` …) are known in every group and version.
 pub fn kind_type(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let table = table();
-    let version = if OLDER.contains(&(group, version)) { "v1" } else { version };
     let at = |short| table.index.get(&(short, kind));
-    let own = packages().iter().find(|p| p.group == group && p.version == version).and_then(|p| at(p.short));
+    let of = |version: &str| {
+        packages().iter().find(|p| p.group == group && p.version == version).and_then(|p| at(p.short))
+    };
+    let own = of(version).or_else(|| if OLDER.contains(&(group, version)) { of("v1") } else { None });
     let found = own.or_else(|| at("meta")).map(|i| &table.types[usize::from(*i)])?;
     found.kind.then_some(found)
 }
@@ -121,7 +146,7 @@ pub fn enum_values(named: &Named) -> Option<Vec<&'static str>> {
     })
 }
 
-fn parse() -> Table {
+fn parse(with_initializers: bool) -> Table {
     let mut index = Index::new();
     for (file, package) in FILES.iter().zip(packages()) {
         for line in file.lines().filter_map(|l| l.strip_prefix("type ")) {
@@ -137,7 +162,9 @@ fn parse() -> Table {
         let mut inlines = Vec::new();
         for line in file.lines().rev() {
             if let Some(line) = line.strip_prefix(' ') {
-                reader.field(line, &mut fields, &mut inlines);
+                if with_initializers || !line.ends_with(GATED) {
+                    reader.field(line, &mut fields, &mut inlines);
+                }
             } else if let Some(line) = line.strip_prefix("type ") {
                 let mut words = line.split(' ');
                 let name = words.next().unwrap_or_default();
@@ -245,6 +272,7 @@ impl Reader<'_> {
                 ("patch", _) => field.patch = Some(Box::new(patch(value))),
                 ("default", _) => field.default = serde_json::from_str(value).ok().map(Box::new),
                 ("discriminator", _) => field.discriminator = true,
+                ("gated", _) => {}
                 _ => debug_assert!(false, "unknown option in {line}"),
             }
         }
@@ -389,10 +417,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn objects_have_initializers_only_with_their_gate() {
+        for with in [false, true] {
+            let table = parse(with);
+            let meta = &table.types[usize::from(table.index[&("meta", "ObjectMeta")])];
+            assert_eq!(meta.field("initializers").map(|field| field.number), with.then_some(16));
+        }
+        let group = "admissionregistration.k8s.io";
+        assert_eq!(kind_type(group, "v1alpha1", "InitializerConfiguration").unwrap().go_name(), "v1alpha1.InitializerConfiguration");
+        assert_eq!(kind_type(group, "v1alpha1", "MutatingAdmissionPolicy").unwrap().go_name(), "v1.MutatingAdmissionPolicy");
+    }
+
     /// The time is part of `start to readyz answered` in `scripts/bench api`.
     #[test]
     fn the_table_needs_little_memory() {
-        let table = parse();
+        let table = parse(false);
         let fields: usize = table.types.iter().map(|t| t.fields.len()).sum();
         let size = table.types.len() * size_of::<Type>() + fields * (size_of::<Field>() + size_of::<List>());
         println!("{} types, {fields} fields, about {size} bytes", table.types.len());

@@ -200,7 +200,8 @@ impl OpenApi {
 
 /// Changes when the document would: with the rows, the table or the program.
 fn fingerprint(name: &str, kinds: &[Arc<Kind>]) -> String {
-    let mut text = format!("{} {name} {}", env!("CARGO_PKG_VERSION"), schema::types().len());
+    let table = (schema::types().len(), schema::has_initializers());
+    let mut text = format!("{} {name} {table:?}", env!("CARGO_PKG_VERSION"));
     for kind in kinds {
         let Kind { kind, plural, schema, verbs, subresources, scope, custom, .. } = &**kind;
         if let Some(custom) = custom {

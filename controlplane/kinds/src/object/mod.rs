@@ -56,6 +56,9 @@ pub struct Meta {
     pub deletion_timestamp: Option<String>,
     /// Generation of the spec.
     pub generation: i64,
+    /// Whether initializers are pending, or one has failed: `metadata.initializers` is there.
+    #[serde(rename = "initializers", deserialize_with = "decode::is_given")]
+    pub uninitialized: bool,
 }
 
 /// An object at one revision; shared, never changed.

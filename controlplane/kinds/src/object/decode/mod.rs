@@ -13,8 +13,9 @@ use super::field::Field;
 use super::{Meta, Object};
 use bytes::Bytes;
 use coracle_store::Revision;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use skipped::Skipped;
 
 /// Why stored bytes are no object.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,11 @@ pub enum DecodeError {
         /// The name in the metadata.
         name: String,
     },
+}
+
+/// Whether a field is there and not null.
+pub(super) fn is_given<'de, D: Deserializer<'de>>(reader: D) -> Result<bool, D::Error> {
+    Option::<Skipped>::deserialize(reader).map(|given| given.is_some())
 }
 
 const METADATA: &[u8] = b"\"metadata\":{";
@@ -212,6 +218,16 @@ mod tests {
             for object in both(&text).into_iter().flatten() {
                 proptest::prop_assert!(object.value().is_object());
             }
+        }
+    }
+
+    #[test]
+    fn an_object_with_initializers_is_not_initialized() {
+        for (initializers, expected) in
+            [("null", false), (r#"{"pending":[{"name":"a.example.com"}]}"#, true), ("{}", true)]
+        {
+            let text = format!(r#"{{"metadata":{{"name":"a","initializers":{initializers}}}}}"#);
+            assert_eq!(both(&text).map(|object| object.unwrap().meta.uninitialized), [expected; 2]);
         }
     }
 

@@ -28,6 +28,7 @@ struct Metadata {
     finalizers: Vec<String>,
     deletion_timestamp: Option<String>,
     generation: i64,
+    initializers: Option<Skipped>,
     #[serde(rename = "resourceVersion")]
     _resource_version: Skipped,
     #[serde(rename = "annotations")]
@@ -75,6 +76,7 @@ impl From<Metadata> for Meta {
             finalizers: all.finalizers,
             deletion_timestamp: all.deletion_timestamp,
             generation: all.generation,
+            uninitialized: all.initializers.is_some(),
         }
     }
 }

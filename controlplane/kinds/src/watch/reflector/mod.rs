@@ -3,6 +3,8 @@
 
 // Objects that cannot be read.
 mod unreadable;
+// The caches of a kind, with and without objects whose initializers are pending.
+mod cached_kind;
 
 use super::{
     cache::Cache,
@@ -13,6 +15,7 @@ use super::{
 use crate::object::decode::{self, DecodeError};
 use crate::object::{Meta, Object};
 use crate::registry::kinds::Kind;
+use cached_kind::CachedKind;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_store::encryption::provider::is_encrypted;
 use coracle_store::encryption::reject_undecryptable;
@@ -60,16 +63,12 @@ struct Shared {
     /// Stored objects that cannot be read and are in no cache.
     unreadable: unreadable::UnreadableObjects,
     supervisor: Supervisor,
+    /// Whether objects may be uninitialized: then kinds have two caches.
+    initializers: bool,
 }
 
 /// Name of the task in metrics and on health pages.
 const TASK: &str = "store-feed";
-
-#[derive(Clone)]
-struct CachedKind {
-    kind: Arc<Kind>,
-    cache: Arc<Cache>,
-}
 
 /// Commands to the task, executed between two chunks of changes.
 enum Command {
@@ -84,14 +83,16 @@ impl Reflector {
         store: Arc<dyn Store>,
         kinds: impl IntoIterator<Item = Arc<Kind>>,
     ) -> Result<Self, StoreError> {
-        Self::supervised(store, kinds, Supervisor::default()).await
+        Self::supervised(store, kinds, Supervisor::default(), false).await
     }
 
-    /// The same, with a supervisor that restarts the task and quarantines objects that make it panic.
+    /// The same, with a supervisor that restarts the task and quarantines objects that make it panic. With `initializers`, objects
+    /// whose initializers are pending are only in [`Reflector::whole_cache`].
     pub async fn supervised(
         store: Arc<dyn Store>,
         kinds: impl IntoIterator<Item = Arc<Kind>>,
         supervisor: Supervisor,
+        initializers: bool,
     ) -> Result<Self, StoreError> {
         let newest = store.revision().await?;
         let past = store.history_start(RESUME).await?;
@@ -103,14 +104,21 @@ impl Reflector {
             all.iter().filter(|one| is_encrypted(&one.value)).map(|one| one.key.clone()).collect();
         let progress = Arc::new(Progress::default());
         let with_cache = |kind: Arc<Kind>| {
-            let cache = Arc::new(Cache::new(progress.clone(), revision));
-            (kind.prefix(), CachedKind { kind, cache })
+            (kind.prefix(), CachedKind::new(kind, &progress, revision, initializers))
         };
         let kept = |kind: &Arc<Kind>| kind.stored && kind.stored_as.is_none();
         let kinds = RwLock::new(kinds.into_iter().filter(kept).map(with_cache).collect());
         let (encrypted, unreadable) = (Mutex::new(Some(encrypted)), unreadable::UnreadableObjects::default());
         let known = supervisor.clone();
-        let shared = Arc::new(Shared { store, progress, kinds, encrypted, unreadable, supervisor: known });
+        let shared = Arc::new(Shared {
+            store,
+            progress,
+            kinds,
+            encrypted,
+            unreadable,
+            supervisor: known,
+            initializers,
+        });
         shared.load(&all, revision);
         drop(all);
         shared.progress.advance(revision);
@@ -130,6 +138,9 @@ impl Reflector {
             // Watchers may have seen what is gone now: they start over. Of other kinds a crash takes nothing.
             for cached in reflector.shared.kinds.read().values().filter(|cached| cached.kind.lazy) {
                 cached.cache.forget();
+                if let Some(whole) = &cached.whole {
+                    whole.forget();
+                }
             }
         }
         Ok(reflector)
@@ -138,6 +149,11 @@ impl Reflector {
     /// The cache of a kind that is registered.
     pub fn cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
         self.shared.kinds.read().get(&kind.prefix()).map(|cached| cached.cache.clone())
+    }
+
+    /// The cache of a kind that is registered, with objects whose initializers are pending.
+    pub fn whole_cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
+        self.shared.kinds.read().get(&kind.prefix()).map(|cached| cached.all().clone())
     }
 
     /// Loads and follows one more kind. A kind that is there already, also in another version, keeps its cache.
@@ -242,15 +258,15 @@ impl Shared {
     }
 
     fn apply_all(&self, chunk: Vec<Result<WatchItem, StoreError>>) -> Result<(), StoreError> {
-        let mut touched: Vec<Arc<Cache>> = Vec::new();
+        let mut touched: Vec<CachedKind> = Vec::new();
         let mut result = Ok(());
         for notice in chunk {
             let revision = match notice {
                 Ok(WatchItem::Change(change)) => {
-                    if let Some(cache) = self.apply(&change)
-                        && !touched.iter().any(|one| Arc::ptr_eq(one, &cache))
+                    if let Some(cached) = self.apply(&change)
+                        && !touched.iter().any(|one| Arc::ptr_eq(&one.cache, &cached.cache))
                     {
-                        touched.push(cache);
+                        touched.push(cached);
                     }
                     change.revision
                 }
@@ -262,25 +278,28 @@ impl Shared {
             };
             self.progress.advance(revision);
         }
-        for cache in touched {
-            cache.announce();
+        for cached in touched {
+            cached.announce();
         }
         result
     }
 
-    /// Puts a change into its cache, which is returned; `None` when no kind wants it.
-    fn apply(&self, change: &Change) -> Option<Arc<Cache>> {
+    /// Puts a change into the caches of its kind, which are returned; `None` when no kind wants it.
+    fn apply(&self, change: &Change) -> Option<CachedKind> {
         if change.value.as_ref().is_some_and(|value| is_encrypted(value))
             && let Some(encrypted) = self.encrypted.lock().as_mut()
         {
             encrypted.insert(change.key.clone());
         }
-        let (CachedKind { kind, cache }, key) = self.find(&change.key)?;
-        if cache.has(change.revision) {
+        let (cached, key) = self.find(&change.key)?;
+        let all = cached.all();
+        if all.has(change.revision) {
             return None;
         }
-        self.push(&kind, &cache, key, change.value.as_deref(), change.revision);
-        Some(cache)
+        if let Some(event) = self.event(&cached.kind, all, key, change.value.as_deref(), change.revision) {
+            cached.push(key, event);
+        }
+        Some(cached)
     }
 
     fn find<'a>(&self, key: &'a str) -> Option<(CachedKind, &'a str)> {
@@ -296,15 +315,16 @@ impl Shared {
         }
         // Newer than the reflector: changes up to here come by again and are skipped.
         let (all, revision) = self.store.range(&prefix, None).await?;
-        let cache = Arc::new(Cache::new(self.progress.clone(), revision));
-        self.load_kind(&kind, &cache, all.iter(), revision);
-        self.kinds.write().insert(prefix, CachedKind { kind, cache: cache.clone() });
+        let cached = CachedKind::new(kind, &self.progress, revision, self.initializers);
+        self.load_kind(&cached, all.iter(), revision);
+        let cache = cached.cache.clone();
+        self.kinds.write().insert(prefix, cached);
         Ok(cache)
     }
 
     fn load(&self, all: &[KeyValue], revision: Revision) {
         for (prefix, cached) in self.kinds.read().iter() {
-            self.load_kind(&cached.kind, &cached.cache, within(all, prefix), revision);
+            self.load_kind(cached, within(all, prefix), revision);
         }
     }
 
@@ -312,7 +332,8 @@ impl Shared {
     async fn resync(&self) -> Result<(), StoreError> {
         let (all, revision) = self.store.range(ROOT, None).await?;
         let kinds = self.kinds.read().clone();
-        for (prefix, CachedKind { kind, cache }) in kinds {
+        for (prefix, cached) in kinds {
+            let (kind, cache) = (&cached.kind, cached.all());
             let mut gone = cache.versions();
             let mut changed: Vec<&KeyValue> = within(&all, &prefix)
                 .filter(|one| gone.remove(&one.key[prefix.len()..]).is_none_or(|had| had < one.modified))
@@ -324,11 +345,11 @@ impl Shared {
                 changed.into_iter().map(|one| (&one.key[prefix.len()..], Some(&one.value[..]), one.modified));
             let removed = gone.keys().map(|key| (&**key, None, revision));
             let events = changed.chain(removed).filter_map(|(key, value, revision)| {
-                let event = self.event(&kind, &cache, key, value, revision)?;
+                let event = self.event(kind, cache, key, value, revision)?;
                 Some((Box::<str>::from(key), event))
             });
-            cache.push_all(events.collect());
-            cache.announce();
+            cached.push_all(events.collect());
+            cached.announce();
         }
         self.unreadable.retain(|key| all.binary_search_by(|one| one.key.as_str().cmp(key)).is_ok());
         self.progress.advance(revision);
@@ -338,12 +359,11 @@ impl Shared {
     /// Fills a cache. What cannot be read is left out and noted.
     fn load_kind<'a>(
         &self,
-        kind: &Kind,
-        cache: &Cache,
+        cached: &CachedKind,
         all: impl Iterator<Item = &'a KeyValue>,
         revision: Revision,
     ) {
-        let prefix = kind.prefix();
+        let (kind, prefix) = (&cached.kind, cached.kind.prefix());
         let objects = all.filter_map(|one| {
             let key = &one.key[prefix.len()..];
             let read = || {
@@ -357,14 +377,7 @@ impl Shared {
                 }
             }
         });
-        cache.load(objects, revision);
-    }
-
-    /// Puts one change into a cache.
-    fn push(&self, kind: &Kind, cache: &Cache, key: &str, value: Option<&[u8]>, revision: Revision) {
-        if let Some(event) = self.event(kind, cache, key, value, revision) {
-            cache.push(key, event);
-        }
+        cached.load(objects, revision);
     }
 
     /// One change as an event for a cache, if it is one. An object that can no longer be read is gone for those who read

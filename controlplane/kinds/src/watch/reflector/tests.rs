@@ -245,3 +245,64 @@ async fn what_cannot_be_read_is_left_out_and_listed() {
     let advice = reflector.unreadable_at("/registry/pods/x/sealed").unwrap().to_string();
     assert!(advice.contains("put the key that it was encrypted with back"), "{advice}");
 }
+
+async fn put_pending(store: &dyn Store, kind: &Kind, name: &str, expect: Revision, pending: &[&str]) -> Revision {
+    let mut metadata = json!({"name": name});
+    if !pending.is_empty() {
+        let pending: Vec<_> = pending.iter().map(|name| json!({"name": name})).collect();
+        metadata["initializers"] = json!({"pending": pending});
+    }
+    let value = Some(json!({"metadata": metadata}).to_string().into());
+    let (key, durability) = (kind.key("", name), Durability::Sync);
+    store.write(Write { key, expect, value, durability, fence: None }).await.unwrap()
+}
+
+/// Only the names.
+fn called(cache: &Cache) -> String {
+    cache.list(None).iter().map(|object| object.meta.name.clone()).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn objects_appear_when_they_are_initialized() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path()).unwrap());
+    let kind = Arc::new(Kind { scope: Scope::Cluster, ..Kind::new("", "v1", "Thing", "things") });
+    let early = put_pending(&*store, &kind, "early", 0, &["a"]).await;
+    let none = Reflector::start(store.clone(), [kind.clone()]).await.unwrap();
+    assert!(Arc::ptr_eq(&none.cache(&kind).unwrap(), &none.whole_cache(&kind).unwrap()));
+    assert_eq!(called(&none.cache(&kind).unwrap()), "early", "without the feature");
+
+    let supervisor = Supervisor::default();
+    let reflector =
+        Reflector::supervised(store.clone(), [kind.clone()], supervisor, true).await.unwrap();
+    let (seen, whole) = (reflector.cache(&kind).unwrap(), reflector.whole_cache(&kind).unwrap());
+    assert_eq!((called(&seen), called(&whole)), (String::new(), "early".to_owned()));
+    let (_, _, mut cursor) = seen.list_and_watch(None);
+    let (_, _, mut all) = whole.list_and_watch(None);
+    let two = put_pending(&*store, &kind, "two", 0, &["a", "b"]).await;
+    let one = put_pending(&*store, &kind, "two", two, &["b"]).await;
+    let done = put_pending(&*store, &kind, "two", one, &[]).await;
+    let changed = put_pending(&*store, &kind, "two", done, &[]).await;
+    let key = kind.key("", "early");
+    let gone = Write { key, expect: early, value: None, durability: Durability::Sync, fence: None };
+    let gone = store.write(gone).await.unwrap();
+    let plain = put_pending(&*store, &kind, "plain", 0, &[]).await;
+    reflector.wait_for(plain).await;
+    assert_eq!((called(&seen), called(&whole)), ("plain two".to_owned(), "plain two".to_owned()));
+    let (mut seen_events, mut all_events) = (Vec::new(), Vec::new());
+    for event in cursor.try_batch().unwrap() {
+        let line: serde_json::Value = serde_json::from_slice(&event.line).unwrap();
+        assert_eq!(line["type"], event.what.word());
+        seen_events.push((event.what, event.object.revision, event.previous.is_some()));
+    }
+    for event in all.try_batch().unwrap() {
+        all_events.push((event.what, event.object.revision));
+    }
+    use EventType::{Added, Deleted, Modified};
+    let expected = [(Added, done, false), (Modified, changed, true), (Added, plain, false)];
+    assert_eq!(seen_events, expected);
+    let expected =
+        [(Added, two), (Modified, one), (Modified, done), (Modified, changed), (Deleted, gone), (Added, plain)];
+    assert_eq!(all_events, expected);
+    assert_eq!(seen.revision(), plain);
+}
