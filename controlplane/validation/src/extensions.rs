@@ -70,7 +70,7 @@ fn webhook(hook: &Field<'_, MutatingWebhook>) {
 }
 
 /// A domain name of at least three parts.
-fn qualified_domain(name: &Field<'_, Text>) {
+pub(super) fn qualified_domain(name: &Field<'_, Text>) {
     if !name.has_text("") {
         return;
     }

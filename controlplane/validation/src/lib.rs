@@ -53,6 +53,8 @@ pub mod extensions;
 pub mod definitions;
 // Mutating admission policies.
 pub mod mutating_policies;
+// Initializers: configurations, and those of objects.
+pub mod initializers;
 // Approval of definitions of the Kubernetes community.
 pub mod api_approval;
 // Conversion between versions of custom resources.

@@ -15,7 +15,8 @@ use serde_json::Value;
 
 pub use structural::Unstructured;
 pub use table::{
-    Package, TableInUse, enable_initializers, enum_values, has_initializers, kind_type, packages, type_of, types,
+    Package, TableInUse, enable_initializers, enum_values, has_initializers, kind_type, packages, type_of,
+    types,
 };
 
 /// A struct of the API.

@@ -425,8 +425,14 @@ mod tests {
             assert_eq!(meta.field("initializers").map(|field| field.number), with.then_some(16));
         }
         let group = "admissionregistration.k8s.io";
-        assert_eq!(kind_type(group, "v1alpha1", "InitializerConfiguration").unwrap().go_name(), "v1alpha1.InitializerConfiguration");
-        assert_eq!(kind_type(group, "v1alpha1", "MutatingAdmissionPolicy").unwrap().go_name(), "v1.MutatingAdmissionPolicy");
+        assert_eq!(
+            kind_type(group, "v1alpha1", "InitializerConfiguration").unwrap().go_name(),
+            "v1alpha1.InitializerConfiguration"
+        );
+        assert_eq!(
+            kind_type(group, "v1alpha1", "MutatingAdmissionPolicy").unwrap().go_name(),
+            "v1.MutatingAdmissionPolicy"
+        );
     }
 
     /// The time is part of `start to readyz answered` in `scripts/bench api`.

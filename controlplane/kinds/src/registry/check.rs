@@ -65,6 +65,19 @@ impl Kind {
         errors
     }
 
+    /// The rules that a change by an initializer breaks. Nobody has seen the object: it is held to the rules of a new one.
+    pub fn check_initializing(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        meta::check_update(new, old, &mut errors);
+        let new = self.stored_form(new);
+        (self.strategy.validate)(&new, &mut errors);
+        (self.strategy.validate_create)(&new, &mut errors);
+        if let Some(custom) = &self.custom {
+            custom.validate(&new, None, &mut errors);
+        }
+        errors
+    }
+
     /// The form that field rules know: a view's objects as they are stored.
     fn stored_form<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
         let Some(stored) = self.stored_as else { return Cow::Borrowed(object) };

@@ -1,7 +1,8 @@
 //! Features of kinds that can be switched.
 
 use super::kinds::{Kind, keep_status};
-use super::strategy::{stop_signals, workloads};
+use super::strategy::{pods, stop_signals, workloads};
+use super::table;
 
 /// Features that are off by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -10,11 +11,19 @@ pub struct Features {
     pub max_unavailable_stateful_set: bool,
     /// `ContainerStopSignals`: containers keep `lifecycle.stopSignal`.
     pub container_stop_signals: bool,
+    /// `Initializers`: InitializerConfigurations are served, and objects are hidden until their initializers have finished.
+    pub initializers: bool,
 }
 
 impl Features {
     /// Changes the rows of kinds with features.
-    pub(super) fn apply(self, rows: &mut [Kind]) {
+    pub(super) fn apply(self, rows: &mut Vec<Kind>) {
+        if self.initializers {
+            rows.push(table::initializer_configuration());
+            for row in rows.iter_mut().filter(|row| row.group.is_empty() && row.kind == "Pod") {
+                row.strategy.prepare_update = pods::update_initializing;
+            }
+        }
         if self.max_unavailable_stateful_set {
             for row in rows.iter_mut().filter(|row| row.group == "apps" && row.kind == "StatefulSet") {
                 row.strategy.prepare_create = workloads::create_stateful_set;
@@ -43,6 +52,18 @@ mod tests {
     use super::*;
     use crate::registry::index::Registry;
     use serde_json::json;
+
+    #[test]
+    fn initializer_configurations_are_served_only_with_their_feature() {
+        for on in [false, true] {
+            let registry = Registry::with(Features { initializers: on, ..Features::default() });
+            let found =
+                registry.resource("admissionregistration.k8s.io", "v1alpha1", "initializerconfigurations");
+            assert_eq!(found.is_some(), on);
+            let schema = found.map(|row| coracle_proto::schema::type_of(&row.schema).is_some());
+            assert_eq!(schema, on.then_some(true));
+        }
+    }
 
     #[test]
     fn max_unavailable_of_stateful_sets_is_stored_only_with_its_feature() {

@@ -1,6 +1,6 @@
 //! Pods before a write.
 
-use crate::registry::kinds::keep_all_but_status;
+use crate::registry::kinds::{keep_all_but_status, keep_status};
 use coracle_fields::core::v1::{
     Container, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus,
 };
@@ -88,6 +88,15 @@ fn select_by_label_keys(
             let wanted = make!(part LabelSelectorRequirement { key, operator, values: [value] });
             selector.match_expressions().push(wanted);
         }
+    }
+}
+
+/// With initializers: they may change the containers of a pod, and with them its quality of service.
+pub fn update_initializing(new: &mut Value, old: &Value) {
+    keep_status(new, old);
+    if Pod::of(old).metadata().initializers().is_set() {
+        let class = qos::class(new);
+        Pod::edit(new).status().qos_class().set(class);
     }
 }
 

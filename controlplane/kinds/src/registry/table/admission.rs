@@ -3,10 +3,21 @@
 use crate::registry::columns;
 use crate::registry::kinds::Kind;
 use coracle_validation::defaults;
-use coracle_validation::{extensions, mutating_policies};
+use coracle_validation::{extensions, initializers, mutating_policies};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("admissionregistration.k8s.io", "v1", kind, plural)
+}
+
+/// Served with the feature `Initializers` only.
+pub(super) fn initializer_configuration() -> Kind {
+    let (group, version) = ("admissionregistration.k8s.io", "v1alpha1");
+    Kind::new(group, version, "InitializerConfiguration", "initializerconfigurations")
+        .conditional()
+        .cluster()
+        .category("api-extensions")
+        .generation()
+        .validate(initializers::configuration, |_, _, _| ())
 }
 
 /// The kinds.

@@ -52,6 +52,11 @@ pub fn builtin() -> Vec<Kind> {
     groups.into_iter().flat_map(|kinds| kinds()).map(with_schema).collect()
 }
 
+/// The kind that the feature `Initializers` adds.
+pub fn initializer_configuration() -> Kind {
+    with_schema(admission::initializer_configuration())
+}
+
 /// Names the row's type in the schema table, from its group, version and kind.
 fn with_schema(mut kind: Kind) -> Kind {
     let package = match kind.group.as_str() {

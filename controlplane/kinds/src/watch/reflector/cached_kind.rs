@@ -21,7 +21,12 @@ pub(super) struct CachedKind {
 }
 
 impl CachedKind {
-    pub(super) fn new(kind: Arc<Kind>, progress: &Arc<Progress>, revision: Revision, initializers: bool) -> Self {
+    pub(super) fn new(
+        kind: Arc<Kind>,
+        progress: &Arc<Progress>,
+        revision: Revision,
+        initializers: bool,
+    ) -> Self {
         let cache = || Arc::new(Cache::new(progress.clone(), revision));
         Self { kind, cache: cache(), whole: initializers.then(cache) }
     }
@@ -52,9 +57,8 @@ impl CachedKind {
 
     pub(super) fn push_all(&self, events: Vec<(Box<str>, Event)>) {
         let Some(whole) = &self.whole else { return self.cache.push_all(events) };
-        let seen = events.iter().filter_map(|(key, event)| {
-            Some((key.clone(), visible(&self.cache, key, event)?))
-        });
+        let seen =
+            events.iter().filter_map(|(key, event)| Some((key.clone(), visible(&self.cache, key, event)?)));
         let seen = seen.collect();
         self.cache.push_all(seen);
         whole.push_all(events);

@@ -103,9 +103,8 @@ impl Reflector {
         let encrypted =
             all.iter().filter(|one| is_encrypted(&one.value)).map(|one| one.key.clone()).collect();
         let progress = Arc::new(Progress::default());
-        let with_cache = |kind: Arc<Kind>| {
-            (kind.prefix(), CachedKind::new(kind, &progress, revision, initializers))
-        };
+        let with_cache =
+            |kind: Arc<Kind>| (kind.prefix(), CachedKind::new(kind, &progress, revision, initializers));
         let kept = |kind: &Arc<Kind>| kind.stored && kind.stored_as.is_none();
         let kinds = RwLock::new(kinds.into_iter().filter(kept).map(with_cache).collect());
         let (encrypted, unreadable) = (Mutex::new(Some(encrypted)), unreadable::UnreadableObjects::default());

@@ -246,7 +246,13 @@ async fn what_cannot_be_read_is_left_out_and_listed() {
     assert!(advice.contains("put the key that it was encrypted with back"), "{advice}");
 }
 
-async fn put_pending(store: &dyn Store, kind: &Kind, name: &str, expect: Revision, pending: &[&str]) -> Revision {
+async fn put_pending(
+    store: &dyn Store,
+    kind: &Kind,
+    name: &str,
+    expect: Revision,
+    pending: &[&str],
+) -> Revision {
     let mut metadata = json!({"name": name});
     if !pending.is_empty() {
         let pending: Vec<_> = pending.iter().map(|name| json!({"name": name})).collect();
@@ -273,8 +279,7 @@ async fn objects_appear_when_they_are_initialized() {
     assert_eq!(called(&none.cache(&kind).unwrap()), "early", "without the feature");
 
     let supervisor = Supervisor::default();
-    let reflector =
-        Reflector::supervised(store.clone(), [kind.clone()], supervisor, true).await.unwrap();
+    let reflector = Reflector::supervised(store.clone(), [kind.clone()], supervisor, true).await.unwrap();
     let (seen, whole) = (reflector.cache(&kind).unwrap(), reflector.whole_cache(&kind).unwrap());
     assert_eq!((called(&seen), called(&whole)), (String::new(), "early".to_owned()));
     let (_, _, mut cursor) = seen.list_and_watch(None);
@@ -301,8 +306,14 @@ async fn objects_appear_when_they_are_initialized() {
     use EventType::{Added, Deleted, Modified};
     let expected = [(Added, done, false), (Modified, changed, true), (Added, plain, false)];
     assert_eq!(seen_events, expected);
-    let expected =
-        [(Added, two), (Modified, one), (Modified, done), (Modified, changed), (Deleted, gone), (Added, plain)];
+    let expected = [
+        (Added, two),
+        (Modified, one),
+        (Modified, done),
+        (Modified, changed),
+        (Deleted, gone),
+        (Added, plain),
+    ];
     assert_eq!(all_events, expected);
     assert_eq!(seen.revision(), plain);
 }
