@@ -26,6 +26,8 @@ pub struct Switches {
     pub max_unavailable_stateful_set: bool,
     /// `ContainerStopSignals`: containers keep `lifecycle.stopSignal`, and nodes send it.
     pub container_stop_signals: bool,
+    /// `Initializers`: objects are hidden until their initializers have finished.
+    pub initializers: bool,
 }
 
 /// Why a gate cannot be set.
@@ -62,6 +64,8 @@ const SWITCHES: &[Switch] = &[
     ("MaxUnavailableStatefulSet", |switches, on| switches.max_unavailable_stateful_set = on),
     ("ContainerStopSignals", |switches, on| switches.container_stop_signals = on),
 ];
+/// Gates of older versions of Kubernetes that can be switched.
+const REMOVED: &[Switch] = &[("Initializers", |switches, on| switches.initializers = on)];
 
 fn parse_bool(name: &str, value: &str) -> Result<bool, GateError> {
     match value {
@@ -80,7 +84,7 @@ pub fn parse(gates: &[String]) -> Result<(Switches, Vec<&'static str>), GateErro
         let name = name.trim();
         let (name, value) = (name.strip_prefix("kube:").unwrap_or(name), value.trim());
         let value = parse_bool(name, value)?;
-        if let Some((_, set)) = SWITCHES.iter().find(|(known, _)| *known == name) {
+        if let Some((_, set)) = SWITCHES.iter().chain(REMOVED).find(|(known, _)| *known == name) {
             set(&mut switches, value);
         } else if let Some((known, support)) = ON.iter().find(|(known, _)| *known == name) {
             match support {
@@ -127,6 +131,9 @@ mod tests {
         let on = Switches { container_stop_signals: true, ..none };
         assert_eq!(set(&["kube:ContainerStopSignals=true", "kube:SidecarContainers=true"]), Ok((on, vec![])));
         assert_eq!(set(&["other:MemoryQoS=false"]), Err(GateError::Unknown("other:MemoryQoS".into())));
+        let on = Switches { initializers: true, ..none };
+        assert_eq!(set(&["Initializers=true"]), Ok((on, vec![])));
+        assert_eq!(set(&["Initializers=true", "Initializers=false"]), Ok((none, vec![])));
         assert_eq!(set(&["SidecarContainers=false"]), Err(GateError::AlwaysOn("SidecarContainers")));
         assert_eq!(
             set(&["ResourceHealthStatusMessage=true"]),

@@ -57,7 +57,7 @@ impl Api {
     ) -> Result<Deleted, ApiError> {
         let kind = target.kind;
         loop {
-            let current = match self.objects.get(kind, target.namespace, target.name).await {
+            let current = match self.objects.get_whole(kind, target.namespace, target.name).await {
                 Ok(current) => current,
                 Err(error) => {
                     match self.objects.reflector.unreadable_at(&kind.key(target.namespace, target.name)) {

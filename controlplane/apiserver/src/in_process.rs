@@ -44,6 +44,10 @@ impl Pipeline for InProcess {
         self.api.objects.reflector.cache(kind)
     }
 
+    fn whole_cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
+        self.api.objects.reflector.whole_cache(kind)
+    }
+
     async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError> {
         self.api.converter.to_value(kind, object).await
     }

@@ -63,6 +63,8 @@ pub mod patch_request;
 mod field_writer;
 // The write pipeline: mutate, default, validate, admit, store.
 pub mod write;
+// New objects whose initializers are pending.
+mod initialization;
 // Why a change was not stored.
 mod raced;
 // Writes under the fence of an election.

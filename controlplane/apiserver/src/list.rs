@@ -48,7 +48,10 @@ impl Api {
         selection: &Selection,
     ) -> Result<Page, ApiError> {
         check(options)?;
-        let cache = self.objects.cache(kind)?;
+        let cache = match options.include_uninitialized {
+            true => self.objects.whole_cache(kind)?,
+            false => self.objects.cache(kind)?,
+        };
         let token = match options.continue_token.as_str() {
             "" => None,
             text => Some(ContinueToken::decode(text)?),

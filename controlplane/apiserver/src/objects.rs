@@ -35,6 +35,11 @@ impl Objects {
         self.reflector.cache(kind).ok_or_else(ApiError::no_such_path)
     }
 
+    /// The cache that holds a kind, with objects whose initializers are pending. It is the same cache without initializers.
+    pub fn whole_cache(&self, kind: &Kind) -> Result<Arc<Cache>, ApiError> {
+        self.reflector.whole_cache(kind).ok_or_else(ApiError::no_such_path)
+    }
+
     /// Waits until reads see every write acknowledged before this call; returns that revision.
     pub async fn catch_up(&self) -> Result<Revision, ApiError> {
         waited_for(async {
@@ -51,13 +56,34 @@ impl Objects {
         self.cached(kind, namespace, name)
     }
 
+    /// The newest state of an object, also while its initializers are pending.
+    pub async fn get_whole(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.catch_up().await?;
+        self.cached_whole(kind, namespace, name)
+    }
+
     /// The state of an object as this server last saw it.
     pub fn cached(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
-        let found = self.cache(kind)?.get(namespace, name);
-        found.ok_or_else(|| match self.reflector.unreadable_at(&kind.key(namespace, name)) {
-            // It is there: who takes it for gone would remove what belongs to it.
-            Some(broken) => ApiError::internal(broken).about(&kind.group, &kind.plural, name),
-            None => ApiError::not_found(&kind.group, &kind.plural, name),
+        self.found(kind, (namespace, name), &*self.cache(kind)?)
+    }
+
+    /// The same, also while its initializers are pending.
+    pub fn cached_whole(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.found(kind, (namespace, name), &*self.whole_cache(kind)?)
+    }
+
+    fn found(
+        &self,
+        kind: &Kind,
+        (namespace, name): (&str, &str),
+        cache: &Cache,
+    ) -> Result<Arc<Object>, ApiError> {
+        cache.get(namespace, name).ok_or_else(|| {
+            match self.reflector.unreadable_at(&kind.key(namespace, name)) {
+                // It is there: who takes it for gone would remove what belongs to it.
+                Some(broken) => ApiError::internal(broken).about(&kind.group, &kind.plural, name),
+                None => ApiError::not_found(&kind.group, &kind.plural, name),
+            }
         })
     }
 }

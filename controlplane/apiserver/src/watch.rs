@@ -74,7 +74,10 @@ impl Api {
         form: Form,
     ) -> Result<Watch, ApiError> {
         check(options)?;
-        let cache = self.objects.cache(kind)?;
+        let cache = match options.include_uninitialized {
+            true => self.objects.whole_cache(kind)?,
+            false => self.objects.cache(kind)?,
+        };
         let version = parse_version(&options.resource_version)?;
         let streaming_list = options.send_initial_events == Some(true);
         let with_initial =

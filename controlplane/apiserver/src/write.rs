@@ -52,7 +52,12 @@ impl Api {
         let scope = write.scope();
         let created = scoped(scope, pin!(self.create_object(target, object, &mut write))).await;
         write.ended(created.as_ref().err());
-        created
+        match created {
+            Ok(written) if written.object.meta.uninitialized => {
+                Box::pin(self.initialized(target, written)).await
+            }
+            created => created,
+        }
     }
 
     async fn create_object(
@@ -148,7 +153,7 @@ impl Api {
         let kind = target.kind;
         let name = PartialObjectMetadata::of(object).metadata().name().text();
         if target.options.dry_run {
-            if self.objects.get(kind, target.namespace, name).await.is_ok() {
+            if self.objects.get_whole(kind, target.namespace, name).await.is_ok() {
                 return Err(ApiError::already_exists(&kind.group, &kind.plural, name));
             }
             let bytes = self.converter.stored_form(kind, object, None).await?;
@@ -218,6 +223,11 @@ impl Api {
         let scope = write.scope();
         let changed = scoped(scope, pin!(self.change_object(target, change, input, &mut write))).await;
         write.ended(changed.as_ref().err());
+        if let Ok(written) = &changed
+            && written.object.meta.uninitialized
+        {
+            Box::pin(self.end_failed(target, &written.object)).await?;
+        }
         changed
     }
 
@@ -235,7 +245,11 @@ impl Api {
             return Err(ApiError::internal(why).about(&kind.group, &kind.plural, target.name));
         }
         for _ in 0..RETRIES {
-            let current = self.objects.get(kind, target.namespace, target.name).await?;
+            // Subresources of objects whose initializers are pending are not there yet.
+            let current = match target.subresource {
+                "" => self.objects.get_whole(kind, target.namespace, target.name).await?,
+                _ => self.objects.get(kind, target.namespace, target.name).await?,
+            };
             write.changes(target, &current);
             match self.change_once(target, &current, change, input, write).await {
                 Err(Raced::Retry) => write.retried(),
@@ -286,7 +300,11 @@ impl Api {
         }
         write.annotated(&new, Some(&old));
         write.mark_if_detailed(WriteMark::Defaulted);
-        refuse(kind, &new, kind.check_update(target.subresource, &new, &old))?;
+        let causes = match current.meta.uninitialized {
+            true => kind.check_initializing(&new, &old),
+            false => kind.check_update(target.subresource, &new, &old),
+        };
+        refuse(kind, &new, causes)?;
         write.mark(WriteMark::Validated);
         let admitted = progress.finish(&mut at, &input.of(&new)).await;
         write.mark(WriteMark::Admitted);
@@ -392,7 +410,7 @@ impl Api {
         self.objects.reflector.wait_for(revision).await;
         write.mark(WriteMark::Visible);
         // The cache has read it already, unless somebody has written again since.
-        match self.objects.cache(target.kind)?.get(target.namespace, name) {
+        match self.objects.whole_cache(target.kind)?.get(target.namespace, name) {
             Some(object) if object.revision == revision => {
                 self.converter.to_version(target.kind, &object).await
             }

@@ -127,6 +127,11 @@ impl Client {
         self.api.cache(kind)
     }
 
+    /// The same with objects whose initializers are pending.
+    pub fn find_whole_cache(&self, kind: &Kind) -> Option<Arc<Cache>> {
+        self.api.whole_cache(kind)
+    }
+
     /// The cache of a stored kind.
     ///
     /// # Panics

@@ -18,6 +18,18 @@ pub enum FieldValidation {
     Strict,
 }
 
+/// What a create does while initializers of the new object are pending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Uninitialized {
+    /// Waits for them, and deletes the object again if that takes too long: control loops, which cannot see it, try again.
+    #[default]
+    Remove,
+    /// Waits for them; the object stays if that takes too long.
+    Keep,
+    /// Answers with the object as it is: `includeUninitialized=true`.
+    Show,
+}
+
 /// Parameters of create, update and patch.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
@@ -35,12 +47,14 @@ pub struct WriteOptions {
     pub trace: TraceOptions,
     /// The fence of an elected control loop; requests have none.
     pub fence: Option<Fence>,
+    /// With initializers: how a create ends.
+    pub uninitialized: Uninitialized,
 }
 
 impl WriteOptions {
     /// Reads the query of a verb; `agent` is the client's User-Agent, the default field manager.
     pub fn parse(query: &[(String, String)], agent: &str, verb: &str) -> Result<Self, ApiError> {
-        let mut options = Self::default();
+        let mut options = Self { uninitialized: Uninitialized::Keep, ..Self::default() };
         let refused = |cause: FieldError| {
             let kind = match verb {
                 "update" => "UpdateOptions",
@@ -55,6 +69,7 @@ impl WriteOptions {
                 "fieldManager" => options.field_manager = manager(value).map_err(refused)?,
                 "fieldValidation" => options.field_validation = field_validation(value).map_err(refused)?,
                 "force" => options.force = Some(value == "true" || value == "1"),
+                "includeUninitialized" if truth(value) => options.uninitialized = Uninitialized::Show,
                 _ => {}
             }
         }
@@ -127,6 +142,8 @@ pub struct ListOptions {
     pub timeout_seconds: Option<u64>,
     /// Table: what each row carries.
     pub include_object: String,
+    /// With initializers: objects whose initializers are pending, too.
+    pub include_uninitialized: bool,
 }
 
 impl ListOptions {
@@ -145,6 +162,7 @@ impl ListOptions {
                 "sendInitialEvents" => options.send_initial_events = Some(truth(value)),
                 "timeoutSeconds" if !value.is_empty() => options.timeout_seconds = Some(number(value)?),
                 "includeObject" => options.include_object = value.clone(),
+                "includeUninitialized" => options.include_uninitialized = truth(value),
                 _ => {}
             }
         }

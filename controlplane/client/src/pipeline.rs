@@ -82,6 +82,9 @@ pub trait Pipeline: Send + Sync {
     /// The objects of a kind; `None` when it is not stored.
     fn cache(&self, kind: &Kind) -> Option<Arc<Cache>>;
 
+    /// The same with objects whose initializers are pending.
+    fn whole_cache(&self, kind: &Kind) -> Option<Arc<Cache>>;
+
     /// An object in the version of `kind`, as a tree.
     async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError>;
 

@@ -237,7 +237,7 @@ impl Namespaces {
     }
 
     async fn delete_kind(&self, kind: &Arc<Kind>, namespace: &str, remains: &mut Remains) {
-        let Some(cache) = self.client.find_cache(kind) else { return };
+        let Some(cache) = self.client.find_whole_cache(kind) else { return };
         for object in cache.list(Some(namespace)) {
             // One that waits for its dependents, or to let them go, need not: everything here goes.
             let waits = object.meta.finalizers.iter().any(|f| f == FOREGROUND || f == ORPHAN);

@@ -140,7 +140,7 @@ impl Quotas {
             if !hard.keys().any(|resource| usage::concerns(named, resource)) {
                 continue;
             }
-            let Some(cache) = self.client.find_cache(kind) else { continue };
+            let Some(cache) = self.client.find_whole_cache(kind) else { continue };
             for object in cache.list(Some(namespace)) {
                 let value = object.value();
                 if !usage::covered(quota, named, &value) {

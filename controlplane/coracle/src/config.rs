@@ -322,6 +322,7 @@ impl ServerArgs {
             features: Features {
                 max_unavailable_stateful_set: switches.max_unavailable_stateful_set,
                 container_stop_signals: switches.container_stop_signals,
+                initializers: switches.initializers,
             },
             runtime_config: RuntimeConfig::parse(&versions)?,
             scheduler_config,

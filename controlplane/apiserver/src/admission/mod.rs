@@ -65,6 +65,8 @@ pub mod permission_checks;
 pub mod policy;
 // MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 pub mod webhook;
+// Initializers.
+pub mod initializers;
 // ResourceQuota.
 pub mod resource_quota;
 // Escalation check of roles and bindings.

@@ -61,6 +61,8 @@ pub struct Options {
     pub disabled: Vec<String>,
     /// Configuration of the plugins.
     pub configuration: Configuration,
+    /// The feature gate `Initializers`, which enables the plugin of that name.
+    pub initializers: bool,
 }
 
 /// The enabled plugins, in order.
@@ -94,6 +96,7 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
         Box::new(external_ips::DenyServiceExternalIps),
         Box::new(policy::mutating::MutatingAdmissionPolicy::new(authz())),
         Box::new(webhook::MutatingAdmissionWebhook(webhooks.clone())),
+        Box::new(initializers::Initializers { authz: authz(), is_served: options.initializers }),
         Box::new(policy::ValidatingAdmissionPolicy::new(authz())),
         Box::new(webhook::ValidatingAdmissionWebhook(webhooks)),
         Box::new(resource_quota::ResourceQuota::new(needs.quota_charges.clone(), settings)?),
@@ -111,10 +114,11 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
     }
     settings.read_by(&known)?;
     let named = |list: &[String], plugin: &dyn Plugin| list.iter().any(|name| name == plugin.name());
+    let by_gate = |plugin: &dyn Plugin| options.initializers && plugin.name() == initializers::NAME;
     let on = |plugin: &dyn Plugin| {
         ALWAYS_ON.contains(&plugin.name())
             || named(&options.enabled, plugin)
-            || (DEFAULT_ON.contains(&plugin.name()) && !named(&options.disabled, plugin))
+            || ((DEFAULT_ON.contains(&plugin.name()) || by_gate(plugin)) && !named(&options.disabled, plugin))
     };
     let on: Vec<Box<dyn Plugin>> = all.into_iter().filter(|plugin| on(plugin.as_ref())).collect();
     for plugin in &on {
@@ -167,6 +171,9 @@ mod tests {
         };
         let on = names(&options);
         assert!(on.contains(&"AlwaysPullImages") && !on.contains(&"PodSecurity"));
+        let gated = names(&Options { initializers: true, ..Options::default() });
+        let at = gated.iter().position(|name| *name == "Initializers").unwrap();
+        assert_eq!((gated[at - 1], gated[at + 1]), ("MutatingAdmissionWebhook", "ValidatingAdmissionPolicy"));
         for (flag, unknown) in [
             ("--enable", Options { enabled: vec!["Nonsense".into()], ..Options::default() }),
             ("--disable", Options { disabled: vec!["Nonsense".into()], ..Options::default() }),
@@ -182,6 +189,7 @@ mod tests {
         for (name, why) in [
             ("ImagePolicyWebhook", "no config specified"),
             ("EventRateLimit", "limits: Invalid value: []: must not be empty"),
+            ("Initializers", "it needs --feature-gates Initializers=true"),
         ] {
             let bare = Options { enabled: vec![name.into()], ..Options::default() };
             let said = made(&bare).err().unwrap().to_string();

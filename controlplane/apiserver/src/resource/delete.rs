@@ -39,7 +39,9 @@ impl ResourceRequest<'_> {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<Body>, ApiError> {
-        let list_options = ListOptions::parse(&self.context.query)?;
+        // As a delete of one object, it does not ask whether initializers are pending.
+        let list_options =
+            ListOptions { include_uninitialized: true, ..ListOptions::parse(&self.context.query)? };
         let selection = Selection::parse(self.kind, &list_options)?.named(&self.context.info.name);
         let options = self.delete_options(request).await?;
         let write = self.write_options(&options);

@@ -28,12 +28,12 @@ impl ResourceRequest<'_> {
         let (objects, name) = (&self.handlers.api.objects, &self.context.info.name);
         let object = match list::parse_version(&options.resource_version)? {
             // Any version: what the cache has, also when the store does not answer.
-            Some(0) => objects.cached(self.kind, self.namespace(), name)?,
+            Some(0) => objects.cached_whole(self.kind, self.namespace(), name)?,
             Some(at) => {
                 self.handlers.api.wait_for_version(at).await?;
-                objects.get(self.kind, self.namespace(), name).await?
+                objects.get_whole(self.kind, self.namespace(), name).await?
             }
-            None => objects.get(self.kind, self.namespace(), name).await?,
+            None => objects.get_whole(self.kind, self.namespace(), name).await?,
         };
         // Without a webhook there is nothing to measure.
         let begun = calls_webhook(self.kind).then(Instant::now);

@@ -34,7 +34,8 @@ impl ResourceRequest<'_> {
                 return Err(ApiError::new(500, "", why));
             }
             let written = self.created(object, &options).await?;
-            self.answer(201, &written.object, form, &[warnings, written.warnings].concat())
+            let code = if written.object.meta.uninitialized { 202 } else { 201 };
+            self.answer(code, &written.object, form, &[warnings, written.warnings].concat())
         };
         offload(sent.bytes.len(), work).await
     }

@@ -252,6 +252,7 @@ fn admission(config: &Config, needs: &plugins::Needs) -> anyhow::Result<Chain> {
         enabled: config.enable_admission_plugins.clone(),
         disabled: config.disable_admission_plugins.clone(),
         configuration: settings.unwrap_or_default(),
+        initializers: config.features.initializers,
     };
     plugins::chain(needs, &options).map_err(|error| match error {
         ConfigurationError::Unknown { .. } => anyhow::Error::from(error),

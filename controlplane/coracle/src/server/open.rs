@@ -67,6 +67,10 @@ pub(super) struct Opened {
 /// the server is stopped while it waits for other members of etcd.
 pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::Result<Opened> {
     config.security.check()?;
+    if config.features.initializers {
+        // Before anything reads the table of types.
+        coracle_proto::schema::enable_initializers()?;
+    }
     std::fs::create_dir_all(&config.data_dir).with_context(|| format!("{}", config.data_dir.display()))?;
     let listeners = Listeners::open(config.bind)?;
     let bound = listeners.own.local_addr()?;
@@ -132,7 +136,10 @@ pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::R
         // Rotated while this server was down.
         pki = Arc::new(Pki::ensure(&pki_dir, &own_names, life)?);
     }
-    let reflector = Arc::new(Reflector::supervised(store.clone(), registry.all(), supervisor.clone()).await?);
+    let initializers = config.features.initializers;
+    let reflector =
+        Reflector::supervised(store.clone(), registry.all(), supervisor.clone(), initializers).await?;
+    let reflector = Arc::new(reflector);
     resource_metrics::register(&registry);
     let objects = Arc::new(Objects::new(registry, store.clone(), reflector));
     let kubeconfig = config.data_dir.join("admin.kubeconfig");

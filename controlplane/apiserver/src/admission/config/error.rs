@@ -82,6 +82,9 @@ pub enum PluginError {
     /// The backend of ImagePolicyWebhook cannot be used.
     #[error("imagePolicy.kubeConfigFile: {}", chain(.0))]
     Kubeconfig(HttpsClientError),
+    /// It belongs to a feature that is off.
+    #[error("it needs --feature-gates {0}=true")]
+    NoGate(&'static str),
     /// ImagePolicyWebhook has no backend.
     #[error("no config specified: imagePolicy.kubeConfigFile is needed")]
     NoKubeconfig,
