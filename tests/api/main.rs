@@ -37,6 +37,8 @@ mod admission;
 mod default_plugins;
 // Older API versions.
 mod older_versions;
+// Objects that are hidden until others have finished them.
+mod initializers;
 // Kinds that are made at run time.
 mod custom;
 // Versions of them that a webhook converts.
