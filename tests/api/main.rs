@@ -35,6 +35,8 @@ mod services;
 mod admission;
 // Each plugin that is on by default.
 mod default_plugins;
+// Requests from the usage of the past.
+mod initial_resources;
 // Older API versions.
 mod older_versions;
 // Objects that are hidden until others have finished them.

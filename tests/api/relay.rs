@@ -54,7 +54,7 @@ impl Drop for Agent {
 }
 
 /// Serves with the node's certificate, and only to clients that the cluster has certified.
-fn acceptor(server: &Server) -> TlsAcceptor {
+pub(crate) fn acceptor(server: &Server) -> TlsAcceptor {
     let authority = Authority::ensure(&server.data_dir().join("pki"), "ca", "test").unwrap();
     let signed = authority.sign(&Profile::server("system:node:n1", &["n1".to_owned()])).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -135,6 +135,8 @@ pub mod aggregation;
 pub mod nodes;
 // Requests that are forwarded to a node: logs, exec, attach, port-forward, proxy.
 pub mod connect;
+// What containers used in the past.
+pub mod usage_history;
 // The metrics page, and metrics of requests.
 pub mod metrics;
 // A small HTTPS client for JSON: webhooks, identity providers, commands.

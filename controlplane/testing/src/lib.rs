@@ -118,6 +118,7 @@ impl Cluster {
             roles: Arc::new(Rbac::new(objects.clone())),
             quota_charges: Arc::default(),
             dialer: Arc::default(),
+            usage_history: None,
         };
         let needs = Needs {
             keys: keys.clone(),

@@ -4,12 +4,14 @@ use super::summary::{PodUsage, Summary, Usage};
 use crate::nodes::agent::Nodes;
 use crate::objects::Objects;
 use crate::run_action::{Action, Call};
+use crate::usage_history::{Entry, Sample};
 use crate::verb::Verb;
 use async_trait::async_trait;
 use coracle_client::pipeline::Reply;
 use coracle_fields::core::v1::Pod;
 use coracle_fields::metrics::v1beta1::{ContainerMetrics, NodeMetrics, PodMetrics};
 use coracle_fields::{Schema as _, make};
+use coracle_kinds::object::Object;
 use coracle_kinds::registry::index::Registry;
 use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::ApiError;
@@ -124,6 +126,26 @@ impl ResourceMetrics {
             .collect())
     }
 
+    /// What every container uses now, for the history of usage.
+    pub async fn samples(&self, objects: &Objects) -> Result<Vec<Sample>, ApiError> {
+        let kind = objects.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
+        let pods: HashMap<String, _> = objects
+            .cache(&kind)?
+            .list(None)
+            .into_iter()
+            .map(|pod| (format!("{}/{}", pod.meta.namespace, pod.meta.name), pod))
+            .collect();
+        let mut found = Vec::new();
+        for (_, summary) in self.summaries(nodes_of(pods.values())).await {
+            for usage in summary.pods.iter().flatten() {
+                if let Some(pod) = usage.pod_ref.as_ref().and_then(|pod| pods.get(&pod.key())) {
+                    found.extend(container_samples(usage, pod));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Figures of pods, as PodMetrics: of a namespace or of all, only of `name` when it is given.
     pub async fn pods(
         &self,
@@ -140,14 +162,8 @@ impl ResourceMetrics {
             .filter(|pod| name.is_none_or(|name| pod.meta.name == name))
             .map(|pod| (format!("{}/{}", pod.meta.namespace, pod.meta.name), pod))
             .collect();
-        let mut on: Vec<String> = pods
-            .values()
-            .filter_map(|pod| pod.doc().view::<Pod>().spec().node_name().filled().map(str::to_owned))
-            .collect();
-        on.sort();
-        on.dedup();
         let mut found = Vec::new();
-        for (_, summary) in self.summaries(on).await {
+        for (_, summary) in self.summaries(nodes_of(pods.values())).await {
             for usage in summary.pods.iter().flatten() {
                 if let Some(pod) = usage.pod_ref.as_ref().and_then(|pod| pods.get(&pod.key())) {
                     found.extend(pod_metrics(usage, &pod.meta.labels));
@@ -160,6 +176,35 @@ impl ResourceMetrics {
         });
         Ok(found)
     }
+}
+
+/// The nodes of pods.
+fn nodes_of<'a>(pods: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
+    let node = |pod: &Arc<Object>| pod.doc().view::<Pod>().spec().node_name().filled().map(str::to_owned);
+    let mut on: Vec<String> = pods.filter_map(node).collect();
+    on.sort();
+    on.dedup();
+    on
+}
+
+/// What the containers of a pod use, by the images that the pod names.
+fn container_samples(usage: &PodUsage, pod: &Object) -> Vec<Sample> {
+    let doc = pod.doc();
+    let spec = doc.view::<Pod>().spec();
+    let image = |name: &str| {
+        let mut all = spec.containers().items().chain(spec.init_containers().items());
+        all.find(|container| container.name() == name).map(|container| container.image().text())
+    };
+    let sample = |usage: &Usage| {
+        let container = usage.name.clone()?;
+        let image = image(&container)?.to_owned();
+        Some(Sample {
+            of: Entry { image, container, namespace: pod.meta.namespace.clone() },
+            milli_cpus: usage.cpu.as_ref()?.usage_nano_cores?.div_ceil(1_000_000),
+            kibibytes: usage.memory.as_ref()?.working_set_bytes?.div_ceil(1024),
+        })
+    };
+    usage.containers.iter().flatten().filter_map(sample).collect()
 }
 
 /// Labels of a node or pod.
@@ -254,6 +299,19 @@ impl Action for Figures {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn samples_have_the_image_of_their_container() {
+        let containers = json!([{"name": "c", "image": "shop:1"}, {"name": "d", "image": "log:2"}]);
+        let pod = json!({"metadata": {"name": "p", "namespace": "s"}, "spec": {"containers": containers}});
+        let used = |name: &str, memory: Value| json!({"name": name, "cpu": {"usageNanoCores": 1_500_000}, "memory": {"workingSetBytes": memory}});
+        let all = json!([used("c", json!(2049)), used("d", Value::Null), used("gone", json!(1))]);
+        let usage = json!({"podRef": {"name": "p", "namespace": "s"}, "containers": all});
+        let usage = serde_json::from_value(usage).unwrap();
+        let of = Entry { image: "shop:1".into(), container: "c".into(), namespace: "s".into() };
+        let found = container_samples(&usage, &coracle_kinds::object::testing::object(pod));
+        assert_eq!(found, [Sample { of, milli_cpus: 2, kibibytes: 3 }]);
+    }
 
     #[test]
     fn figures_become_metrics() {

@@ -17,6 +17,8 @@ pub mod config;
 mod containers;
 // NamespaceLifecycle.
 pub mod namespace_lifecycle;
+// InitialResources.
+pub mod initial_resources;
 // LimitRanger.
 pub mod limit_ranger;
 // ServiceAccount.

@@ -6,6 +6,7 @@ use super::*;
 use crate::authz::Authorizer;
 use crate::authz::rbac::RoleRules;
 use crate::nodes::dial::ClusterDialer;
+use crate::usage_history::UsageHistory;
 
 /// Plugins that are enabled by default, in the order of the chain. All others are enabled with `--enable-admission-plugins`.
 const DEFAULT_ON: &[&str] = &[
@@ -50,9 +51,11 @@ pub struct Needs {
     pub quota_charges: Arc<PendingCharges>,
     /// Dials webhooks.
     pub dialer: Arc<ClusterDialer>,
+    /// What containers used, if InitialResources is on.
+    pub usage_history: Option<Arc<UsageHistory>>,
 }
 
-/// Which plugins are enabled, and their configuration.
+/// Which plugins are enabled, and their configuration. Those of `enabled` that are not known are refused by [`chain`].
 #[derive(Default)]
 pub struct Options {
     /// Plugins enabled in addition to the defaults.
@@ -72,6 +75,7 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
     let webhooks = webhook::Calls { dialer: needs.dialer.clone(), authz: authz() };
     let all: Vec<Box<dyn Plugin>> = vec![
         Box::new(namespace_lifecycle::NamespaceLifecycle),
+        Box::new(initial_resources::InitialResources::new(settings, needs.usage_history.clone())?),
         Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
         Box::new(node_restriction::NodeRestriction),
@@ -153,6 +157,7 @@ mod tests {
             roles: Arc::new(NoRoles),
             quota_charges: Arc::default(),
             dialer: Arc::default(),
+            usage_history: None,
         };
         chain(&needs, options)
     }

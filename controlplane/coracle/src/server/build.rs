@@ -4,6 +4,7 @@
 use super::addresses::{node_addresses, own_identity, reachable};
 use super::explain;
 use super::open::Opened;
+use super::usage_sampling::UsageSampling;
 use crate::access_control;
 use crate::backup::metrics::BackupMetrics;
 use crate::backup::serve::BackupPath;
@@ -86,6 +87,10 @@ pub(super) struct Built {
     pub(super) backup: (ServerSource, Arc<BackupMetrics>),
     /// Rotation of the cluster CA.
     pub(super) ca: Arc<CaRotation>,
+    /// Usage of nodes and pods.
+    pub(super) usage: Arc<ResourceMetrics>,
+    /// Its history, if InitialResources is on.
+    pub(super) usage_sampling: Option<UsageSampling>,
 }
 
 /// Builds the server; nothing runs yet but what writes the audit log.
@@ -110,27 +115,32 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let extensions = Arc::new(Extensions::new(objects.clone(), dialer.clone(), pki.clone(), routes.clone()));
 
     let quota_charges = Arc::new(PendingCharges::default());
+    let admission_options = admission_options(config)?;
+    let usage_sampling = UsageSampling::of(&admission_options, &config.data_dir);
+    let usage_sampling = usage_sampling.context("--admission-control-config-file")?;
     let plugins = plugins::Needs {
         authz: authz.clone(),
         roles: rbac,
         quota_charges: quota_charges.clone(),
         dialer: dialer.clone(),
+        usage_history: usage_sampling.as_ref().map(|sampling| sampling.history.clone()),
     };
     let api = Arc::new(Api {
         objects: objects.clone(),
         store: store.clone(),
         converter: Converter::new(registry.clone(), objects.reflector.clone(), dialer),
-        admission: admission(config, &plugins)?,
+        admission: admission(&admission_options, &plugins)?,
         hooks: actions::hooks(registry, &config.service_cidr).map_err(anyhow::Error::msg)?,
         recorder: opened.recorder,
         trace_annotations: config.recording.annotations,
         metrics: Arc::<ApiMetrics>::default(),
     });
+    let usage = Arc::new(ResourceMetrics::new(nodes.clone()));
     let needs = Needs {
         keys: keys.clone(),
         authn: authn.clone(),
         authz: authz.clone(),
-        usage: Arc::new(ResourceMetrics::new(nodes.clone())),
+        usage: usage.clone(),
         loops: match (config.api_only, config.datastore.is_shared()) {
             (true, false) => LoopPlacement::Unknown,
             (false, false) => LoopPlacement::Here,
@@ -223,6 +233,8 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         export,
         backup,
         ca,
+        usage,
+        usage_sampling,
     })
 }
 
@@ -245,16 +257,19 @@ fn operations(config: &Config, opened: &Opened, ca: &Arc<CaRotation>) -> Arc<dyn
 }
 
 /// The admission chain, by the options.
-fn admission(config: &Config, needs: &plugins::Needs) -> anyhow::Result<Chain> {
+fn admission_options(config: &Config) -> anyhow::Result<plugins::Options> {
     let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose();
     let settings = settings.context("--admission-control-config-file")?;
-    let options = plugins::Options {
+    Ok(plugins::Options {
         enabled: config.enable_admission_plugins.clone(),
         disabled: config.disable_admission_plugins.clone(),
         configuration: settings.unwrap_or_default(),
         initializers: config.features.initializers,
-    };
-    plugins::chain(needs, &options).map_err(|error| match error {
+    })
+}
+
+fn admission(options: &plugins::Options, needs: &plugins::Needs) -> anyhow::Result<Chain> {
+    plugins::chain(needs, options).map_err(|error| match error {
         ConfigurationError::Unknown { .. } => anyhow::Error::from(error),
         ConfigurationError::Plugin { plugin, .. } if !options.configuration.names(plugin) => {
             anyhow::Error::from(error).context("--enable-admission-plugins")

@@ -15,6 +15,8 @@ mod managed_etcd;
 mod open;
 // Timelines.
 mod explain;
+// Samples of usage for InitialResources.
+mod usage_sampling;
 // The API server, from its parts.
 mod build;
 // Objects that the server publishes when it starts.

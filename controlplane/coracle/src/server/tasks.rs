@@ -59,6 +59,11 @@ impl Tasks {
             };
             followers.spawn(supervisor.clone().keep("operator-cas", move || files.clone().follow()));
         }
+        if let Some(sampling) = built.usage_sampling.clone() {
+            let (usage, objects) = (built.usage.clone(), opened.objects.clone());
+            let run = move || sampling.clone().run(usage.clone(), objects.clone());
+            followers.spawn(supervisor.clone().keep("usage-sampling", run));
+        }
         let ca = built.ca.clone();
         followers.spawn(supervisor.clone().keep("cluster-ca", move || ca.clone().follow()));
         if let Some(encryption) = opened.encryption.clone() {

@@ -48,6 +48,7 @@ fn types(plugin: &str) -> Option<&'static [(&'static str, &'static str)]> {
             ("pod-security.admission.config.k8s.io/v1alpha1", "PodSecurityConfiguration"),
         ],
         "EventRateLimit" => &[("eventratelimit.admission.k8s.io/v1alpha1", "Configuration")],
+        "InitialResources" => &[("initialresources.admission.k8s.io/v1alpha1", "Configuration")],
         "PodTolerationRestriction" => {
             &[("podtolerationrestriction.admission.k8s.io/v1alpha1", "Configuration")]
         }
