@@ -65,11 +65,66 @@ fn older_versions_show_the_same_objects() {
 }
 
 #[test]
+fn extensions_are_workloads_and_ingresses_of_other_groups() {
+    let server = Server::with(&["--api-only", "--runtime-config", "extensions/v1beta1=true"]);
+    let (admin, kubectl) = (Caller::admin(&server), newest(&server.kubeconfig()));
+    let template = "{metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}";
+    let workload = |kind: &str| {
+        format!(
+            "{{apiVersion: extensions/v1beta1, kind: {kind}, metadata: {{name: web}}, spec: {{template: {template}}}}}"
+        )
+    };
+    for kind in ["Deployment", "ReplicaSet", "DaemonSet"] {
+        kubectl.run_with("apply -f -", &workload(kind));
+        let path = format!("/namespaces/default/{}s/web", kind.to_lowercase());
+        let (old, new) = (
+            admin.get(&format!("/apis/extensions/v1beta1{path}")).1,
+            admin.get(&format!("/apis/apps/v1{path}")).1,
+        );
+        let versions = (&old["apiVersion"], &new["apiVersion"]);
+        assert_eq!(versions, (&json!("extensions/v1beta1"), &json!("apps/v1")), "{kind}");
+        assert_eq!((&old["spec"], &old["metadata"]["uid"]), (&new["spec"], &new["metadata"]["uid"]));
+        assert_eq!(new["spec"]["selector"]["matchLabels"]["app"], "web", "{kind}");
+    }
+    kubectl.run("scale deployment.v1beta1.extensions/web --replicas=3");
+    assert_eq!(kubectl.run("get deployment web -o jsonpath={.apiVersion},{.spec.replicas}"), "apps/v1,3");
+    let all = kubectl.run("get all -o name");
+    assert_eq!(all.matches("deployment").count(), 1, "{all}");
+
+    // Backends are written another way.
+    let ingress = "{apiVersion: extensions/v1beta1, kind: Ingress, metadata: {name: web}, spec: {backend: \
+        {serviceName: other, servicePort: http}, rules: [{host: web.example.com, http: {paths: [{path: /a, backend: \
+        {serviceName: web, servicePort: 80}}]}}]}}";
+    kubectl.run_with("create -f -", ingress);
+    let path = "/namespaces/default/ingresses/web";
+    let stored = admin.get(&format!("/apis/networking.k8s.io/v1{path}")).1;
+    let paths = &stored["spec"]["rules"][0]["http"]["paths"];
+    let service = json!({"service": {"name": "web", "port": {"number": 80}}});
+    assert_eq!(*paths, json!([{"path": "/a", "pathType": "ImplementationSpecific", "backend": service}]));
+    let port = &stored["spec"]["defaultBackend"]["service"]["port"];
+    assert_eq!(*port, json!({"name": "http"}), "{stored}");
+    let backend = json!({"spec": {"backend": {"serviceName": "other", "servicePort": 8080}}});
+    assert_eq!(admin.send("PATCH", &format!("/apis/extensions/v1beta1{path}"), Some(&backend)).0, 200);
+    let stored = admin.get(&format!("/apis/networking.k8s.io/v1{path}")).1;
+    assert_eq!(stored["spec"]["defaultBackend"]["service"]["port"], json!({"number": 8080}), "{stored}");
+    assert!(kubectl.run("get ingress web").contains("web.example.com"));
+    // A quota of the other group counts them.
+    kubectl.run("create quota one --hard=count/ingresses.networking.k8s.io=1");
+    let second = ingress.replace("name: web}, spec", "name: second}, spec");
+    let refused = kubectl.try_with("create -f -", &second);
+    assert!(!refused.ok && refused.err.contains("exceeded quota"), "{refused:?}");
+}
+
+#[test]
 fn they_are_off_by_default() {
     let server = Server::with(&["--api-only"]);
     let admin = Caller::admin(&server);
-    for path in ["/apis/apps/v1beta2", "/apis/networking.k8s.io/v1beta1/ipaddresses", "/apis/policy/v1beta1"]
-    {
+    for path in [
+        "/apis/apps/v1beta2",
+        "/apis/networking.k8s.io/v1beta1/ipaddresses",
+        "/apis/policy/v1beta1",
+        "/apis/extensions",
+    ] {
         assert_eq!(admin.get(path).0, 404, "{path}");
     }
     let old = json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "metadata": {"name": "web"}});

@@ -37,6 +37,7 @@ const FILES: &[&str] = &[
     include_str!("../../schema/coordination-v1.txt"),
     include_str!("../../schema/discovery-v1.txt"),
     include_str!("../../schema/events-v1.txt"),
+    include_str!("../../schema/extensions-v1beta1.txt"),
     include_str!("../../schema/flowcontrol-v1.txt"),
     include_str!("../../schema/initializers-v1alpha1.txt"),
     include_str!("../../schema/metrics-v1beta1.txt"),
@@ -110,28 +111,30 @@ pub fn type_of(name: &str) -> Option<&'static Type> {
     table.index.get(&(package.short, name)).map(|i| &table.types[usize::from(*i)])
 }
 
-/// Groups and versions whose types are those of v1.
-const OLDER: [(&str, &str); 10] = [
-    ("admissionregistration.k8s.io", "v1alpha1"),
-    ("admissionregistration.k8s.io", "v1beta1"),
-    ("apps", "v1beta1"),
-    ("apps", "v1beta2"),
-    ("authentication.k8s.io", "v1beta1"),
-    ("batch", "v1beta1"),
-    ("networking.k8s.io", "v1beta1"),
-    ("policy", "v1beta1"),
-    ("resource.k8s.io", "v1beta2"),
-    ("storage.k8s.io", "v1beta1"),
+/// Groups and versions whose types are those of v1, and the group of these.
+const OLDER: [(&str, &str, &str); 11] = [
+    ("admissionregistration.k8s.io", "v1alpha1", "admissionregistration.k8s.io"),
+    ("admissionregistration.k8s.io", "v1beta1", "admissionregistration.k8s.io"),
+    ("apps", "v1beta1", "apps"),
+    ("apps", "v1beta2", "apps"),
+    ("authentication.k8s.io", "v1beta1", "authentication.k8s.io"),
+    ("batch", "v1beta1", "batch"),
+    ("extensions", "v1beta1", "apps"),
+    ("networking.k8s.io", "v1beta1", "networking.k8s.io"),
+    ("policy", "v1beta1", "policy"),
+    ("resource.k8s.io", "v1beta2", "resource.k8s.io"),
+    ("storage.k8s.io", "v1beta1", "storage.k8s.io"),
 ];
 
 /// The type of a kind. The options kinds of `meta/v1` (`DeleteOptions` …) are known in every group and version.
 pub fn kind_type(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
     let table = table();
     let at = |short| table.index.get(&(short, kind));
-    let of = |version: &str| {
+    let of = |group: &str, version: &str| {
         packages().iter().find(|p| p.group == group && p.version == version).and_then(|p| at(p.short))
     };
-    let own = of(version).or_else(|| if OLDER.contains(&(group, version)) { of("v1") } else { None });
+    let older = || OLDER.iter().find(|(of, older, _)| (*of, *older) == (group, version));
+    let own = of(group, version).or_else(|| older().and_then(|(.., stored)| of(stored, "v1")));
     let found = own.or_else(|| at("meta")).map(|i| &table.types[usize::from(*i)])?;
     found.kind.then_some(found)
 }

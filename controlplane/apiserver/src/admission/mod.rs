@@ -214,9 +214,9 @@ impl Attributes<'_> {
         matches!(self.operation, Operation::Create | Operation::Update)
     }
 
-    /// Whether the request is about this resource itself (no subresource).
+    /// Whether the request is about this resource itself (no subresource), also by the name that it has in another group.
     pub fn is(&self, group: &str, plural: &str) -> bool {
-        self.subresource.is_empty() && self.kind.group == group && self.kind.plural == plural
+        self.subresource.is_empty() && self.kind.stored_group() == group && self.kind.plural == plural
     }
 }
 

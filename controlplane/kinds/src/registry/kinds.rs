@@ -489,9 +489,14 @@ impl Kind {
         self.scope == Scope::Namespaced
     }
 
+    /// The group that objects are stored in: that of a view is another one.
+    pub fn stored_group(&self) -> &str {
+        self.stored_as.map_or(self.group.as_str(), |stored| stored.group)
+    }
+
     /// The key prefix of all objects of the kind: `/registry/<group>/<resource>/`, core without the group.
     pub fn prefix(&self) -> String {
-        let group = self.stored_as.map_or(self.group.as_str(), |stored| stored.group);
+        let group = self.stored_group();
         if group.is_empty() {
             format!("/registry/{}/", self.plural)
         } else {

@@ -1,10 +1,11 @@
 //! Older versions of kinds, which are off by default: views that differ from what is stored in `apiVersion` and little else. They
 //! are those that Kubernetes 1.36 still has, and some that it has removed, for manifests and clients that have to be moved over.
 
+use super::convert::ingresses;
 use super::kinds::{Kind, StoredAs};
 use coracle_fields::Schema as _;
-use coracle_fields::apps::v1::Deployment;
 use coracle_fields::policy::v1::PodDisruptionBudget;
+use coracle_validation::defaults::extensions_v1beta1::{self as extensions, select_own_labels};
 use coracle_validation::defaults::workloads;
 use serde_json::{Value, json};
 
@@ -25,23 +26,27 @@ pub struct OlderVersion {
 
 macro_rules! version {
     ($group:literal $version:literal, $is_removed:literal, [$($plural:literal),*]) => {
+        version!($group $version, $is_removed, stored in $group, [$($plural),*])
+    };
+    ($group:literal $version:literal, $is_removed:literal, stored in $stored:literal, [$($plural:literal),*]) => {
         OlderVersion {
             group: $group,
             version: $version,
             is_removed: $is_removed,
             plurals: &[$($plural),*],
             stored_as: StoredAs {
-                group: $group,
+                group: $stored,
                 version: "v1",
-                encode: |object| set_version(object, concat!($group, "/v1")),
+                encode: |object| set_version(object, concat!($stored, "/v1")),
                 decode: |object| set_version(object, concat!($group, "/", $version)),
             },
         }
     };
 }
 
-/// Every version. Their types are those of v1 (`OLDER` in `proto/src/schema/table.rs`).
-pub static VERSIONS: [OlderVersion; 10] = [
+/// Every version; one whose kinds are stored in several groups stands there once for each. Their types are those of v1 (`OLDER`
+/// in `proto/src/schema/table.rs`), but for Ingresses.
+pub static VERSIONS: [OlderVersion; 12] = [
     version!("admissionregistration.k8s.io" "v1beta1", false, [
         "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
         "validatingadmissionpolicies", "validatingadmissionpolicybindings"
@@ -60,6 +65,8 @@ pub static VERSIONS: [OlderVersion; 10] = [
     ]),
     version!("apps" "v1beta1", true, ["controllerrevisions", "deployments", "statefulsets"]),
     version!("batch" "v1beta1", true, ["cronjobs"]),
+    version!("extensions" "v1beta1", true, stored in "apps", ["daemonsets", "deployments", "replicasets"]),
+    version!("extensions" "v1beta1", true, stored in "networking.k8s.io", ["ingresses"]),
     version!("policy" "v1beta1", true, ["poddisruptionbudgets"]),
 ];
 
@@ -83,6 +90,10 @@ pub(super) fn rows(older: &OlderVersion, builtin: &[Kind]) -> Vec<Kind> {
         older.version.clone_into(&mut row.version);
         // Reviews are answered and forgotten: there is nothing to convert.
         row.stored_as = row.stored.then_some(stored);
+        if older.group != stored.group {
+            // `kubectl get all` would show everything twice.
+            row.categories.clear();
+        }
         match (older.group, older.version, row.plural.as_str()) {
             ("apps", "v1beta1", "deployments") => {
                 row.strategy.defaults = |object| {
@@ -95,6 +106,14 @@ pub(super) fn rows(older: &OlderVersion, builtin: &[Kind]) -> Vec<Kind> {
                     select_own_labels(object);
                     workloads::stateful_set(object);
                 }
+            }
+            ("extensions", _, "deployments") => row.strategy.defaults = extensions::deployment,
+            ("extensions", _, "replicasets") => row.strategy.defaults = extensions::replica_set,
+            ("extensions", _, "daemonsets") => row.strategy.defaults = extensions::daemon_set,
+            ("extensions", _, "ingresses") => {
+                row.schema = "io.k8s.api.extensions.v1beta1.Ingress".to_owned();
+                row.stored_as = Some(ingresses::STORED_AS);
+                row.strategy.defaults = extensions::ingress;
             }
             ("policy", "v1beta1", _) => {
                 row.stored_as = Some(StoredAs {
@@ -114,18 +133,6 @@ pub(super) fn rows(older: &OlderVersion, builtin: &[Kind]) -> Vec<Kind> {
         row
     };
     builtin.iter().filter(is_ours).map(view).collect()
-}
-
-/// `apps/v1beta1`: without a selector, the labels of the template are it. Both kinds have it where Deployments have it.
-fn select_own_labels(object: &mut Value) {
-    let spec = Deployment::of(object).spec();
-    if spec.selector().is_set() {
-        return;
-    }
-    let labels = spec.template().metadata().labels().to_value();
-    if labels.as_object().is_some_and(|labels| !labels.is_empty()) {
-        Deployment::edit(object).spec().selector().put(json!({"matchLabels": labels}));
-    }
 }
 
 /// An empty selector becomes one with `from_empty`, and one with `to_empty` becomes empty.
@@ -164,10 +171,12 @@ mod tests {
             for plural in older.plurals {
                 let row = registry.resource(older.group, older.version, plural);
                 let row = row.unwrap_or_else(|| panic!("{}/{} {plural}", older.group, older.version));
-                let stored = registry.resource(older.group, "v1", plural).unwrap();
+                let stored = registry.resource(older.stored_as.group, "v1", plural).unwrap();
                 assert_eq!(row.key("ns", "a"), stored.key("ns", "a"), "{plural}");
                 let found = schema::kind_type(older.group, older.version, &row.kind).unwrap();
-                assert_eq!(found.full_name(), stored.schema, "{plural}");
+                assert_eq!(found.full_name(), row.schema, "{plural}");
+                let own_type = (older.group, *plural) == ("extensions", "ingresses");
+                assert_eq!(row.schema == stored.schema, !own_type, "{plural}");
                 let mut object = json!({"apiVersion": row.api_version(), "kind": row.kind, "metadata": {}});
                 if let Some(stored_as) = row.stored_as {
                     let before = object.clone();
@@ -181,6 +190,34 @@ mod tests {
         let none = Registry::builtin();
         assert!(none.resource("apps", "v1beta2", "deployments").is_none(), "off by default");
         assert_eq!(registry.preferred("apps", "deployments").unwrap().version, "v1");
+    }
+
+    #[test]
+    fn extensions_have_the_defaults_of_their_time() {
+        let filled = |plural: &str, spec: Value| {
+            let row = all().resource("extensions", "v1beta1", plural).unwrap();
+            let mut object =
+                json!({"apiVersion": "extensions/v1beta1", "metadata": {"name": "a"}, "spec": spec});
+            row.fill(&mut object);
+            object
+        };
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}});
+        let spec = json!({"template": template});
+        let deployment = filled("deployments", spec.clone());
+        let strategy =
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
+        assert_eq!(deployment["spec"]["strategy"], strategy);
+        assert_eq!(deployment["spec"]["progressDeadlineSeconds"], i32::MAX);
+        let set = filled("daemonsets", spec.clone());
+        assert_eq!(set["spec"]["updateStrategy"], json!({"type": "OnDelete"}));
+        for object in [deployment, set, filled("replicasets", spec)] {
+            assert_eq!(object["spec"]["selector"], json!({"matchLabels": {"app": "web"}}));
+            assert_eq!(object["metadata"]["labels"], json!({"app": "web"}));
+        }
+        let rules = json!([{"http": {"paths": [{"backend": {"serviceName": "s", "servicePort": 80}}]}}]);
+        let ingress = filled("ingresses", json!({"rules": rules}));
+        let path = &ingress["spec"]["rules"][0]["http"]["paths"][0];
+        assert_eq!(path["pathType"], "ImplementationSpecific");
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod volume_sources;
 mod quantities;
 // Deployments and the like.
 pub mod workloads;
+// What older versions of them, and of Ingresses, left open.
+pub mod extensions_v1beta1;
 // Jobs and CronJobs.
 pub mod jobs;
 // Services, endpoints, policies, ingresses.

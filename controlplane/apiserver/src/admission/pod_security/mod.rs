@@ -91,7 +91,7 @@ impl Plugin for PodSecurity {
     }
 
     fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
-        let checked = match at.kind.group.as_str() {
+        let checked = match at.kind.stored_group() {
             "" => matches!(
                 at.kind.plural.as_str(),
                 "namespaces" | "pods" | "podtemplates" | "replicationcontrollers"
@@ -105,7 +105,7 @@ impl Plugin for PodSecurity {
         if !matches!(at.operation, Operation::Create | Operation::Update) {
             return Ok(());
         }
-        match (at.kind.group.as_str(), at.kind.plural.as_str()) {
+        match (at.kind.stored_group(), at.kind.plural.as_str()) {
             ("", "namespaces") if at.subresource.is_empty() => self.namespace(at, object),
             ("", "pods") if !HARMLESS.contains(&at.subresource) => self.pod(at, object).await,
             kind if at.subresource.is_empty() => match template(kind, object) {

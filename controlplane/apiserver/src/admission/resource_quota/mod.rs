@@ -61,7 +61,7 @@ impl Plugin for ResourceQuota {
         if at.cached("", "resourcequotas", Some(at.namespace)).is_empty() && self.limited.is_empty() {
             return Ok(());
         }
-        let kind = (at.kind.group.clone(), at.kind.plural.clone());
+        let kind = (at.kind.stored_group().to_owned(), at.kind.plural.clone());
         let named = (kind.0.as_str(), kind.1.as_str());
         let request = Request {
             added: usage::usage(named, object),

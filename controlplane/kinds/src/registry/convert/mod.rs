@@ -4,3 +4,5 @@
 pub mod events;
 // `autoscaling/v1` HorizontalPodAutoscalers are v2 ones that know only CPU.
 pub mod autoscalers;
+// `extensions/v1beta1` Ingresses have other backends.
+pub mod ingresses;
