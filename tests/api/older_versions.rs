@@ -109,7 +109,11 @@ fn extensions_are_workloads_and_ingresses_of_other_groups() {
     assert_eq!(stored["spec"]["defaultBackend"]["service"]["port"], json!({"number": 8080}), "{stored}");
     assert!(kubectl.run("get ingress web").contains("web.example.com"));
     // A quota of the other group counts them.
-    kubectl.run("create quota one --hard=count/ingresses.networking.k8s.io=1");
+    let name = "count/ingresses.networking.k8s.io";
+    kubectl.run(&format!("create quota one --hard={name}=1"));
+    let counted = json!({"status": {"hard": {name: "1"}, "used": {name: "1"}}});
+    let status = "/api/v1/namespaces/default/resourcequotas/one/status";
+    assert_eq!(admin.send("PATCH", status, Some(&counted)).0, 200);
     let second = ingress.replace("name: web}, spec", "name: second}, spec");
     let refused = kubectl.try_with("create -f -", &second);
     assert!(!refused.ok && refused.err.contains("exceeded quota"), "{refused:?}");

@@ -79,11 +79,6 @@ impl UsageHistory {
         Self { window, most, entries: Mutex::default() }
     }
 
-    /// How far it reaches back.
-    pub fn window(&self) -> Duration {
-        self.window
-    }
-
     /// The slice of a time, in seconds since 1970.
     fn slice(&self, now: u64) -> u64 {
         now / (self.window.as_secs() / SLICES).max(1)

@@ -300,7 +300,7 @@ impl Api {
         }
         write.annotated(&new, Some(&old));
         write.mark_if_detailed(WriteMark::Defaulted);
-        let causes = match current.meta.uninitialized {
+        let causes = match current.meta.uninitialized && target.subresource.is_empty() {
             true => kind.check_initializing(&new, &old),
             false => kind.check_update(target.subresource, &new, &old),
         };

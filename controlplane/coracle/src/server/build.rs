@@ -256,7 +256,7 @@ fn operations(config: &Config, opened: &Opened, ca: &Arc<CaRotation>) -> Arc<dyn
     })
 }
 
-/// The admission chain, by the options.
+/// Which admission plugins are on, and their settings.
 fn admission_options(config: &Config) -> anyhow::Result<plugins::Options> {
     let settings = config.admission_control_config_file.as_deref().map(Configuration::read).transpose();
     let settings = settings.context("--admission-control-config-file")?;
@@ -268,6 +268,7 @@ fn admission_options(config: &Config) -> anyhow::Result<plugins::Options> {
     })
 }
 
+/// The admission chain, by the options.
 fn admission(options: &plugins::Options, needs: &plugins::Needs) -> anyhow::Result<Chain> {
     plugins::chain(needs, options).map_err(|error| match error {
         ConfigurationError::Unknown { .. } => anyhow::Error::from(error),

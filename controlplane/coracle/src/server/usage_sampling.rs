@@ -56,7 +56,6 @@ impl UsageSampling {
     pub(super) async fn run(self, usage: Arc<ResourceMetrics>, objects: Arc<Objects>) {
         let mut saved = Instant::now();
         loop {
-            // Not more often than agents measure would make sense, but that is the operator's choice.
             tokio::time::sleep(self.interval.max(Duration::from_secs(1))).await;
             match usage.samples(&objects).await {
                 Ok(samples) => self.history.record(samples, now()),
