@@ -8,6 +8,9 @@ parse_release() {
     version=${BASH_REMATCH[1]} machine=${BASH_REMATCH[2]}
 }
 
+# maintainer: name and address, `authors` of Cargo.toml.
+maintainer() { sed -n 's/^authors = \["\(.*\)"\]$/\1/p' "$(dirname "${BASH_SOURCE[0]}")/../Cargo.toml" | grep .; }
+
 # lay_out RELEASE ROOT ZSH: puts what every package has below ROOT. ZSH is where completions of zsh are, such as zsh/vendor-completions.
 lay_out() {
     local release=$1 root=$2 zsh=$3 plugin unit page program

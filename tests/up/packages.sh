@@ -17,6 +17,8 @@ find "$work/there" -exec touch {} +
 (umask 077 && "$TREE/scripts/deb" "$work/there/${release##*/}" "$work/two" > /dev/null)
 cmp "$first" "$work/two/${first##*/}" || fail "the package is not reproducible"
 [[ ${first##*/} == coracle_0.1.0~rc.1_*.deb ]] || fail "$first"
+maintainer=$(sed -n 's/^authors = \["\(.*\)"\]$/\1/p' "$TREE/Cargo.toml")
+[[ $maintainer == *" <"*@*">" && $(dpkg-deb -f "$first" Maintainer) == "$maintainer" ]] || fail "the maintainer is not that of Cargo.toml: $maintainer"
 dpkg-deb -c "$first" | awk '{print $1, $2, $6}' > "$work/contents"
 for line in '-rwxr-xr-x root/root ./usr/bin/coracle' '-rw------- root/root ./etc/coracle/agent.yaml' '-rwxr-xr-x root/root ./usr/lib/coracle/cni/bridge' \
     '-rw-r--r-- root/root ./usr/lib/systemd/system/coracle-server.service' '-rw-r--r-- root/root ./usr/share/man/man1/coracle.1.gz'; do
