@@ -94,6 +94,11 @@ fn packages_are_reproducible_and_leave_nothing() {
     installs("packages.sh", "packed and unpacked\n");
 }
 
+#[test]
+fn an_rpm_package_is_reproducible_and_leaves_nothing() {
+    installs("rpm.sh", "in and out of a root\n");
+}
+
 /// Runs a script that installs into a directory.
 fn installs(script: &str, last: &str) {
     let script = Path::new(TREE).join("tests/up").join(script);
