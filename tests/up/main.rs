@@ -95,6 +95,11 @@ fn packages_are_reproducible_and_leave_nothing() {
 }
 
 #[test]
+fn a_release_is_reproducible_and_what_is_not_signed_is_refused() {
+    installs("release.sh", "made, signed and checked\n");
+}
+
+#[test]
 fn an_rpm_package_is_reproducible_and_leaves_nothing() {
     installs("rpm.sh", "in and out of a root\n");
 }
