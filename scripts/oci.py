@@ -58,17 +58,19 @@ def sha(data):
 
 
 class Image:
-    def __init__(self, name, layers, config):
-        self.name = name
+    """An image of one platform. Layers are pairs of a tar archive and its compressed form."""
+
+    def __init__(self, name, layers, config, arch=ARCH, created="1970-01-01T00:00:00Z", by="scripts/images"):
+        self.name, self.arch = name, arch
         self.blobs = {}
         diff_ids, descriptors = [], []
         for tar, packed in layers:
             diff_ids.append(sha(tar))
             descriptors.append(self.blob(packed, "application/vnd.oci.image.layer.v1.tar+gzip"))
         config = {
-            "created": "1970-01-01T00:00:00Z", "architecture": ARCH, "os": "linux",
+            "created": created, "architecture": arch, "os": "linux",
             "config": {"Env": [PATH], **config}, "rootfs": {"type": "layers", "diff_ids": diff_ids},
-            "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "scripts/images"}] * len(layers),
+            "history": [{"created": created, "created_by": by}] * len(layers),
         }
         media = "application/vnd.oci.image.manifest.v1+json"
         manifest = {
@@ -88,7 +90,7 @@ class Image:
         annotations = {"io.containerd.image.name": self.name, "org.opencontainers.image.ref.name": tag}
         index = {
             "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [{**self.descriptor, "platform": {"architecture": ARCH, "os": "linux"}, "annotations": annotations}],
+            "manifests": [{**self.descriptor, "platform": {"architecture": self.arch, "os": "linux"}, "annotations": annotations}],
         }
         layer = Layer()
         layer.file("oci-layout", '{"imageLayoutVersion":"1.0.0"}')

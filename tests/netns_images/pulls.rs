@@ -90,6 +90,36 @@ fn plain_by_tag_by_digest_and_by_mirror() {
 }
 
 #[test]
+fn the_image_of_a_release_is_pulled_and_imported() {
+    in_lab(|lab| {
+        let registry = Registry::start(&lab.dir, true);
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_str().unwrap();
+        let out = lab.dir.to_str().unwrap();
+        let release = format!("{out}/coracle-1.2.3-linux-{}", std::env::consts::ARCH);
+        let make = r#"export TREE=$1; . "$1/tests/up/fake_release.sh"; fake_release "$2"
+            CORACLE_COMMIT=5fc2e19 "$1/scripts/oci-image" "$2" "$3""#;
+        run("bash", &["-euc", make, "make", tree, &release, out]);
+        let (script, archive) = (format!("{tree}/scripts/oci-image"), format!("{release}.oci.tar"));
+        let place = format!("{}/team/node", registry.address);
+        let name = run(&script, &["push", &archive, &place, "tester:secret"]).trim().to_owned();
+        assert_eq!(name, format!("{place}:1.2.3"));
+
+        let store = store(lab);
+        let tester = Credentials::Basic { username: "tester".into(), password: "secret".into() };
+        let pulled = pull(&store, &name, &tester, &RegistryConfig::default()).unwrap();
+        for (label, value) in [("version", "1.2.3"), ("revision", "5fc2e19")] {
+            assert_eq!(pulled.config.labels[&format!("org.opencontainers.image.{label}")], value);
+        }
+        let layers = store.rootfs_layers(&name).unwrap();
+        assert!(layers.iter().any(|layer| layer.join("usr/bin/coracle-agent").is_file()), "{layers:?}");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let imported = runtime.block_on(store.import(Path::new(&archive), None)).unwrap();
+        assert_eq!(imported[0].id, pulled.id);
+        assert!(imported[0].repo_tags.contains(&"coracle.local/coracle:1.2.3".to_owned()), "{imported:?}");
+    });
+}
+
+#[test]
 fn basic_auth_right_wrong_and_none() {
     in_lab(|lab| {
         let registry = Registry::start(&lab.dir, true);

@@ -10,6 +10,7 @@ fake_build() {
 program=${0##*/}
 case $1 in
     --version) echo "$program 0.1.0" ;;
+    version) printf '{\n  "program": "%s",\n  "commit": "5fc2e19",\n  "platform": "linux/amd64"\n}\n' "$program" ;;
     manual)
         mkdir -p "$2"/{man,completions,etc}
         echo "page of $program" > "$2/man/$program.1"

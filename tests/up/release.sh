@@ -28,12 +28,39 @@ find "$work/bin" -exec touch {} +
 diff -r "$work/one" "$work/two" || fail "the release is not reproducible"
 tarball=coracle-0.1.0-linux-$(uname -m).tar.gz
 cd "$work/one"
-for file in "$tarball" "${tarball%.tar.gz}.sbom.cdx.json" install.sh SHA256SUMS; do [ -s "$file" ] || fail "$file is missing: $(ls)"; done
+for file in "$tarball" "${tarball%.tar.gz}".{sbom.cdx.json,oci.tar} install.sh SHA256SUMS; do [ -s "$file" ] || fail "$file is missing: $(ls)"; done
 compgen -G '*.deb' > /dev/null || fail "the Debian package is missing: $(ls)"
 compgen -G '*.rpm' > /dev/null || fail "the RPM package is missing: $(ls)"
 # Of what the programs are linked with, packages name the version.
 dpkg-deb -f ./*.deb Depends | grep -qE '^libc6 \(>= 2\.[0-9]+(\.[0-9]+)?\), ' || fail "$(dpkg-deb -f ./*.deb Depends)"
 rpm --dbpath "$work/db" -qp --requires ./*.rpm | grep -qE '^libc\.so\.6\(GLIBC_2\.[0-9]+(\.[0-9]+)?\)\(64bit\)$' || fail "the RPM package names no glibc"
+
+# The image names its version and commit, and has what its programs are linked with.
+mkdir "$work/layout" "$work/root"
+tar -xf "${tarball%.tar.gz}.oci.tar" -C "$work/layout"
+python3 - "$work/layout" "$(uname -m)" > "$work/layers" <<'IMAGE'
+import hashlib, json, os, sys
+def blob(descriptor):
+    data = open(os.path.join(sys.argv[1], "blobs", *descriptor["digest"].split(":")), "rb").read()
+    assert "sha256:" + hashlib.sha256(data).hexdigest() == descriptor["digest"] and len(data) == descriptor["size"], descriptor
+    return data
+[entry] = json.load(open(os.path.join(sys.argv[1], "index.json")))["manifests"]
+manifest = json.loads(blob(entry))
+config = json.loads(blob(manifest["config"]))
+arch = {"x86_64": "amd64", "aarch64": "arm64"}[sys.argv[2]]
+assert (entry["platform"]["architecture"], config["architecture"], config["os"]) == (arch, arch, "linux"), config
+assert entry["annotations"]["io.containerd.image.name"] == "coracle.local/coracle:0.1.0", entry
+labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["config"]["Labels"].items()}
+assert (labels["version"], labels["revision"]) == ("0.1.0", "5fc2e19"), labels
+assert (config["config"]["Entrypoint"], config["config"]["Cmd"]) == (["coracle"], ["server"]), config
+for layer in manifest["layers"]:
+    blob(layer)
+    print(layer["digest"].split(":")[1])
+IMAGE
+while read -r layer; do tar -xzf "$work/layout/blobs/sha256/$layer" -C "$work/root"; done < "$work/layers"
+chroot "$work/root" /usr/bin/coracle-keeper || fail "the program does not run in the image: $(find "$work/root/lib"*)"
+cmp "$work/bin/bridge" "$work/root/usr/lib/coracle/cni/bridge" || fail "the plugins are not in the image"
+[ -s "$work/root/etc/ssl/certs/ca-certificates.crt" ] || fail "the image knows no CA"
 
 # Every file has its checksum and its signature.
 sha256sum --quiet -c SHA256SUMS || fail "the checksums are wrong"
