@@ -36,10 +36,11 @@ lay_out() {
     cp -r "$release/docs" "$root/usr/share/doc/coracle/"
 }
 
-# needed_glibc ROOT: the oldest C library that has what the programs use; nothing if none of them is linked with it.
+# needed_glibc ROOT: the oldest C library that has what the programs use; nothing if none of them is linked with it. readelf reads programs
+# of every architecture.
 needed_glibc() {
     local program
-    for program in "$1"/usr/bin/*; do objdump -T "$program" 2>/dev/null || true; done | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -1
+    for program in "$1"/usr/bin/*; do readelf -VW "$program" 2>/dev/null || true; done | sed -n 's/.*Name: GLIBC_\([0-9.]*\) .*/\1/p' | sort -Vu | tail -1
 }
 
 # settle ROOT: permissions and times that do not depend on who makes the package, and when.

@@ -96,4 +96,38 @@ refused 'has no signature' run --key coracle.pub "$tarball" server
 run --key "$work/ours.pub" "$work/one/$tarball" server > "$work/said" 2>&1 || fail "$(cat "$work/said")"
 run --key "$(tail -1 "$work/ours.pub")" "$work/one/$tarball" uninstall --purge > "$work/said" 2>&1 || fail "$(cat "$work/said")"
 [ -z "$(find "$target" ! -type d)" ] || fail "something is left: $(find "$target" ! -type d)"
+
+# For the other architecture: its programs are run by qemu, which is another program here.
+case $(uname -m) in x86_64) arch=arm64 machine=aarch64 ;; *) arch=amd64 machine=x86_64 ;; esac
+mkdir "$work/tools"
+# shellcheck disable=SC2016 # expanded by the program
+printf '#!/bin/sh\n[ "$1 $2" = "-L /usr/%s-linux-gnu" ] || exit 9\nshift 2\necho ran >> "%s/ran"\nexec "$@"\n' "$machine" "$work" > "$work/tools/qemu-$machine"
+chmod 755 "$work/tools/qemu-$machine"
+# Of no architecture, so that it is linked with nothing.
+echo coracle-keeper > "$work/bin/coracle-keeper"
+PATH=$work/tools:$PATH package --arch "$arch" --out "$work/foreign" || fail "$(cat "$work/said")"
+[ -s "$work/ran" ] || fail "the programs were run without qemu"
+cd "$work/foreign"
+sha256sum --quiet -c SHA256SUMS || fail "the checksums are wrong"
+name=coracle-0.1.0-linux-$machine
+[ "$(wc -l < SHA256SUMS)" = 6 ] || fail "$(cat SHA256SUMS)"
+for file in "$name.tar.gz" "$name.oci.tar" "coracle_0.1.0_$arch.deb" "coracle-0.1.0-1.$machine.rpm"; do [ -s "$file" ] || fail "$file is missing: $(ls)"; done
+[ "$(dpkg-deb -f ./*.deb Architecture)" = "$arch" ] || fail "$(dpkg-deb -f ./*.deb)"
+tar -xOf "$name.oci.tar" index.json | grep -q "\"architecture\": \"$arch\"" || fail "$(tar -xOf "$name.oci.tar" index.json)"
+refused 'is for another machine' run "$name.tar.gz" server
+
+# What makes no sense is said before anything is made.
+refused 'it is amd64 or arm64' package --arch mips --out "$work/none"
+refused 'for one architecture' env PATH="$work/tools:$PATH" CORACLE_BIN="$work/bin" "$TREE/scripts/package" --arch amd64,arm64 --out "$work/none"
+refused 'not for' env PATH="$work/tools:$PATH" CORACLE_BIN="$work/bin" "$TREE/scripts/package" --arch "$arch" --images --out "$work/none"
+if git -C "$TREE" rev-parse HEAD > /dev/null 2>&1; then
+    git clone -q --shared "$TREE" "$work/tree"
+    cp "$TREE/scripts/package" "$work/tree/scripts/"
+    git -C "$work/tree" tag v99.0.0
+    # Nothing is built, whatever it does.
+    printf '#!/bin/sh\necho "nothing is built here" >&2\nexit 9\n' > "$work/tools/cargo"
+    chmod 755 "$work/tools/cargo"
+    refused 'has the tag v99.0.0, but its version is' env PATH="$work/tools:$PATH" "$work/tree/scripts/package" --out "$work/none"
+fi
+[ ! -e "$work/none" ] || fail "something is half done"
 echo "made, signed and checked"
