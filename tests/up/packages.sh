@@ -16,7 +16,7 @@ cp -r "$release" "$work/copy" && mkdir "$work/there" && mv "$work/copy" "$work/t
 find "$work/there" -exec touch {} +
 (umask 077 && "$TREE/scripts/deb" "$work/there/${release##*/}" "$work/two" > /dev/null)
 cmp "$first" "$work/two/${first##*/}" || fail "the package is not reproducible"
-[[ ${first##*/} == coracle_0.1.0~rc.1_*.deb ]] || fail "$first"
+[[ ${first##*/} == coracle_0.1.0-rc.1_*.deb && $(dpkg-deb -f "$first" Version) == 0.1.0~rc.1 ]] || fail "$first"
 maintainer=$(sed -n 's/^authors = \["\(.*\)"\]$/\1/p' "$TREE/Cargo.toml")
 [[ $maintainer == *" <"*@*">" && $(dpkg-deb -f "$first" Maintainer) == "$maintainer" ]] || fail "the maintainer is not that of Cargo.toml: $maintainer"
 dpkg-deb -c "$first" | awk '{print $1, $2, $6}' > "$work/contents"

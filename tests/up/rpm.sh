@@ -14,7 +14,7 @@ seal_release "$release"
 
 # The same bytes whenever, from wherever and as whomever it is made; for other machines, too.
 first=$("$TREE/scripts/rpm" "$release" "$work/one")
-[ "${first##*/}" = coracle-0.1.0~rc.1-1.x86_64.rpm ] || fail "$first"
+[ "${first##*/}" = coracle-0.1.0-rc.1-1.x86_64.rpm ] || fail "$first"
 mkdir "$work/there" && cp -r "$release" "$work/there/"
 find "$work/there" -exec touch {} +
 (umask 077 && HOME=$work/there "$TREE/scripts/rpm" "$work/there/${release##*/}" "$work/two" > /dev/null)
@@ -40,6 +40,7 @@ done
 [ "$(query -qpc "$first")" = "$(printf '/etc/coracle/agent.yaml\n/etc/coracle/server.yaml')" ] || fail "the configuration is not marked"
 maintainer=$(sed -n 's/^authors = \["\(.*\)"\]$/\1/p' "$TREE/Cargo.toml")
 [ "$(query -qp --qf '%{PACKAGER}' "$first")" = "$maintainer" ] || fail "the maintainer is not that of Cargo.toml"
+[ "$(query -qp --qf '%{VERSION}' "$first")" = 0.1.0~rc.1 ] || fail "$(query -qpi "$first")"
 query -K "$first" | grep -q 'digests OK' || fail "$(query -K "$first")"
 cp "$first" "$work/damaged.rpm"
 printf x | dd of="$work/damaged.rpm" bs=1 seek=$(($(stat -c %s "$first") - 100)) conv=notrunc status=none
