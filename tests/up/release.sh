@@ -121,7 +121,8 @@ refused 'it is amd64 or arm64' package --arch mips --out "$work/none"
 refused 'for one architecture' env PATH="$work/tools:$PATH" CORACLE_BIN="$work/bin" "$TREE/scripts/package" --arch amd64,arm64 --out "$work/none"
 refused 'not for' env PATH="$work/tools:$PATH" CORACLE_BIN="$work/bin" "$TREE/scripts/package" --arch "$arch" --images --out "$work/none"
 if git -C "$TREE" rev-parse HEAD > /dev/null 2>&1; then
-    git clone -q --shared "$TREE" "$work/tree"
+    git clone -q --shared --no-checkout "$TREE" "$work/tree"
+    git -C "$work/tree" checkout -q HEAD -- scripts Cargo.toml
     cp "$TREE/scripts/package" "$work/tree/scripts/"
     git -C "$work/tree" tag v99.0.0
     # Nothing is built, whatever it does.
