@@ -11,14 +11,14 @@ use libcontainer::container::ContainerStatus;
 use liboci_cli::Exec;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use oci_spec::runtime::{PosixRlimitType, Process};
+use oci_spec::runtime::Process;
 
 use super::container::Known;
 use super::error::Error;
 use super::filter::Filter;
 use super::prepare::settings;
 use super::terminal::ConsoleSocket;
-use super::{keyring, process, reseal};
+use super::{keyring, limits, process, reseal};
 
 /// What the caller adds to the keeper's steps.
 struct Command {
@@ -74,7 +74,7 @@ pub fn exec(root: &Path, args: &Exec) -> Result<ExitCode, Error> {
     let pid_file = args.pid_file.as_deref().map(fs::File::create).transpose();
     let pid_file = pid_file.map_err(Error::file(args.pid_file.clone().unwrap_or_default()))?;
     keyring::join(&args.container_id)?;
-    limit(&process)?;
+    limits::set(&process)?;
     let pid = enter::launch(&request, &command)?;
     if let Some(mut file) = pid_file {
         use std::io::Write;
@@ -140,42 +140,4 @@ fn cgroup(known: &Known, below: Option<&str>) -> Result<std::path::PathBuf, Erro
         return Err(Error::Invalid { what: "cgroup", value: below.to_owned() });
     }
     Ok(own.join(path))
-}
-
-/// Sets the resource limits, which the command inherits: in the container's user namespace it could not raise them.
-fn limit(process: &Process) -> Result<(), Error> {
-    for limit in process.rlimits().iter().flatten() {
-        let value = libc::rlimit { rlim_cur: limit.soft(), rlim_max: limit.hard() };
-        // SAFETY: the kernel reads one struct, which outlives the call.
-        #[allow(unsafe_code)]
-        let result = unsafe { libc::setrlimit(resource(limit.typ()), &raw const value) };
-        nix::errno::Errno::result(result).map_err(Error::kernel("resource limit"))?;
-    }
-    Ok(())
-}
-
-#[cfg(target_env = "gnu")]
-type Resource = libc::__rlimit_resource_t;
-#[cfg(not(target_env = "gnu"))]
-type Resource = libc::c_int;
-
-fn resource(limit: PosixRlimitType) -> Resource {
-    match limit {
-        PosixRlimitType::RlimitCpu => libc::RLIMIT_CPU,
-        PosixRlimitType::RlimitFsize => libc::RLIMIT_FSIZE,
-        PosixRlimitType::RlimitData => libc::RLIMIT_DATA,
-        PosixRlimitType::RlimitStack => libc::RLIMIT_STACK,
-        PosixRlimitType::RlimitCore => libc::RLIMIT_CORE,
-        PosixRlimitType::RlimitRss => libc::RLIMIT_RSS,
-        PosixRlimitType::RlimitNproc => libc::RLIMIT_NPROC,
-        PosixRlimitType::RlimitNofile => libc::RLIMIT_NOFILE,
-        PosixRlimitType::RlimitMemlock => libc::RLIMIT_MEMLOCK,
-        PosixRlimitType::RlimitAs => libc::RLIMIT_AS,
-        PosixRlimitType::RlimitLocks => libc::RLIMIT_LOCKS,
-        PosixRlimitType::RlimitSigpending => libc::RLIMIT_SIGPENDING,
-        PosixRlimitType::RlimitMsgqueue => libc::RLIMIT_MSGQUEUE,
-        PosixRlimitType::RlimitNice => libc::RLIMIT_NICE,
-        PosixRlimitType::RlimitRtprio => libc::RLIMIT_RTPRIO,
-        PosixRlimitType::RlimitRttime => libc::RLIMIT_RTTIME,
-    }
 }

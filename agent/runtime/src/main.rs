@@ -24,6 +24,8 @@ mod prepare;
 mod process;
 // Seccomp filters.
 mod filter;
+// Resource limits.
+mod limits;
 // Session keyrings.
 mod keyring;
 // Propagation of mounts.
