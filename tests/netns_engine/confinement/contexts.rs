@@ -35,26 +35,26 @@ pub fn base(sandbox: &mut Sandbox, container: &mut Container) {
     spaces(sandbox, container, |options| options.pid = cri::NamespaceMode::Container.into());
 }
 
-fn security(container: &mut Container) -> &mut cri::LinuxContainerSecurityContext {
+pub fn security(container: &mut Container) -> &mut cri::LinuxContainerSecurityContext {
     container.linux.get_or_insert_default().security_context.get_or_insert_default()
 }
 
-fn capabilities(container: &mut Container) -> &mut cri::Capability {
+pub fn capabilities(container: &mut Container) -> &mut cri::Capability {
     security(container).capabilities.get_or_insert_default()
 }
 
-fn user(container: &mut Container, uid: i64) {
+pub fn user(container: &mut Container, uid: i64) {
     security(container).run_as_user = Some(cri::Int64Value { value: uid });
 }
 
 /// Changes the namespaces of the pod and of the container, which have to agree.
-fn spaces(sandbox: &mut Sandbox, container: &mut Container, change: impl Fn(&mut cri::NamespaceOption)) {
+pub fn spaces(sandbox: &mut Sandbox, container: &mut Container, change: impl Fn(&mut cri::NamespaceOption)) {
     let linux = sandbox.linux.get_or_insert_default();
     change(linux.security_context.get_or_insert_default().namespace_options.get_or_insert_default());
     change(security(container).namespace_options.get_or_insert_default());
 }
 
-fn user_namespace(sandbox: &mut Sandbox, container: &mut Container) {
+pub fn user_namespace(sandbox: &mut Sandbox, container: &mut Container) {
     let mapping = cri::IdMapping { host_id: FIRST, container_id: 0, length: 65_536 };
     spaces(sandbox, container, |options| {
         options.userns_options = Some(cri::UserNamespace {
@@ -65,7 +65,7 @@ fn user_namespace(sandbox: &mut Sandbox, container: &mut Container) {
     });
 }
 
-fn privileged(sandbox: &mut Sandbox, container: &mut Container) {
+pub fn privileged(sandbox: &mut Sandbox, container: &mut Container) {
     sandbox.linux.get_or_insert_default().security_context.get_or_insert_default().privileged = true;
     let security = security(container);
     security.privileged = true;
@@ -90,14 +90,7 @@ fn of_node(container: &mut Container, name: &str, text: &str) {
     });
 }
 
-fn bind(path: &str, change: impl FnOnce(&mut cri::Mount)) -> cri::Mount {
-    let mut mount =
-        cri::Mount { container_path: path.into(), host_path: "/var/lib".into(), ..Default::default() };
-    change(&mut mount);
-    mount
-}
-
-/// All of them.
+/// Those of a process.
 pub const CONTEXTS: &[Context] = &[
     Context { name: "default", change: |_, _| {} },
     Context { name: "unconfined", change: |_, c| unconfined(c) },
@@ -244,31 +237,6 @@ pub const CONTEXTS: &[Context] = &[
         },
     },
     Context { name: "stdin", change: |_, c| c.stdin = true },
-    Context {
-        name: "volumes",
-        change: |_, c| {
-            c.mounts.push(bind("/a", |_| {}));
-            c.mounts.push(bind("/b", |mount| mount.readonly = true));
-            c.mounts.push(bind("/c", |mount| {
-                mount.propagation = cri::MountPropagation::PropagationHostToContainer.into()
-            }));
-            c.mounts.push(bind("/d", |mount| {
-                mount.readonly = true;
-                mount.recursive_read_only = true;
-            }));
-            c.mounts.push(bind("/deep/below/a", |_| {}));
-        },
-    },
-    Context {
-        name: "device",
-        change: |_, c| {
-            c.devices.push(cri::Device {
-                container_path: "/dev/net/tun".into(),
-                host_path: "/dev/net/tun".into(),
-                permissions: "rw".into(),
-            });
-        },
-    },
     Context {
         name: "killed first, in a directory, with variables",
         change: |_, c| {

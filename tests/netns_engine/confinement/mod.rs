@@ -2,6 +2,7 @@
 //! contexts. Each context runs the same program twice, in pods of either handler, and compares every line that it prints.
 
 mod contexts;
+mod mounts;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -120,7 +121,7 @@ async fn a_process_sees_what_it_sees_with_runc() {
     let node = Node::start().await;
     let probe = probe(&node.path("."));
     let mut wrong = Vec::new();
-    for context in CONTEXTS {
+    for context in CONTEXTS.iter().chain(mounts::CONTEXTS) {
         let theirs = seen(&node, &probe, context, "runc").await;
         let ours = seen(&node, &probe, context, "coracle").await;
         let different = differences(&ours, &theirs);
