@@ -283,10 +283,13 @@ pub fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Signals that C libraries use within a process: programs in Go, and so runc, leave them as they are inherited.
+const RESERVED: std::ops::RangeInclusive<libc::c_int> = 32..=34;
+
 /// Resets ignored signals, which would stay ignored after exec: Rust programs ignore SIGPIPE, and the agent may have
 /// inherited more.
 pub fn default_signals() {
-    for signal in 1..=64 {
+    for signal in (1..=64).filter(|signal| !RESERVED.contains(signal)) {
         // SAFETY: sets the default action, no handler is involved. It fails for SIGKILL and SIGSTOP, which are never ignored.
         #[allow(unsafe_code)]
         unsafe {
