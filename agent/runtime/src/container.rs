@@ -18,6 +18,7 @@ use super::error::Error;
 const RECORD: &str = "coracle.json";
 /// Where cgroup2 is mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
+const FREEZE: &str = "cgroup.freeze";
 
 /// What libcontainer does not keep.
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,7 +73,24 @@ impl Known {
         if container.status() == ContainerStatus::Created && !container.root.join(NOTIFY_FILE).exists() {
             container.set_status(ContainerStatus::Running);
         }
-        Ok(Self { container, start_time: record.start_time })
+        let mut known = Self { container, start_time: record.start_time };
+        known.read_freezer();
+        Ok(known)
+    }
+
+    /// Takes from the cgroup whether the container is paused: others than this program can freeze it.
+    fn read_freezer(&mut self) {
+        let status = self.container.status();
+        if !matches!(status, ContainerStatus::Running | ContainerStatus::Paused) {
+            return;
+        }
+        let Ok(text) =
+            self.cgroup().and_then(|dir| fs::read_to_string(dir.join(FREEZE)).map_err(Error::file(dir)))
+        else {
+            return;
+        };
+        let frozen = text.trim() == "1";
+        self.container.set_status(if frozen { ContainerStatus::Paused } else { ContainerStatus::Running });
     }
 
     /// The first process; 0 once the container is stopped.

@@ -62,7 +62,7 @@ pub enum Error {
         status: ContainerStatus,
     },
     /// A command in a container that is paused.
-    #[error("cannot exec in a paused container")]
+    #[error("cannot exec in a paused container (use --ignore-paused to override)")]
     Paused,
     /// More rules than a program has room for.
     #[error("{0} device rules are too many")]
