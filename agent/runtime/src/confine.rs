@@ -1,8 +1,7 @@
 //! Confines the first process of a container and execs its program.
 //!
-//! libcontainer calls [`Executor::validate`] in the container, as the container's user, but with all capabilities, and
-//! [`Executor::exec`] once the container is started. The steps and their order are those of
-//! `coracle_keeper::enter::confine`.
+//! libcontainer calls [`Executor::validate`] in the container, as its root, with all capabilities, and [`Executor::exec`] once the
+//! container is started. The steps and their order are those of runc, and of `coracle_keeper::enter::confine`.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -16,13 +15,15 @@ use coracle_keeper::enter::program::{self, ProgramError};
 use coracle_keeper::enter::{Capabilities, Request, StepError, confine};
 use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError};
 use nix::errno::Errno;
-use oci_spec::runtime::Spec;
+use nix::sys::stat::{Mode, umask};
+use oci_spec::runtime::{PosixRlimit, Spec};
 
 use super::error::Error;
 use super::filter::Filter;
 use super::prepare::Prepared;
-use super::propagation::Propagation;
-use super::terminal;
+use super::rootfs::{Rootfs, RootfsError};
+use super::terminal::{Console, ConsoleSocket, TerminalError};
+use super::{keyring, limits};
 
 /// Why the program does not run. Users see the wording of runc.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,13 @@ enum ConfineError {
     #[error("seccomp filter")]
     Filter(#[source] StepError),
     #[error(transparent)]
+    Rootfs(#[from] RootfsError),
+    #[error("terminal")]
+    Terminal(#[from] TerminalError),
+    #[error(transparent)]
     Label(#[from] LabelError),
+    #[error(transparent)]
+    User(#[from] confine::ConfineError),
     #[error(transparent)]
     Program(#[from] ProgramError),
     #[error("an argument or variable")]
@@ -53,8 +60,11 @@ struct Parts {
     request: Request,
     filter: Filter,
     labels: Labels,
-    propagation: Propagation,
-    terminal: bool,
+    rootfs: Rootfs,
+    limits: Vec<PosixRlimit>,
+    console: Option<ConsoleSocket>,
+    /// Name of the session keyring; none to keep that of the caller.
+    keyring: Option<String>,
     program: OnceCell<Program>,
 }
 
@@ -69,13 +79,19 @@ fn step<T>(step: &'static str, result: Result<T, Errno>) -> Result<T, ConfineErr
 
 impl Confine {
     /// Opens what it needs of the host.
-    pub fn new(prepared: &Prepared) -> Result<Self, Error> {
+    pub fn new(
+        prepared: &Prepared,
+        console: Option<ConsoleSocket>,
+        keyring: Option<String>,
+    ) -> Result<Self, Error> {
         Ok(Self(Rc::new(Parts {
             request: prepared.request.clone(),
             filter: prepared.filter.clone(),
             labels: Labels::open(&prepared.request).map_err(Error::file("/proc"))?,
-            propagation: prepared.propagation.clone(),
-            terminal: prepared.terminal,
+            rootfs: prepared.rootfs.clone(),
+            limits: prepared.limits.clone(),
+            console,
+            keyring,
             program: OnceCell::new(),
         })))
     }
@@ -84,20 +100,24 @@ impl Confine {
 impl Parts {
     fn confine(&self) -> Result<(), ConfineError> {
         let request = &self.request;
-        step("mount propagation", self.propagation.set())?;
-        if self.terminal {
-            terminal::chown(request.uid);
-        } else {
-            confine::chown_streams(request.uid);
+        if let Some(name) = &self.keyring {
+            step("session keyring", keyring::join(name))?;
         }
+        self.rootfs.complete()?;
+        match &self.console {
+            Some(console) => console.take_terminal(request.uid, Console::Mounted)?,
+            None => confine::chown_streams(request.uid),
+        }
+        self.rootfs.restrict()?;
+        umask(Mode::from_bits_truncate(request.umask.unwrap_or(0o022)));
         self.labels.take(request)?;
+        step("resource limits", limits::set(&self.limits))?;
         if !request.no_new_privileges {
             self.filter.load().map_err(ConfineError::Filter)?;
         }
         // As runc, without those that the node itself does not have.
         let sets = within(&request.capabilities, step("capabilities", confine::permitted())?);
-        step("bounding set", confine::drop_bounding_set(sets.bounding))?;
-        step("capabilities", confine::set_capabilities(&sets))?;
+        confine::take_user(request, &sets)?;
         let mut env = request.env.clone();
         if !env.iter().any(|entry| entry.starts_with("HOME=")) {
             env.push(format!("HOME={}", program::home(request.uid)));

@@ -122,6 +122,17 @@ impl Known {
         let path = self.container.spec()?.cgroup_path;
         Ok(Path::new(CGROUPS).join(path.strip_prefix("/").unwrap_or(&path)))
     }
+
+    /// Directory of the cgroup in which its first process is now: the container may have moved it further down.
+    pub fn cgroup_of_process(&self) -> Result<PathBuf, Error> {
+        let path = format!("/proc/{}/cgroup", self.pid());
+        let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
+        let unified = text.lines().find_map(|line| line.strip_prefix("0::/"));
+        // One that begins with `..` is outside of this process's cgroup namespace.
+        let unified = unified.filter(|path| !path.starts_with(".."));
+        let unified = unified.ok_or_else(|| Error::Invalid { what: "cgroup", value: text.clone() })?;
+        Ok(Path::new(CGROUPS).join(unified))
+    }
 }
 
 /// The directory of a container; an id cannot lead out of `root`.

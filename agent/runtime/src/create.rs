@@ -18,7 +18,8 @@ use super::confine::Confine;
 use super::container::{Known, Record, directory};
 use super::error::Error;
 use super::prepare::{Scratch, prepare};
-use super::{devices, keyring, reseal};
+use super::terminal::ConsoleSocket;
+use super::{devices, keyring, limits, reseal};
 
 /// A container to create.
 struct Wanted {
@@ -105,14 +106,22 @@ fn build(root: &Path, wanted: Wanted) -> Result<Container, Error> {
     reseal::ensure()?;
     directory(root, &wanted.id)?;
     DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(Error::file(root))?;
+    let root = &fs::canonicalize(root).map_err(Error::file(root))?;
     let bundle = fs::canonicalize(&wanted.bundle).map_err(Error::file(&wanted.bundle))?;
     let prepared = prepare(&bundle, &wanted.id)?;
-    let scratch = Scratch::write(&bundle, &prepared.spec)?;
-    inherit(&wanted)?;
+    if prepared.terminal != wanted.console_socket.is_some() {
+        return Err(Error::Unsupported("a terminal without --console-socket, or the reverse"));
+    }
+    let console = wanted.console_socket.as_deref().map(ConsoleSocket::connect).transpose()?;
+    let executor = Confine::new(&prepared, console, wanted.keyring.then(|| keyring::name(&wanted.id)))?;
+    limits::raise(&prepared.limits)?;
+    let scratch = Scratch::create(&bundle)?;
+    scratch.write(&prepared.spec)?;
+    // What the first process inherits.
+    umask(Mode::from_bits_truncate(0o022));
     let mut container = ContainerBuilder::new(wanted.id, SyscallType::default())
-        .with_executor(Confine::new(&prepared)?)
+        .with_executor(executor)
         .with_root_path(root)?
-        .with_console_socket(wanted.console_socket)
         .with_preserved_fds(wanted.preserve_fds)
         .validate_id()?
         .as_init(&scratch.dir)
@@ -128,14 +137,6 @@ fn build(root: &Path, wanted: Wanted) -> Result<Container, Error> {
         return Err(error);
     }
     Ok(container)
-}
-
-/// What the first process inherits, and libcontainer does not set.
-fn inherit(wanted: &Wanted) -> Result<(), Error> {
-    // libcontainer leaves the groups of its caller to a process without groups of its own.
-    nix::unistd::setgroups(&[]).map_err(Error::kernel("groups"))?;
-    umask(Mode::from_bits_truncate(0o022));
-    if wanted.keyring { keyring::join(&wanted.id) } else { Ok(()) }
 }
 
 /// The steps between creation and start: nothing of the image runs yet.

@@ -36,6 +36,15 @@ pub enum Error {
         #[source]
         errno: Errno,
     },
+    /// A mount.
+    #[error("mount {:?}", path.display())]
+    Mount {
+        /// What is mounted.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: libcontainer::syscall::SyscallError,
+    },
     /// The configuration lacks a section.
     #[error("config.json has no {0}")]
     Missing(&'static str),
@@ -92,6 +101,12 @@ impl Error {
     pub fn json(path: impl Into<PathBuf>) -> impl FnOnce(serde_json::Error) -> Self {
         let path = path.into();
         move |source| Self::Json { path, source }
+    }
+
+    /// For a mount.
+    pub fn mount(path: impl Into<PathBuf>) -> impl FnOnce(libcontainer::syscall::SyscallError) -> Self {
+        let path = path.into();
+        move |source| Self::Mount { path, source }
     }
 
     /// For a system call.

@@ -3,7 +3,7 @@
 //! Not with libcontainer: its commands have neither the container's seccomp filter nor its user namespace.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use coracle_keeper::enter::{self, Request, StepError, Steps};
@@ -17,7 +17,7 @@ use super::container::Known;
 use super::error::Error;
 use super::filter::Filter;
 use super::prepare::settings;
-use super::terminal::ConsoleSocket;
+use super::terminal::{Console, ConsoleSocket};
 use super::{keyring, limits, process, reseal};
 
 /// What the caller adds to the keeper's steps.
@@ -29,7 +29,7 @@ struct Command {
 
 impl Steps for Command {
     fn terminal(&self) -> Result<(), StepError> {
-        self.console.as_ref().map_or(Ok(()), |console| console.take_terminal(self.uid))
+        self.console.as_ref().map_or(Ok(()), |console| Ok(console.take_terminal(self.uid, Console::Kept)?))
     }
 
     fn filter(&self) -> Result<(), StepError> {
@@ -63,7 +63,7 @@ pub fn exec(root: &Path, args: &Exec) -> Result<ExitCode, Error> {
         start_time: known.start_time,
         cgroup: Some(cgroup(&known, args.cgroup.as_deref())?),
         user_namespace: true,
-        keyring_joined: true,
+        keyring: Some(keyring::name(&args.container_id)),
         ..process::request(&process)?
     };
     let command = Command {
@@ -73,8 +73,7 @@ pub fn exec(root: &Path, args: &Exec) -> Result<ExitCode, Error> {
     };
     let pid_file = args.pid_file.as_deref().map(fs::File::create).transpose();
     let pid_file = pid_file.map_err(Error::file(args.pid_file.clone().unwrap_or_default()))?;
-    keyring::join(&args.container_id)?;
-    limits::set(&process)?;
+    limits::set(process.rlimits().as_deref().unwrap_or_default()).map_err(Error::kernel("resource limit"))?;
     let pid = enter::launch(&request, &command)?;
     if let Some(mut file) = pid_file {
         use std::io::Write;
@@ -132,12 +131,19 @@ fn changed(mut process: Process, args: &Exec) -> Result<Process, Error> {
 }
 
 /// The container's cgroup, or one below it.
-fn cgroup(known: &Known, below: Option<&str>) -> Result<std::path::PathBuf, Error> {
+fn cgroup(known: &Known, below: Option<&str>) -> Result<PathBuf, Error> {
     let own = known.cgroup()?;
-    let Some(below) = below else { return Ok(own) };
+    let Some(below) = below else { return if is_leaf(&own) { Ok(own) } else { known.cgroup_of_process() } };
     let path = Path::new(below.trim_start_matches('/'));
-    if path.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+    if path.components().any(|part| !matches!(part, Component::Normal(_))) {
         return Err(Error::Invalid { what: "cgroup", value: below.to_owned() });
     }
     Ok(own.join(path))
+}
+
+/// False if the container, such as one that runs systemd, has given its controllers to cgroups below: the kernel allows no
+/// process in it then.
+fn is_leaf(cgroup: &Path) -> bool {
+    fs::read_to_string(cgroup.join("cgroup.subtree_control"))
+        .is_ok_and(|controllers| controllers.trim().is_empty())
 }

@@ -3,18 +3,21 @@
 use coracle_keeper::enter::confine;
 use nix::errno::Errno;
 
-use super::error::Error;
-
 /// What a new session keyring allows, and searching for its owner: commands find it by its name.
 const PERMISSIONS: libc::c_ulong = 0x3f13_0000 | 0x0008_0000;
 
-/// Joins the keyring of a container, which is made if it is not there.
-pub fn join(id: &str) -> Result<(), Error> {
-    confine::join_keyring(Some(&format!("_ses.{id}"))).map_err(Error::kernel("session keyring"))?;
+/// The name of the keyring of a container.
+pub fn name(id: &str) -> String {
+    format!("_ses.{id}")
+}
+
+/// Joins the keyring of this name, which is made if it is not there. It belongs to the user namespace of this process.
+pub fn join(name: &str) -> Result<(), Errno> {
+    confine::join_keyring(Some(name))?;
     match share() {
         // The kernel has no keyrings, or the keyring is another user's.
         Ok(()) | Err(Errno::ENOSYS | Errno::EACCES) => Ok(()),
-        Err(errno) => Err(Error::Kernel { step: "session keyring", errno }),
+        Err(errno) => Err(errno),
     }
 }
 

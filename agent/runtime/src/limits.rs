@@ -1,19 +1,43 @@
 //! Resource limits.
 
-use oci_spec::runtime::{PosixRlimitType, Process};
+use nix::errno::Errno;
+use oci_spec::runtime::{PosixRlimit, PosixRlimitType};
 
 use super::error::Error;
 
-/// Sets the resource limits, which the command inherits: in the container's user namespace it could not raise them.
-pub fn set(process: &Process) -> Result<(), Error> {
-    for limit in process.rlimits().iter().flatten() {
-        let value = libc::rlimit { rlim_cur: limit.soft(), rlim_max: limit.hard() };
-        // SAFETY: the kernel reads one struct, which outlives the call.
-        #[allow(unsafe_code)]
-        let result = unsafe { libc::setrlimit(resource(limit.typ()), &raw const value) };
-        nix::errno::Errno::result(result).map_err(Error::kernel("resource limit"))?;
+/// Raises hard limits of this process to those of a container, whose process inherits them: in a user namespace it could not
+/// raise them. Nothing becomes less, which could end this process.
+pub fn raise(limits: &[PosixRlimit]) -> Result<(), Error> {
+    for limit in limits {
+        let own = get(limit.typ()).map_err(Error::kernel("resource limit"))?;
+        if limit.hard() > own.rlim_max {
+            let raised = libc::rlimit { rlim_cur: own.rlim_cur, rlim_max: limit.hard() };
+            set_one(limit.typ(), &raised).map_err(Error::kernel("resource limit"))?;
+        }
     }
     Ok(())
+}
+
+/// Sets the limits of this process.
+pub fn set(limits: &[PosixRlimit]) -> Result<(), Errno> {
+    limits.iter().try_for_each(|limit| {
+        set_one(limit.typ(), &libc::rlimit { rlim_cur: limit.soft(), rlim_max: limit.hard() })
+    })
+}
+
+fn get(kind: PosixRlimitType) -> Result<libc::rlimit, Errno> {
+    let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one struct, which outlives the call.
+    #[allow(unsafe_code)]
+    let result = unsafe { libc::getrlimit(resource(kind), &raw mut value) };
+    Errno::result(result).map(|_| value)
+}
+
+fn set_one(kind: PosixRlimitType, value: &libc::rlimit) -> Result<(), Errno> {
+    // SAFETY: the kernel reads one struct, which outlives the call.
+    #[allow(unsafe_code)]
+    let result = unsafe { libc::setrlimit(resource(kind), &raw const *value) };
+    Errno::result(result).map(drop)
 }
 
 #[cfg(target_env = "gnu")]

@@ -30,6 +30,8 @@ mod limits;
 mod keyring;
 // Propagation of mounts.
 mod propagation;
+// Mounts: what libcontainer makes, and what is done after it.
+mod rootfs;
 // Confines the first process and execs its program.
 mod confine;
 // Device rules as a BPF program of the cgroup.
@@ -38,7 +40,7 @@ mod devices;
 mod create;
 // exec.
 mod exec;
-// Terminals of exec.
+// Terminals.
 mod terminal;
 // state, list, kill, delete, pause, resume, ps.
 mod manage;

@@ -7,13 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use coracle_keeper::enter::Request;
-use oci_spec::runtime::{LinuxDeviceCgroup, LinuxSeccomp, Process, Spec};
+use oci_spec::runtime::{LinuxDeviceCgroup, LinuxSeccomp, PosixRlimit, Process, Spec, User};
 use serde_json::{Value, json};
 
 use super::error::Error;
 use super::filter::Filter;
 use super::process;
-use super::propagation::Propagation;
+use super::rootfs::Rootfs;
 
 /// Configurations are not longer.
 const MAX_CONFIG: u64 = 16 << 20;
@@ -25,14 +25,18 @@ const SCRATCH: &str = ".coracle-runtime";
 pub struct Prepared {
     /// For libcontainer.
     pub spec: Spec,
+    /// Directory of its root file system.
+    pub root: PathBuf,
     /// How its process is confined.
     pub request: Request,
     /// Its seccomp filter.
     pub filter: Filter,
     /// Its device rules.
     pub devices: Vec<LinuxDeviceCgroup>,
-    /// Propagation of its mounts.
-    pub propagation: Propagation,
+    /// What is done to its file system in the container.
+    pub rootfs: Rootfs,
+    /// Its resource limits.
+    pub limits: Vec<PosixRlimit>,
     /// Whether it has a terminal.
     pub terminal: bool,
 }
@@ -64,19 +68,24 @@ pub fn prepare(bundle: &Path, id: &str) -> Result<Prepared, Error> {
     process.set_capabilities(None).set_apparmor_profile(None).set_selinux_label(None);
     // libcontainer takes a `false` for a wish.
     process.set_no_new_privileges(process.no_new_privileges().filter(|wanted| *wanted));
+    // It works as root, and leaves the terminal, the limits and the user to [`super::confine`].
+    let limits = process.rlimits().clone().unwrap_or_default();
+    process.set_terminal(Some(false)).set_rlimits(None).set_user(User::default());
     spec.set_process(Some(process));
     let mut root = spec.root().clone().ok_or(Error::Missing("root"))?;
     let path = bundle.join(root.path());
-    root.set_path(fs::canonicalize(&path).map_err(Error::file(path))?);
+    let top = fs::canonicalize(&path).map_err(Error::file(path))?;
+    root.set_path(top.clone());
     spec.set_root(Some(root));
+    let rootfs = Rootfs::take_out(&mut spec, &top, bundle)?;
     let mut linux = spec.linux().clone().ok_or(Error::Missing("linux"))?;
     if linux.cgroups_path().is_none() {
         linux.set_cgroups_path(Some(Path::new("/").join(id)));
     }
     let rules = linux.resources().as_ref().and_then(|resources| resources.devices().clone());
     spec.set_linux(Some(linux));
-    let propagation = Propagation::of(spec.mounts().as_deref().unwrap_or_default());
-    Ok(Prepared { spec, request, filter, devices: rules.unwrap_or_default(), propagation, terminal })
+    let devices = rules.unwrap_or_default();
+    Ok(Prepared { spec, root: top, request, filter, devices, rootfs, limits, terminal })
 }
 
 fn read(bundle: &Path) -> Result<(Spec, Filter), Error> {
@@ -113,17 +122,20 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Writes the configuration into a directory of the bundle: whoever removes the bundle removes it, too.
-    pub fn write(bundle: &Path, spec: &Spec) -> Result<Self, Error> {
+    /// A directory in the bundle: whoever removes the bundle removes it, too.
+    pub fn create(bundle: &Path) -> Result<Self, Error> {
         let dir = bundle.join(SCRATCH);
         // Of a creation that was interrupted.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir(&dir).map_err(Error::file(&dir))?;
-        let scratch = Self { dir };
-        let path = scratch.dir.join(CONFIG);
+        Ok(Self { dir })
+    }
+
+    /// Writes the configuration.
+    pub fn write(&self, spec: &Spec) -> Result<(), Error> {
+        let path = self.dir.join(CONFIG);
         let text = serde_json::to_vec(spec).map_err(Error::json(&path))?;
-        fs::write(&path, text).map_err(Error::file(path))?;
-        Ok(scratch)
+        fs::write(&path, text).map_err(Error::file(path))
     }
 }
 
@@ -148,7 +160,7 @@ mod tests {
                 "capabilities": { "bounding": ["CAP_KILL"] }, "apparmorProfile": "p",
             },
             "root": { "path": "rootfs" },
-            "linux": { "seccomp": { "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+            "linux": { "namespaces": [{ "type": "mount" }], "seccomp": { "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
                 { "names": ["kill"], "action": "SCMP_ACT_ALLOW", "args": [{ "op": "SCMP_CMP_EQ" }] }] } },
         });
         change(&mut spec);
@@ -185,7 +197,8 @@ mod tests {
     fn the_prepared_bundle_is_gone_afterwards() {
         let dir = bundle(|_| {});
         let prepared = prepare(dir.path(), "c1").unwrap();
-        let scratch = Scratch::write(dir.path(), &prepared.spec).unwrap();
+        let scratch = Scratch::create(dir.path()).unwrap();
+        scratch.write(&prepared.spec).unwrap();
         assert!(Spec::load(scratch.dir.join(CONFIG)).is_ok());
         drop(scratch);
         assert!(!dir.path().join(SCRATCH).exists());

@@ -21,10 +21,17 @@ impl Propagation {
         Self(named.collect())
     }
 
-    /// Sets them; call it in the container, whose mount namespace is its own.
+    /// Sets them; call it in the container, whose mount namespace is its own, before paths are hidden.
     pub fn set(&self) -> Result<(), Errno> {
         let none = None::<&str>;
-        self.0.iter().try_for_each(|(path, flags)| mount(none, path, none, *flags, none))
+        for (path, flags) in &self.0 {
+            match mount(none, path, none, *flags, none) {
+                // A later mount covers it: there is no mount at this path that could be seen.
+                Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EINVAL) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 }
 

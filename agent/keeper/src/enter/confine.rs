@@ -113,26 +113,14 @@ fn prepare(
     step("closing descriptors", close_all_but(parent))?;
     check_parent_waiting(parent)?;
     umask(Mode::from_bits_truncate(request.umask.unwrap_or(0o022)));
-    if !request.keyring_joined {
-        step("session keyring", join_keyring(request.keyring.as_deref()))?;
-    }
+    step("session keyring", join_keyring(request.keyring.as_deref()))?;
     chown_streams(request.uid);
     if request.no_new_privileges {
         step("no_new_privs", nix::sys::prctl::set_no_new_privs())?;
     } else {
         filter()?;
     }
-    // As root first, then as the user: on a file system with root squash only the user may enter the directory.
-    let early = nix::unistd::chdir(request.cwd.as_str());
-    step("bounding set", drop_bounding_set(request.capabilities.bounding))?;
-    step("user", become_user(request))?;
-    step("capabilities", set_capabilities(&request.capabilities))?;
-    if early.is_err() {
-        let refused = |errno| ConfineError::WorkingDirectory { cwd: request.cwd.clone(), errno };
-        nix::unistd::chdir(request.cwd.as_str()).map_err(refused)?;
-    }
-    // A working directory outside the container's root would allow an escape.
-    step("the working directory is outside of the container", nix::unistd::getcwd())?;
+    take_user(request, &request.capabilities)?;
     let mut env = request.env.clone();
     if !env.iter().any(|entry| entry.starts_with("HOME=")) {
         env.push(format!("HOME={}", program::home(request.uid)));
@@ -150,6 +138,22 @@ fn prepare(
         filter()?;
     }
     nix::unistd::execve(&file, &args, &env).map_err(|errno| ConfineError::Exec { path, errno })
+}
+
+/// Takes the user and groups of a request and these capabilities, and enters its working directory.
+pub fn take_user(request: &Request, sets: &Capabilities) -> Result<(), ConfineError> {
+    // As root first, then as the user: on a file system with root squash only the user may enter the directory.
+    let early = nix::unistd::chdir(request.cwd.as_str());
+    step("bounding set", drop_bounding_set(sets.bounding))?;
+    step("user", become_user(request))?;
+    step("capabilities", set_capabilities(sets))?;
+    if early.is_err() {
+        let refused = |errno| ConfineError::WorkingDirectory { cwd: request.cwd.clone(), errno };
+        nix::unistd::chdir(request.cwd.as_str()).map_err(refused)?;
+    }
+    // A working directory outside the container's root would allow an escape.
+    step("the working directory is outside of the container", nix::unistd::getcwd())?;
+    Ok(())
 }
 
 /// Replaces the session keyring of this process by the named one, or by a new one without a name.
@@ -211,7 +215,7 @@ fn prctl(option: libc::c_int, two: libc::c_ulong, three: libc::c_ulong) -> Resul
 }
 
 /// Removes all capabilities outside of `set` from the bounding set.
-pub fn drop_bounding_set(set: u64) -> Result<(), Errno> {
+fn drop_bounding_set(set: u64) -> Result<(), Errno> {
     for capability in (0..64).filter(|n| set & (1 << n) == 0) {
         match prctl(libc::PR_CAPBSET_DROP, capability, 0) {
             // Past the last capability of this kernel.
@@ -262,7 +266,7 @@ pub fn permitted() -> Result<u64, Errno> {
 }
 
 /// Sets the capability sets to exactly these.
-pub fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
+fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
     let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
     let half = |shift: u32| CapabilityData {
         effective: (sets.effective >> shift) as u32,

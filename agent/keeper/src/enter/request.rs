@@ -33,9 +33,6 @@ pub struct Request {
     pub oom_score_adj: Option<i32>,
     /// Name of the container's session keyring; none for a new one.
     pub keyring: Option<String>,
-    /// The caller has joined a session keyring.
-    #[serde(default)]
-    pub keyring_joined: bool,
     /// Join the container's user namespace, if it has one. Without it, such a container is refused.
     #[serde(default)]
     pub user_namespace: bool,

@@ -1,0 +1,237 @@
+//! The file system of a container: what libcontainer mounts, and what is done after it, in the container.
+//!
+//! libcontainer hides paths before mounts have their propagation, keeps no flags of a path that becomes read-only, and makes
+//! devices and links even in a `/dev` of the host.
+
+// Where mounts go.
+mod destination;
+// What is done in the container.
+mod complete;
+// System calls that take mounts by descriptors.
+pub mod tree;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use libcontainer::rootfs::utils::is_bind;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
+
+use super::error::Error;
+use super::propagation::Propagation;
+
+pub use self::complete::RootfsError;
+
+const DEV: &str = "/dev";
+/// Where mounts of `/dev` are until it is free.
+const ASIDE: &str = "/.coracle-dev";
+
+/// What is left to do in the container, before its process is confined.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rootfs {
+    propagation: Propagation,
+    /// Whether a directory is mounted at `/dev`, which then has its own devices.
+    bound_dev: bool,
+    /// Mounts that become read-only when all others are made.
+    read_only: Vec<PathBuf>,
+    read_only_paths: Vec<PathBuf>,
+    masked_paths: Vec<PathBuf>,
+    /// SELinux label of what hides directories.
+    label: Option<String>,
+    /// Working directory, which is made if it is missing.
+    cwd: PathBuf,
+}
+
+impl Rootfs {
+    /// Takes out of a configuration what libcontainer does not do as runc does. `root` is the root file system on the host,
+    /// `bundle` the directory that sources of mounts are relative to.
+    pub fn take_out(spec: &mut Spec, root: &Path, bundle: &Path) -> Result<Self, Error> {
+        let mut process = spec.process().clone().ok_or(Error::Missing("process"))?;
+        let cwd = process.cwd().clone();
+        process.set_cwd("/".into());
+        spec.set_process(Some(process));
+        let mut mounts = spec.mounts().clone().unwrap_or_default();
+        let propagation = Propagation::of(&mounts);
+        destination::resolve(&mut mounts, root);
+        let mut read_only = Vec::new();
+        for mount in &mut mounts {
+            if is_bind(mount) {
+                let source = mount.source().as_ref().map(|source| bundle.join(source));
+                mount.set_source(source);
+            } else {
+                prepare(mount, root, &mut read_only);
+            }
+        }
+        let bound_dev = mounts.iter().any(|mount| is_bind(mount) && mount.destination() == Path::new(DEV));
+        if bound_dev {
+            put_aside(&mut mounts);
+        }
+        spec.set_mounts(Some(mounts));
+        let mut top = spec.root().clone().ok_or(Error::Missing("root"))?;
+        if top.readonly().unwrap_or(false) {
+            read_only.push("/".into());
+        }
+        top.set_readonly(Some(false));
+        spec.set_root(Some(top));
+        let mut linux = spec.linux().clone().ok_or(Error::Missing("linux"))?;
+        let mut namespaces = linux.namespaces().iter().flatten();
+        if !namespaces.any(|namespace| namespace.typ() == LinuxNamespaceType::Mount) {
+            return Err(Error::Unsupported("a container without a mount namespace"));
+        }
+        let paths = |list: &Option<Vec<String>>| list.iter().flatten().map(PathBuf::from).collect();
+        let taken = Self {
+            propagation,
+            bound_dev,
+            read_only,
+            read_only_paths: paths(linux.readonly_paths()),
+            masked_paths: paths(linux.masked_paths()),
+            label: linux.mount_label().clone().filter(|label| !label.is_empty()),
+            cwd,
+        };
+        let root_propagation = linux.rootfs_propagation().as_deref().map(of_root).transpose()?;
+        linux.set_readonly_paths(None).set_masked_paths(None).set_rootfs_propagation(root_propagation);
+        spec.set_linux(Some(linux));
+        Ok(taken)
+    }
+}
+
+/// The propagation of the root mount. libcontainer knows only the names of the recursive ones without their `r`.
+fn of_root(name: &str) -> Result<String, Error> {
+    match name.strip_prefix('r').unwrap_or(name) {
+        known @ ("private" | "shared" | "slave" | "unbindable") => Ok(known.to_owned()),
+        _ => Err(Error::Invalid { what: "rootfsPropagation", value: name.to_owned() }),
+    }
+}
+
+/// As runc has it: a file system in memory has the mode of the directory that it covers, and becomes read-only when everything
+/// else is mounted; a mount does not need a source.
+fn prepare(mount: &mut Mount, root: &Path, read_only: &mut Vec<PathBuf>) {
+    if mount.source().is_none() {
+        mount.set_source(Some("none".into()));
+    }
+    let in_memory = mount.typ().as_deref() == Some("tmpfs");
+    let mut options = mount.options().clone().unwrap_or_default();
+    if in_memory && !options.iter().any(|option| option.starts_with("mode=")) {
+        options.extend(mode_of(root, mount.destination()).map(|mode| format!("mode={mode:04o}")));
+    }
+    if in_memory || mount.destination() == Path::new(DEV) {
+        let access = options.iter().rev().find(|option| *option == "ro" || *option == "rw");
+        if access.is_some_and(|access| access == "ro") {
+            read_only.push(mount.destination().clone());
+        }
+        options.retain(|option| option != "ro");
+    }
+    mount.set_options(Some(options));
+}
+
+/// Mode of a directory of the image.
+fn mode_of(root: &Path, path: &Path) -> Option<u32> {
+    let top = fs::File::open(root).ok()?;
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+    let found = fs::File::from(openat2(&top, path, how).ok()?).metadata().ok()?;
+    Some(found.permissions().mode() & 0o7777)
+}
+
+/// Lets libcontainer make its devices and links in a file system of their own, and mount a `/dev` of the host, with all that is
+/// below it, elsewhere.
+fn put_aside(mounts: &mut Vec<Mount>) {
+    for mount in mounts.iter_mut() {
+        if let Ok(below) = mount.destination().strip_prefix(DEV) {
+            let aside =
+                if below.as_os_str().is_empty() { ASIDE.into() } else { Path::new(ASIDE).join(below) };
+            mount.set_destination(aside);
+        }
+    }
+    let mut own = Mount::default();
+    own.set_destination(DEV.into())
+        .set_typ(Some("tmpfs".into()))
+        .set_source(Some("tmpfs".into()))
+        .set_options(Some(vec!["nosuid".into(), "mode=755".into()]));
+    mounts.insert(0, own);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn taken(change: impl FnOnce(&mut Value)) -> (Spec, Result<Rootfs, Error>) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("cache")).unwrap();
+        fs::set_permissions(dir.path().join("cache"), fs::Permissions::from_mode(0o1770)).unwrap();
+        let mut spec = json!({
+            "ociVersion": "1.1.0",
+            "process": { "user": { "uid": 1, "gid": 1 }, "args": ["true"], "cwd": "/srv" },
+            "root": { "path": "rootfs", "readonly": true },
+            "mounts": [],
+            "linux": { "namespaces": [{ "type": "mount" }], "maskedPaths": ["/proc/keys"], "readonlyPaths": ["/proc/sys"] },
+        });
+        change(&mut spec);
+        let mut spec: Spec = serde_json::from_value(spec).unwrap();
+        let rootfs = Rootfs::take_out(&mut spec, dir.path(), Path::new("/bundle"));
+        (spec, rootfs)
+    }
+
+    fn destinations(spec: &Spec) -> Vec<String> {
+        let mounts = spec.mounts().iter().flatten();
+        mounts.map(|mount| mount.destination().display().to_string()).collect()
+    }
+
+    #[test]
+    fn libcontainer_neither_hides_paths_nor_enters_the_working_directory() {
+        let (spec, rootfs) = taken(|_| {});
+        let rootfs = rootfs.unwrap();
+        assert_eq!(rootfs.masked_paths, [PathBuf::from("/proc/keys")]);
+        assert_eq!(rootfs.read_only_paths, [PathBuf::from("/proc/sys")]);
+        assert_eq!((rootfs.read_only, rootfs.cwd), (vec!["/".into()], "/srv".into()));
+        let linux = spec.linux().as_ref().unwrap();
+        assert_eq!((linux.masked_paths(), linux.readonly_paths()), (&None, &None));
+        assert_eq!(spec.root().as_ref().unwrap().readonly(), Some(false));
+        assert_eq!(spec.process().as_ref().unwrap().cwd(), Path::new("/"));
+    }
+
+    #[test]
+    fn a_directory_at_dev_is_mounted_aside() {
+        let mounts = json!([
+            { "destination": "/proc", "type": "proc", "source": "proc" },
+            { "destination": "/dev/", "type": "bind", "source": "/dev", "options": ["rbind"] },
+            { "destination": "/dev/pts", "type": "devpts", "source": "devpts" },
+            { "destination": "/device", "type": "bind", "source": "x", "options": ["rbind"] },
+        ]);
+        let (spec, rootfs) = taken(|spec| spec["mounts"] = mounts);
+        assert!(rootfs.unwrap().bound_dev);
+        assert_eq!(destinations(&spec), ["/dev", "/proc", "/.coracle-dev", "/.coracle-dev/pts", "/device"]);
+        let sources = spec.mounts().iter().flatten().map(|mount| mount.source().clone().unwrap());
+        assert_eq!(sources.last().unwrap(), Path::new("/bundle/x"));
+        let own = json!([{ "destination": "/dev", "type": "tmpfs", "source": "tmpfs" }]);
+        assert!(!taken(|spec| spec["mounts"] = own).1.unwrap().bound_dev);
+    }
+
+    #[test]
+    fn a_file_system_in_memory_has_the_mode_of_its_directory_and_is_read_only_at_last() {
+        let mounts = json!([
+            { "destination": "/cache", "type": "tmpfs", "options": ["ro"] },
+            { "destination": "/missing", "type": "tmpfs", "source": "tmpfs", "options": ["size=1k"] },
+            { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["mode=700"] },
+        ]);
+        let (spec, rootfs) = taken(|spec| spec["mounts"] = mounts);
+        assert_eq!(rootfs.unwrap().read_only, [PathBuf::from("/cache"), PathBuf::from("/")]);
+        let options: Vec<_> =
+            spec.mounts().iter().flatten().map(|mount| mount.options().clone().unwrap().join(",")).collect();
+        assert_eq!(options, ["mode=1770", "size=1k", "mode=700"]);
+    }
+
+    #[test]
+    fn every_propagation_of_the_root_is_known_and_a_mount_namespace_is_needed() {
+        for (given, wanted) in [("rslave", "slave"), ("rshared", "shared"), ("private", "private")] {
+            let (spec, _) = taken(|spec| spec["linux"]["rootfsPropagation"] = json!(given));
+            assert_eq!(spec.linux().as_ref().unwrap().rootfs_propagation().as_deref(), Some(wanted));
+        }
+        let (_, unknown) = taken(|spec| spec["linux"]["rootfsPropagation"] = json!("sideways"));
+        assert!(matches!(unknown, Err(Error::Invalid { .. })));
+        let (_, without) = taken(|spec| spec["linux"]["namespaces"] = json!([]));
+        assert!(matches!(without, Err(Error::Unsupported(_))));
+    }
+}
