@@ -37,3 +37,5 @@ mod client;
 pub mod server;
 // Runs a command in a container without the OCI runtime.
 pub mod enter;
+
+pub use sandbox::clone3;

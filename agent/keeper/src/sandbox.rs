@@ -66,8 +66,8 @@ pub fn clone_pause(spec: &SandboxSpec, cgroup: Option<&OwnedFd>) -> Result<Pause
     Ok(Pause { pid, pidfd })
 }
 
-/// A child and its pidfd; `None` in the child.
-pub(crate) fn clone3(
+/// A child and its pidfd; `None` in the child. Only for a process with one thread.
+pub fn clone3(
     flags: CloneFlags,
     cgroup: Option<std::os::fd::BorrowedFd<'_>>,
 ) -> io::Result<Option<(i32, OwnedFd)>> {

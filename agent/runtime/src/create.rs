@@ -19,7 +19,7 @@ use super::container::{Known, Record, directory};
 use super::error::Error;
 use super::prepare::{Scratch, prepare};
 use super::terminal::ConsoleSocket;
-use super::{devices, keyring, limits, reseal};
+use super::{devices, keyring, limits, reseal, user_namespace};
 
 /// A container to create.
 struct Wanted {
@@ -108,7 +108,7 @@ fn build(root: &Path, wanted: Wanted) -> Result<Container, Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(Error::file(root))?;
     let root = &fs::canonicalize(root).map_err(Error::file(root))?;
     let bundle = fs::canonicalize(&wanted.bundle).map_err(Error::file(&wanted.bundle))?;
-    let prepared = prepare(&bundle, &wanted.id)?;
+    let mut prepared = prepare(&bundle, &wanted.id)?;
     if prepared.terminal != wanted.console_socket.is_some() {
         return Err(Error::Unsupported("a terminal without --console-socket, or the reverse"));
     }
@@ -116,6 +116,7 @@ fn build(root: &Path, wanted: Wanted) -> Result<Container, Error> {
     let executor = Confine::new(&prepared, console, wanted.keyring.then(|| keyring::name(&wanted.id)))?;
     limits::raise(&prepared.limits)?;
     let scratch = Scratch::create(&bundle)?;
+    let opened = user_namespace::open(&mut prepared.spec, &[root, &bundle, &prepared.root])?;
     scratch.write(&prepared.spec)?;
     // What the first process inherits.
     umask(Mode::from_bits_truncate(0o022));
@@ -130,6 +131,7 @@ fn build(root: &Path, wanted: Wanted) -> Result<Container, Error> {
         .with_no_pivot(wanted.no_pivot)
         .build()
         .map_err(|error| Error::Create(chain(&error)))?;
+    drop(opened);
     container.state.bundle = bundle;
     let finished = finish(&container, &prepared.devices, wanted.pid_file.as_deref());
     if let Err(error) = finished {

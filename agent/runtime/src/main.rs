@@ -32,6 +32,8 @@ mod keyring;
 mod propagation;
 // Mounts: what libcontainer makes, and what is done after it.
 mod rootfs;
+// What a container with a user namespace needs of the host.
+mod user_namespace;
 // Confines the first process and execs its program.
 mod confine;
 // Device rules as a BPF program of the cgroup.
