@@ -46,6 +46,7 @@ pub fn archive() -> &'static Path {
             "set -e; mkdir -p {d}/root/bin {d}/root/etc {d}/root/tmp {d}/image; cp $(command -v busybox) {d}/root/bin/
              for f in sh sleep echo cat httpd kill true false id hostname tty mkdir ls stty wget nc env touch ps dd seq; do
                ln -s busybox {d}/root/bin/$f; done
+             ln -s /usr/share/zoneinfo/UTC {d}/root/etc/localtime
              printf 'root:x:0:0::/root:/bin/sh\\nweb:x:101:102::/:/bin/sh\\n' > {d}/root/etc/passwd
              tar -C {d}/root -cf {d}/image/layer.tar ."
         ));

@@ -80,7 +80,8 @@ static void attributes(void) {
         getrlimit(i, &limit);
         printf("rlimit %d %llx %llx\n", i, (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
     }
-    static const char *const status[] = {"Cap", "NoNewPrivs", "Seccomp:", "Seccomp_filters", "Sig", "Shd",
+    static const char *const status[] = {"Cap", "NoNewPrivs", "Seccomp:", "Seccomp_filters", "SigPnd", "SigBlk",
+                                         "SigIgn", "SigCgt", "Shd",
                                          "Speculation_Store", "Cpus_allowed_list", 0};
     lines("status", "/proc/self/status", status);
     lines("oom", "/proc/self/oom_score_adj", 0);
@@ -223,8 +224,9 @@ static void devices(void) {
 
 /* The verdict on every system call: arguments that no call accepts, so that an allowed one does nothing. */
 static void calls(void) {
-    /* These would end, block or copy the process, or write back all disks. */
+    /* These would end, block or copy the process, write back all disks, or leave a message queue behind. */
     static const int skipped[] = {SYS_exit, SYS_exit_group, SYS_pause, SYS_clone, SYS_sync, SYS_vhangup, SYS_rt_sigreturn,
+        SYS_msgget,
 #ifdef SYS_fork
         SYS_fork, SYS_vfork,
 #endif
@@ -279,6 +281,7 @@ int main(int argc, char **argv) {
     mounts();
     directory("dev", "/dev");
     directory("root", "/");
+    directory("here", ".");
     places();
     devices();
     calls();
