@@ -89,15 +89,11 @@ fn a_wrong_secret_is_refused() {
         );
         return;
     };
-    let environment = |change: (&'static str, &'static str)| {
-        s3.environment().map(|(name, value)| if name == change.0 { change } else { (name, value) })
-    };
     assert_eq!(answer(&["backup", "ls", PLACE], &s3.environment()), serde_json::json!([]));
-    for (change, why) in [
-        (("AWS_SECRET_ACCESS_KEY", "another-secret"), "SignatureDoesNotMatch"),
-        (("AWS_ACCESS_KEY_ID", "somebody-else"), "InvalidAccessKeyId"),
-    ] {
-        let (ok, _, err) = coracle(&["backup", "ls", PLACE], &environment(change));
-        assert!(!ok && err.contains(why), "{err}");
-    }
+    let wrong = s3.environment().map(|(name, value)| match name {
+        "AWS_SECRET_ACCESS_KEY" => (name, "another-secret"),
+        _ => (name, value),
+    });
+    let (ok, _, err) = coracle(&["backup", "ls", PLACE], &wrong);
+    assert!(!ok && err.contains("SignatureDoesNotMatch"), "{err}");
 }
