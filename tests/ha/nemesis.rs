@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const SERVER: Duration = Duration::from_secs(3);
 /// How long after a repair everything must be well again.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// After how long another server leads at the latest.
-const TAKEOVER: Duration = Duration::from_secs(15);
+/// After how long another server leads at the latest, on a machine that is busy.
+const TAKEOVER: Duration = Duration::from_secs(18);
 /// How long a disk is full at least, and how long it is waited for that somebody notices.
 const FULL: Duration = Duration::from_secs(15);
 const NOTICED: Duration = Duration::from_secs(60);

@@ -20,7 +20,7 @@ impl Sleeper {
         kubectl.run_with("apply --validate=false -f -", &pod(name, &format!("exec {command}")));
         let sleeper = Self { name, command };
         eventually("the pod runs", WAIT, || sleeper.get(kubectl, "{.status.phase}") == "Running");
-        assert_eq!(sleeper.processes().len(), 1, "{}", sleeper.command);
+        eventually("its process runs", WAIT, || sleeper.processes().len() == 1);
         sleeper
     }
 
