@@ -28,6 +28,8 @@ pub struct Switches {
     pub container_stop_signals: bool,
     /// `Initializers`: objects are hidden until their initializers have finished.
     pub initializers: bool,
+    /// `PodLogsQuerySplitStreams`: a request for logs may name a stream.
+    pub pod_logs_query_split_streams: bool,
 }
 
 /// Why a gate cannot be set.
@@ -62,6 +64,7 @@ const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 const SWITCHES: &[Switch] = &[
     ("MaxUnavailableStatefulSet", |switches, on| switches.max_unavailable_stateful_set = on),
+    ("PodLogsQuerySplitStreams", |switches, on| switches.pod_logs_query_split_streams = on),
     ("ContainerStopSignals", |switches, on| switches.container_stop_signals = on),
 ];
 /// Gates of older versions of Kubernetes that can be switched.

@@ -252,7 +252,6 @@ pub(super) const OFF: &[&str] = &[
     "PodAndContainerStatsFromCRI",
     "PodCertificateRequest",
     "PodLevelResourceManagers",
-    "PodLogsQuerySplitStreams",
     "PodsAPI",
     "QOSReserved",
     "ReduceDefaultCrashLoopBackOffDecay",

@@ -92,6 +92,8 @@ pub struct Options {
     pub keys: Option<Arc<coracle_pki::service_account::Keys>>,
     /// Address ranges of pods, one per family, from which nodes get their ranges; none are allocated if empty.
     pub pod_ranges: Vec<nodes::ranges::Range>,
+    /// How fast pods are evicted from nodes that have failed.
+    pub eviction_rates: nodes::zones::Rates,
     /// Signer of node and client certificates; without it requests are not handled.
     pub signer: Option<csr::Signer>,
     /// Charges of quota admission; none without an API server in this process.
@@ -141,7 +143,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     flow_schemas::start(&mut setup);
     policies::start(&mut setup);
     service_cidrs::start(&mut setup);
-    nodes::start(&mut setup, &options.pod_ranges);
+    nodes::start(&mut setup, &options.pod_ranges, options.eviction_rates);
     podgc::start(&mut setup);
     if let Some(signer) = &options.signer {
         csr::start(&mut setup, signer.clone());

@@ -4,6 +4,7 @@ use crate::backup::options::{BackupError, ScheduleArgs, Scheduled};
 use crate::datastore_args::{DatastoreArgs, EtcdPorts};
 use crate::explain::options::{Recording, RecordingArgs, RecordingError};
 use crate::join::{JoinArgs, JoinOptions, JoinOptionsError};
+use crate::node_eviction::{NodeEvictionArgs, NodeEvictionError};
 use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
 use crate::security::Security;
 use clap::parser::ValueSource;
@@ -11,6 +12,7 @@ use clap::{ArgMatches, Args};
 use coracle_cli::feature_gates::{self, GateError};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
+use coracle_controllers::nodes::zones::Rates;
 use coracle_kinds::registry::features::Features;
 use coracle_store::{Datastore, DatastoreError};
 use serde::Deserialize;
@@ -85,6 +87,9 @@ pub struct ServerArgs {
     /// The store of the cluster.
     #[command(flatten, next_help_heading = "Datastore")]
     datastore: DatastoreArgs,
+    /// How fast pods are evicted from nodes that have failed.
+    #[command(flatten, next_help_heading = "Node eviction")]
+    node_eviction: NodeEvictionArgs,
     /// Joining a cluster that has servers.
     #[command(flatten, next_help_heading = "Joining")]
     join: JoinArgs,
@@ -114,6 +119,7 @@ struct File {
     plain: Plain,
     log: LogArgs,
     datastore: DatastoreArgs,
+    node_eviction: NodeEvictionArgs,
     join: JoinArgs,
     backup: ScheduleArgs,
     security: Security,
@@ -132,12 +138,15 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
             rest.into_iter().partition(|(key, _)| DatastoreArgs::has(key));
         let (log, rest): (Options, Options) = rest.into_iter().partition(|(key, _)| LogArgs::has(key));
         let (join, rest): (Options, Options) = rest.into_iter().partition(|(key, _)| JoinArgs::has(key));
+        let (node_eviction, rest): (Options, Options) =
+            rest.into_iter().partition(|(key, _)| NodeEvictionArgs::has(key));
         let (backup, plain): (Options, Options) =
             rest.into_iter().partition(|(key, _)| ScheduleArgs::has(key));
         Ok(Self {
             log: serde_json::from_value(log.into())?,
             join: serde_json::from_value(join.into())?,
             backup: serde_json::from_value(backup.into())?,
+            node_eviction: serde_json::from_value(node_eviction.into())?,
             datastore: serde_json::from_value(datastore.into())?,
             plain: serde_json::from_value(plain.into())?,
             security: serde_json::from_value(security.into())?,
@@ -201,6 +210,10 @@ pub struct Config {
     pub admission_control_config_file: Option<PathBuf>,
     /// Features that are switched on.
     pub features: Features,
+    /// Whether clients may ask for one stream of a log.
+    pub split_log_streams: bool,
+    /// How fast pods are evicted from nodes that have failed.
+    pub eviction_rates: Rates,
     /// Older API versions that are served.
     pub runtime_config: RuntimeConfig,
     /// Profiles, plugins and extenders of the scheduler.
@@ -231,6 +244,9 @@ pub enum ConfigError {
     /// An option about the store makes no sense.
     #[error("--datastore")]
     Datastore(#[from] DatastoreError),
+    /// An option about node evictions makes no sense.
+    #[error(transparent)]
+    NodeEviction(#[from] NodeEvictionError),
     /// An option about joining makes no sense.
     #[error(transparent)]
     Join(#[from] JoinOptionsError),
@@ -271,7 +287,7 @@ impl ServerArgs {
 
     /// Flags over file over defaults; `matches` knows which is a flag and which a default.
     pub fn resolve(self, matches: &ArgMatches) -> Result<Config, ConfigError> {
-        let File { plain: file, log: _, datastore, join, backup, security, recording } =
+        let File { plain: file, log: _, datastore, node_eviction, join, backup, security, recording } =
             self.config.as_deref().map(read).transpose()?.unwrap_or_default();
         if file.cluster_reset {
             return Err(ConfigError::ResetInFile(self.config.unwrap_or_default()));
@@ -324,6 +340,8 @@ impl ServerArgs {
                 container_stop_signals: switches.container_stop_signals,
                 initializers: switches.initializers,
             },
+            split_log_streams: switches.pod_logs_query_split_streams,
+            eviction_rates: self.node_eviction.over(node_eviction).resolve()?,
             runtime_config: RuntimeConfig::parse(&versions)?,
             scheduler_config,
             policy_config_file,

@@ -7,6 +7,8 @@
 pub mod config;
 // Options that name a store.
 pub mod datastore_args;
+// Options for evictions from failed nodes.
+pub mod node_eviction;
 // Older API versions.
 pub mod runtime_config;
 // The etcd member that a server runs.

@@ -131,6 +131,10 @@ pub struct RunArgs {
     /// How long the node says that it is short of memory, disk or pids after it no longer is, such as 5m.
     #[arg(long, default_value = "5m", value_parser = values::duration)]
     pub eviction_pressure_transition_period: Duration,
+    /// How many dead instances of a container are kept, as by kubelets, whose default is 1; -1 for all. By default the newest two
+    /// instances are kept, dead or not.
+    #[arg(long, allow_negative_numbers = true)]
+    pub maximum_dead_containers_per_container: Option<i32>,
     /// Disk usage in percent from which unused images are removed; 100 disables it.
     #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_high_threshold: u8,
@@ -298,6 +302,10 @@ impl RunArgs {
             eviction: self.eviction_hard.0.clone(),
             pressure_transition: self.eviction_pressure_transition_period,
             image_gc: self.image_gc()?,
+            // Fewer than none is no limit, as for kubelets.
+            max_dead_containers: self
+                .maximum_dead_containers_per_container
+                .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
             seccomp_default: self.default_seccomp_profile == DefaultSeccomp::RuntimeDefault,
             stop_signals: self.gates()?.container_stop_signals,
             limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,

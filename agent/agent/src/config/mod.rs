@@ -122,6 +122,8 @@ pub struct NodeConfig {
     pub pressure_transition: Duration,
     /// When unused images are removed.
     pub image_gc: GcPolicy,
+    /// How many dead instances of a container are kept; by default the newest two instances, dead or not.
+    pub max_dead_containers: Option<usize>,
     /// Containers without a seccomp profile get the runtime's default one.
     pub seccomp_default: bool,
     /// `lifecycle.stopSignal` of containers is sent (`ContainerStopSignals`).
@@ -230,6 +232,7 @@ impl NodeConfig {
             eviction: Default::default(),
             pressure_transition: Duration::from_secs(300),
             image_gc: GcPolicy::default(),
+            max_dead_containers: None,
             seccomp_default: true,
             stop_signals: false,
             limited_swap: false,

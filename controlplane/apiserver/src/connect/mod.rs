@@ -15,11 +15,12 @@ use crate::connector::Connectors;
 use crate::nodes::agent::Nodes;
 use std::sync::Arc;
 
-/// Every connector. `authz` decides about requests that run something and begin with a GET.
-pub fn connectors(nodes: &Arc<Nodes>, authz: &Arc<dyn Authorizer>) -> Connectors {
+/// Every connector. `authz` decides about requests that run something and begin with a GET; with `split_log_streams` (the feature
+/// `PodLogsQuerySplitStreams`) a request for a log may name a stream.
+pub fn connectors(nodes: &Arc<Nodes>, authz: &Arc<dyn Authorizer>, split_log_streams: bool) -> Connectors {
     let mut all = Connectors::new();
     for what in [pods::Stream::Log, pods::Stream::Exec, pods::Stream::Attach, pods::Stream::PortForward] {
-        let stream = pods::Pods { what, nodes: nodes.clone(), authz: authz.clone() };
+        let stream = pods::Pods { what, nodes: nodes.clone(), authz: authz.clone(), split_log_streams };
         all.insert(("pods".into(), what.subresource().into()), Arc::new(stream));
     }
     for resource in ["pods", "services", "nodes"] {

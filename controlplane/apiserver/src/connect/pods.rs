@@ -100,6 +100,8 @@ pub struct Pods {
     pub nodes: Arc<Nodes>,
     /// Decides about requests that run something and begin with a GET.
     pub authz: Arc<dyn Authorizer>,
+    /// Whether a request for a log may name a stream.
+    pub split_log_streams: bool,
 }
 
 #[async_trait]
@@ -232,7 +234,7 @@ impl Pods {
                 format!("/portForward/{exact}")
             }
             Stream::Log => {
-                check_log_options(&info.name, &first)?;
+                check_log_options(&info.name, &first, self.split_log_streams)?;
                 query.append_pair("uid", uid);
                 for key in [
                     "follow",
@@ -317,7 +319,11 @@ fn container(pod: View<'_, Pod>, name: &str, asked: Option<&str>) -> Result<Stri
     }
 }
 
-fn check_log_options<'a>(pod: &str, first: &impl Fn(&str) -> Option<&'a str>) -> Result<(), ApiError> {
+fn check_log_options<'a>(
+    pod: &str,
+    first: &impl Fn(&str) -> Option<&'a str>,
+    split_streams: bool,
+) -> Result<(), ApiError> {
     let mut causes = Vec::new();
     let number = |key: &str| first(key).filter(|v| !v.is_empty()).map(|v| (v.to_owned(), v.parse::<i64>()));
     for (key, least, why) in [
@@ -344,7 +350,9 @@ fn check_log_options<'a>(pod: &str, first: &impl Fn(&str) -> Option<&'a str>) ->
         causes
             .push(FieldError::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
     }
-    if let Some(stream) = first("stream") {
+    if !split_streams && first("stream").is_some() {
+        causes.push(FieldError::forbidden("stream", "may not be specified"));
+    } else if let Some(stream) = first("stream") {
         let streams = ["All", "Stderr", "Stdout"];
         if !streams.contains(&stream) {
             causes.push(FieldError::unsupported("stream", &json!(stream), &streams));
@@ -371,10 +379,11 @@ mod tests {
 
     #[test]
     fn log_options_that_contradict_are_refused() {
-        let refused = |query: &[(&'static str, &'static str)]| {
+        let refused_with = |query: &[(&'static str, &'static str)], split: bool| {
             let first = |key: &str| query.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
-            check_log_options("p", &first).err().map(|error| error.message).unwrap_or_default()
+            check_log_options("p", &first, split).err().map(|error| error.message).unwrap_or_default()
         };
+        let refused = |query: &[(&'static str, &'static str)]| refused_with(query, true);
         let invalid = "PodLogOptions \"p\" is invalid: ";
         for (query, said) in [
             (&[("tailLines", "5"), ("stream", "All"), ("limitBytes", "1")][..], ""),
@@ -399,6 +408,11 @@ mod tests {
         }
         assert_eq!(refused(&[("tailLines", "x")]), "strconv.ParseInt: parsing \"x\": invalid syntax");
         assert!(refused(&[("sinceTime", "yesterday")]).starts_with("parsing time \"yesterday\" as"));
+        assert_eq!(
+            refused_with(&[("stream", "All")], false),
+            format!("{invalid}stream: Forbidden: may not be specified")
+        );
+        assert_eq!(refused_with(&[("tailLines", "1")], false), "");
     }
 
     #[test]

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use ranges::{Pieces, Range};
 use std::sync::Arc;
 use std::time::Instant;
-use zones::{Permission, Zones};
+use zones::{Permission, Rates, Zones};
 
 const LIFECYCLE: &str = "node-controller";
 const EVICTION: &str = "taint-eviction-controller";
@@ -39,7 +39,7 @@ const PIECE_V4: u32 = 24;
 const PIECE_V6: u32 = 64;
 
 /// Starts the three controllers; `ranges` are the cluster's, one per family, none to leave the nodes without.
-pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
+pub fn start(setup: &mut Setup<'_>, ranges: &[Range], rates: Rates) {
     start_ranges(setup, ranges);
 
     let nodes = setup.resource(LIFECYCLE, "", "nodes");
@@ -65,6 +65,7 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range]) {
         index: index.clone(),
         heartbeats,
         zones: Mutex::default(),
+        rates,
         queue: queue.clone(),
     };
     setup.run(lifecycle, &queue, 2);
@@ -193,6 +194,7 @@ struct Lifecycle {
     heartbeats: Arc<Heartbeats>,
     /// The zones, once all nodes have been looked at.
     zones: Mutex<Option<Zones>>,
+    rates: Rates,
     queue: Arc<coracle_informer::queue::Queue<Name>>,
 }
 
@@ -256,7 +258,7 @@ impl Lifecycle {
     fn change_zones(&self, name: &str, now: Timestamp, change: impl FnOnce(&mut Zones) -> bool) {
         let mut known = self.zones.lock();
         let zones = known.get_or_insert_with(|| {
-            let mut zones = Zones::default();
+            let mut zones = Zones::new(self.rates);
             for object in self.nodes.all() {
                 let ready = object.typed::<Node>().is_ok_and(|n| n.readiness() == "True");
                 zones.set(&object.meta.name, &object.meta.labels, ready, now);

@@ -9,12 +9,12 @@ use std::collections::{HashMap, HashSet};
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 
 /// How fast nodes are evicted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Time from one node of a zone to the next.
-    pub normal: SignedDuration,
+    /// Time from one node of a zone to the next; none are evicted without.
+    pub normal: Option<SignedDuration>,
     /// The same in a large zone of which many nodes have failed; none are evicted in a small one.
-    pub reduced: SignedDuration,
+    pub reduced: Option<SignedDuration>,
     /// A zone with more nodes is large.
     pub large_zone: usize,
     /// Share of failed nodes, of which there are at least three, from which a zone is disrupted.
@@ -24,11 +24,18 @@ pub struct Rates {
 impl Default for Rates {
     fn default() -> Self {
         Self {
-            normal: SignedDuration::from_secs(10),
-            reduced: SignedDuration::from_secs(100),
+            normal: Some(SignedDuration::from_secs(10)),
+            reduced: Some(SignedDuration::from_secs(100)),
             large_zone: 50,
             disrupted_share: 0.55,
         }
+    }
+}
+
+impl Rates {
+    /// The time between two nodes for a number of nodes per second.
+    pub fn interval(rate: f64) -> Option<SignedDuration> {
+        (rate > 0.0).then(|| SignedDuration::try_from_secs_f64(1.0 / rate).unwrap_or(SignedDuration::MAX))
     }
 }
 
@@ -61,9 +68,9 @@ impl Zone {
         let disrupted = self.failed > 2 && self.failed as f64 / size as f64 >= rates.disrupted_share;
         match self.ready {
             // Zones that are down as a whole are evicted as fast as single nodes, because others are not down.
-            0 => Some(rates.normal),
-            _ if !disrupted => Some(rates.normal),
-            _ => (size > rates.large_zone).then_some(rates.reduced),
+            0 => rates.normal,
+            _ if !disrupted => rates.normal,
+            _ => rates.reduced.filter(|_| size > rates.large_zone),
         }
     }
 
@@ -88,6 +95,11 @@ pub struct Zones {
 }
 
 impl Zones {
+    /// No nodes yet.
+    pub fn new(rates: Rates) -> Self {
+        Self { rates, ..Self::default() }
+    }
+
     /// Records a node. Returns whether that changes what is permitted to other nodes.
     pub fn set(&mut self, node: &str, labels: &Labels, ready: bool, now: Timestamp) -> bool {
         let new = Member { zone: key(labels), ready, counts: !labels.contains_key(EXCLUDED) };
@@ -222,6 +234,25 @@ mod tests {
         assert_eq!(large.ask("a1", at(0)), Permission::At(at(100)));
         let mut two = zones(&[("a", 1, 2)]);
         assert_eq!(two.ask("a0", at(0)), Permission::Now, "two failed nodes are no disruption");
+    }
+
+    #[test]
+    fn rates_can_be_changed() {
+        let rates =
+            Rates { normal: Rates::interval(0.5), reduced: None, large_zone: 3, disrupted_share: 0.9 };
+        let fill = |rates, ready, failed| {
+            let mut zones = Zones::new(rates);
+            for n in 0..ready + failed {
+                zones.set(&format!("a{n}"), &labels("a"), n >= failed, at(0));
+            }
+            zones
+        };
+        let mut zones = fill(rates, 2, 3);
+        assert_eq!(zones.ask("a0", at(0)), Permission::Now, "60% are no disruption");
+        assert_eq!(zones.ask("a1", at(0)), Permission::At(at(2)));
+        assert_eq!(fill(rates, 1, 9).ask("a0", at(0)), Permission::Later, "none in a disrupted zone");
+        let never = Rates { normal: Rates::interval(0.0), ..rates };
+        assert_eq!(fill(never, 2, 1).ask("a0", at(0)), Permission::Later);
     }
 
     #[test]

@@ -196,7 +196,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         resources: Resources {
             api: api.clone(),
             actions: actions.clone(),
-            connectors: connect::connectors(&nodes, &authz),
+            connectors: connect::connectors(&nodes, &authz, config.split_log_streams),
             authz: authz.clone(),
             stop: stop.clone(),
         },

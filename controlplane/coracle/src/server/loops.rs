@@ -32,6 +32,7 @@ pub(super) fn start(
         ca: RootCa::Live(pki.authorities()),
         keys: Some(opened.keys.clone()),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
+        eviction_rates: config.eviction_rates,
         signer: Some(controllers::csr::Signer {
             authority: pki.authorities(),
             life: config.security.certificate_life(),

@@ -201,6 +201,7 @@ impl Worker {
             replaced: &self.replaced,
             backoffs: &self.retries.backoffs,
             next_attempts: &next_attempts(self.status.get()),
+            max_dead: self.executor.config.max_dead_containers,
             now: now(),
         })
     }

@@ -37,6 +37,8 @@ pub struct Facts<'a> {
     pub backoffs: &'a Backoffs,
     /// The restart count of a container's next instance where no earlier one is left.
     pub next_attempts: &'a BTreeMap<String, u32>,
+    /// How many dead instances of a container are kept; by default the newest two instances, dead or not.
+    pub max_dead: Option<usize>,
     /// Now, in nanoseconds since the epoch.
     pub now: i64,
 }
@@ -196,15 +198,23 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// Keeps the newest instance of each container and the one before it, and the newest sandbox.
+    /// Keeps the newest instance of each container, dead ones as many as there may be, and the newest sandbox.
     fn garbage(&mut self) {
         let observed = self.facts.observed;
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        // Instances and dead instances so far, by container.
+        let mut seen: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         let mut kept: BTreeSet<&str> = BTreeSet::new();
         for instance in &observed.instances {
-            let count = seen.entry(&instance.name).or_default();
+            let is_dead = instance.state == State::Exited;
+            let (count, dead) = seen.entry(&instance.name).or_default();
             *count += 1;
-            if *count > 2 && instance.state == State::Exited {
+            *dead += usize::from(is_dead);
+            let is_surplus = match self.facts.max_dead {
+                None => *count > 2,
+                // What comes next depends on the newest one.
+                Some(most) => *count > 1 && *dead > most,
+            };
+            if is_surplus && is_dead {
                 self.plan.remove.push(instance.id.clone());
             } else {
                 kept.insert(&instance.sandbox);

@@ -20,6 +20,7 @@ struct Model {
     replaced: BTreeSet<String>,
     backoffs: Backoffs,
     next_attempts: BTreeMap<String, u32>,
+    max_dead: Option<usize>,
     now: i64,
     serial: u32,
     ended: bool,
@@ -36,6 +37,7 @@ impl Model {
             replaced: BTreeSet::new(),
             backoffs: Backoffs::default(),
             next_attempts: BTreeMap::new(),
+            max_dead: None,
             now: SECOND,
             serial: 0,
             ended: false,
@@ -54,6 +56,7 @@ impl Model {
             replaced: &self.replaced,
             backoffs: &self.backoffs,
             next_attempts: &self.next_attempts,
+            max_dead: self.max_dead,
             now: self.now,
         })
     }
@@ -421,6 +424,31 @@ fn single_decisions() {
         let plan = model.plan();
         let starts: Vec<&str> = plan.starts.iter().map(|start| start.name.as_str()).collect();
         assert_eq!((starts, plan.kills.len(), plan.create_sandbox, plan.finished), want, "{case}");
+    }
+}
+
+#[test]
+fn as_many_dead_instances_are_kept_as_the_node_says() {
+    let mut model = Model::new(spec_of(json!({"containers": [{"name": "a", "image": "a"}]})));
+    model.observed.sandboxes = vec![Sandbox { id: "s".into(), ready: true, ..Sandbox::default() }];
+    for (newest, max_dead, removed) in [
+        (State::Running, None, vec!["d2", "d3"]),
+        (State::Exited, None, vec!["d2", "d3"]),
+        (State::Running, Some(1), vec!["d2", "d3"]),
+        (State::Exited, Some(1), vec!["d1", "d2", "d3"]),
+        (State::Running, Some(0), vec!["d1", "d2", "d3"]),
+        (State::Exited, Some(0), vec!["d1", "d2", "d3"]),
+        (State::Running, Some(2), vec!["d3"]),
+        (State::Running, Some(usize::MAX), vec![]),
+    ] {
+        let states = [newest, State::Exited, State::Exited, State::Exited];
+        let instances = states
+            .into_iter()
+            .enumerate()
+            .map(|(number, state)| Instance { id: format!("d{number}"), ..run("a", "s", state, 0) });
+        model.observed.instances = instances.collect();
+        model.max_dead = max_dead;
+        assert_eq!(model.plan().remove, removed, "{newest:?} {max_dead:?}");
     }
 }
 
