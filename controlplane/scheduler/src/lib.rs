@@ -21,6 +21,8 @@ pub mod resources;
 pub mod terms;
 // Extended resources of a pod's containers.
 pub mod extended_uses;
+// Features that nodes declare.
+pub mod declared_features;
 // A pod as the scheduler sees it.
 pub mod pod;
 // A node as the scheduler sees it.

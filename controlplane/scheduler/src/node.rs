@@ -1,5 +1,6 @@
 //! A node as the scheduler sees it: what it is, what runs there and what is left.
 
+use super::declared_features::DeclaredFeatures;
 use super::pod::{HostPort, PodInfo, normal_image};
 use super::resources::{Resources, whole};
 use super::wire::{self, Labels, Taint};
@@ -17,6 +18,7 @@ pub struct NodeInfo {
     pub allocatable: Resources,
     pub max_pods: i64,
     pub images: HashMap<Arc<str>, i64>,
+    pub features: DeclaredFeatures,
     /// Sum of what its pods ask for.
     pub requested: Resources,
     /// The same for comparing nodes.
@@ -47,6 +49,7 @@ impl NodeInfo {
             allocatable: Resources::parse(&node.status.allocatable),
             max_pods: node.status.allocatable.get("pods").map_or(0, whole),
             images: images.collect(),
+            features: DeclaredFeatures::of_node(&node.status.declared_features),
             ..Self::default()
         }
     }
@@ -59,6 +62,7 @@ impl NodeInfo {
             && self.allocatable == other.allocatable
             && self.max_pods == other.max_pods
             && self.images == other.images
+            && self.features == other.features
     }
 
     /// Takes over what the node is, keeps what runs there.
@@ -69,6 +73,7 @@ impl NodeInfo {
         self.allocatable = new.allocatable;
         self.max_pods = new.max_pods;
         self.images = new.images;
+        self.features = new.features;
         self.shape += 1;
     }
 

@@ -1,5 +1,6 @@
 //! A pod as the scheduler sees it.
 
+use super::declared_features::DeclaredFeatures;
 use super::extended_uses::{self, ContainerUse};
 use super::rejection::Plugin;
 use super::resources::{Resources, comparable_requests, pod_requests};
@@ -105,6 +106,8 @@ pub struct PodInfo {
     /// Whether it has no constraints of its own.
     pub spread_by_default: bool,
     pub images: Vec<Arc<str>>,
+    /// What its node has to declare.
+    pub features: DeclaredFeatures,
     pub priority: i32,
     pub never_preempts: bool,
     pub gates: Vec<String>,
@@ -168,6 +171,7 @@ impl PodInfo {
             spread_by_default: spec.topology_spread_constraints.is_empty(),
             spread: spread(&spec.topology_spread_constraints, &namespace, &labels, owner.as_deref()),
             images: images(&spec),
+            features: DeclaredFeatures::of_pod(&spec),
             claims: claims(&spec, &meta.name),
             device_claims: device_claims(&spec, &status),
             extended_uses: extended_uses::uses(&spec),
@@ -238,7 +242,7 @@ impl PodInfo {
         }
         (&self.node_selector, &self.node_required, &self.node_preferred, &self.tolerations).hash(h);
         (&self.affinity, &self.anti_affinity, &self.preferred, &self.spread).hash(h);
-        (&self.images, self.priority, self.never_preempts, &self.scheduler).hash(h);
+        (&self.images, self.features, self.priority, self.never_preempts, &self.scheduler).hash(h);
         // Claims bind to one pod: each such pod is a class of its own.
         if self.has_claims() {
             (&self.key, &self.device_claims, &self.extended_uses).hash(h);

@@ -20,6 +20,7 @@ pub enum Plugin {
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,
+    NodeDeclaredFeatures,
     /// A process of the operator that is asked by HTTP.
     Extender,
 }

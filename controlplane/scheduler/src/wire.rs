@@ -62,6 +62,7 @@ fields! {
         pub volumes: Vec<Volume>,
         pub resource_claims: Vec<DeviceClaim>,
         pub host_network: bool,
+        pub host_users: Option<bool>,
     }
 
     /// A scheduling gate.
@@ -117,6 +118,14 @@ fields! {
         pub resources: Requests,
         pub ports: Vec<Port>,
         pub restart_policy: Option<String>,
+        pub restart_policy_rules: Vec<RestartRule>,
+    }
+
+    /// What is done when a container exits.
+    #[derive(Debug)]
+    #[allow(missing_docs)]
+    pub struct RestartRule: v1::ContainerRestartRule {
+        pub action: String,
     }
 
     /// Resource requests.
@@ -293,6 +302,7 @@ fields! {
     pub struct NodeStatus: v1::NodeStatus {
         pub allocatable: Quantities,
         pub images: Vec<Image>,
+        pub declared_features: Vec<String>,
     }
 
     /// An image on a node.

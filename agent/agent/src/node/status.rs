@@ -19,6 +19,9 @@ use crate::pod::node_facts::Pressure;
 use crate::policy::NOT_ENFORCED;
 use coracle_engine::runtime::RuntimeError;
 
+/// Features of upstream's registry that this node has, in its order.
+const DECLARED_FEATURES: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+
 /// At most this many images are listed, the largest first.
 const IMAGES: usize = 50;
 
@@ -106,7 +109,7 @@ pub fn status(input: &StatusInput<'_>) -> NodeStatus {
         }),
         images: Some(images(input.images)),
         node_info: Some(info),
-        declared_features: Some(vec!["RestartAllContainersOnContainerExits".to_owned()]),
+        declared_features: Some(DECLARED_FEATURES.map(str::to_owned).into()),
         runtime_handlers: input.runtime.as_ref().ok().map(|status| handlers(status)),
         features: input.runtime.as_ref().ok().and_then(|status| status.features).map(|features| {
             NodeFeatures { supplemental_groups_policy: Some(features.supplemental_groups_policy) }

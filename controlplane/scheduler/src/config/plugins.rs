@@ -27,7 +27,7 @@ const POINTS: [&str; 15] = [
 
 /// Plugins with the points at which they act, by upstream's names. The points before `filter` and `score`, and those after,
 /// prepare and complete them: they cannot be off alone.
-static PLUGINS: [(&str, &[&str]); 19] = [
+static PLUGINS: [(&str, &[&str]); 20] = [
     ("SchedulingGates", &["preEnqueue"]),
     ("PrioritySort", &["queueSort"]),
     ("NodeUnschedulable", &["filter"]),
@@ -47,11 +47,11 @@ static PLUGINS: [(&str, &[&str]); 19] = [
     ("NodeResourcesBalancedAllocation", &["preScore", "score"]),
     ("ImageLocality", &["score"]),
     ("DefaultBinder", &["bind"]),
+    ("NodeDeclaredFeatures", &["preFilter", "filter"]),
 ];
 
 /// Plugins of upstream for features that this scheduler does not have: they can only be disabled.
-const ABSENT: [&str; 4] =
-    ["NodeDeclaredFeatures", "GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"];
+const ABSENT: [&str; 3] = ["GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"];
 
 /// The largest weight: sums of scores stay far from the end of the number's range.
 const MOST: i64 = 1_000_000_000;
@@ -73,6 +73,7 @@ pub(super) fn filter(name: &str) -> Option<Plugin> {
         "PodTopologySpread" => Plugin::PodTopologySpread,
         "InterPodAffinity" => Plugin::InterPodAffinity,
         "DynamicResources" => Plugin::DynamicResources,
+        "NodeDeclaredFeatures" => Plugin::NodeDeclaredFeatures,
         _ => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! Where a pod may run. Each file answers for one rule; [`check`] asks them in upstream's order and stops at the first
 //! that refuses.
 
-// Cordoned nodes, node names, selectors and node affinity.
+// Cordoned nodes, node names, selectors, node affinity and declared features.
 pub mod placement;
 // Taints.
 pub mod taints;
@@ -54,7 +54,10 @@ pub fn fixed(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     if applies(Plugin::TaintToleration) {
         taints::check(pod, node)?;
     }
-    if applies(Plugin::NodeAffinity) { placement::affinity(pod, node) } else { Ok(()) }
+    if applies(Plugin::NodeAffinity) {
+        placement::affinity(pod, node)?;
+    }
+    if applies(Plugin::NodeDeclaredFeatures) { placement::features(pod, node) } else { Ok(()) }
 }
 
 /// Whether the pod fits beside the pods on the node and nominated pods of higher priority.

@@ -1,4 +1,4 @@
-//! Cordoned nodes, node names, selectors and node affinity.
+//! Cordoned nodes, node names, selectors, node affinity and declared features.
 
 use super::super::node::NodeInfo;
 use super::super::node_selector::selects;
@@ -39,6 +39,15 @@ pub fn affinity(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
         return Ok(());
     }
     Err(Rejection::hopeless(Plugin::NodeAffinity, "node(s) didn't match Pod's node affinity/selector"))
+}
+
+/// Features that the pod needs are declared.
+pub fn features(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    if node.features.has(pod.features) {
+        return Ok(());
+    }
+    let why = "node(s) didn't match Pod's required features";
+    Err(Rejection::hopeless(Plugin::NodeDeclaredFeatures, why))
 }
 
 /// Whether the pod's selector and required affinity admit the node.

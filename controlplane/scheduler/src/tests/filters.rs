@@ -1,4 +1,5 @@
 use super::*;
+use crate::queue::{Event, Queue};
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use coracle_fields::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
@@ -27,6 +28,13 @@ fn reasons_are_per_node_and_in_upstreams_words() {
             }),
             pod("p"),
             "1 node(s) had untolerated taint {k: v}.",
+        ),
+        (
+            node_with("a", |n| n["status"]["declaredFeatures"] = json!(["Other"])),
+            pod_with("p", |p| {
+                p["spec"]["containers"][0]["restartPolicyRules"] = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}])
+            }),
+            "1 node(s) didn't match Pod's required features.",
         ),
         (
             node("a"),
@@ -358,4 +366,34 @@ fn a_provisioner_that_gives_a_node_up_is_noticed() {
     }
     volumes.forget_refusals(&pod);
     assert_eq!(volumes.refused(&pod), None);
+}
+
+#[test]
+fn a_pod_goes_to_a_node_that_declares_what_it_needs() {
+    let needs = pod_with("p", |p| {
+        p["spec"]["initContainers"] =
+            json!([{"name": "i", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]);
+    });
+    let declares = |name: &str, features: serde_json::Value| {
+        node_with(name, |n| n["status"]["declaredFeatures"] = features)
+    };
+    let mut placer =
+        with_nodes(vec![node("a"), declares("b", json!(["RestartAllContainersOnContainerExits"]))]);
+    assert_eq!(put(&mut placer, &needs).unwrap(), "b");
+    // Another rule is no such need.
+    let plain = pod_with("q", |p| {
+        p["spec"]["containers"][0]["restartPolicyRules"] = json!([{"action": "Restart"}]);
+    });
+    let mut placer = with_nodes(vec![node("a")]);
+    assert_eq!(put(&mut placer, &plain).unwrap(), "a");
+    // One that waits is tried again when the node declares it.
+    let mut queue = Queue::default();
+    queue.add(needs.clone());
+    let popped = queue.pop(0).unwrap();
+    let why = placer.place(&popped).unwrap_err();
+    queue.mark_unschedulable(&popped.key, why.clone(), why.message(""), 0);
+    let id =
+        placer.snapshot.set_node(declares("a", json!(["RestartAllContainersOnContainerExits"]))).unwrap();
+    queue.on_event(Event::Node(id), &placer.snapshot, 10);
+    assert_eq!(queue.pop(10).unwrap().name, "p");
 }
