@@ -53,6 +53,8 @@ mod authorizer;
 mod mutating_policies;
 // Values have the types of their fields.
 mod field_types;
+// Server-side apply of `/scale`.
+mod scale;
 // On deletes, connections and actions, too.
 mod webhook_operations;
 // API servers of others.

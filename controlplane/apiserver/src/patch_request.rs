@@ -15,6 +15,9 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::Value;
 
+/// The type of Scales.
+const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+
 /// The format of a patch, by its content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchKind {
@@ -72,16 +75,22 @@ pub fn read(
         return Ok((patch, decoded.warnings));
     }
     let decoded = decode::applied(body, options.field_validation)?;
-    let given = PartialObjectMetadata::of(&decoded.object);
-    if given.kind() != kind.kind.as_str() {
-        let version = match given.api_version().text() {
-            core if !core.contains('/') => format!("/{core}"),
-            other => other.to_owned(),
-        };
-        let why = format!("invalid object type: {version}, Kind={}", given.kind().text());
-        return Err(ApiError::bad_request(why));
-    }
+    check_applied_kind(&decoded.object, &kind.kind)?;
     Ok((Patch::Apply { config: decoded.object, force: options.force.unwrap_or(false) }, decoded.warnings))
+}
+
+/// An apply is of an object of the kind.
+fn check_applied_kind(config: &Value, kind: &str) -> Result<(), ApiError> {
+    let given = PartialObjectMetadata::of(config);
+    if given.kind() == kind {
+        return Ok(());
+    }
+    let version = match given.api_version().text() {
+        core if !core.contains('/') => format!("/{core}"),
+        other => other.to_owned(),
+    };
+    let why = format!("invalid object type: {version}, Kind={}", given.kind().text());
+    Err(ApiError::bad_request(why))
 }
 
 /// An apply must say who applies; the name of the program is not enough.
@@ -101,12 +110,39 @@ pub fn raw(format: PatchKind, body: &[u8]) -> Result<Value, ApiError> {
 /// Applies a patch to a Scale; the result is a Scale again. It has a resource version only if the patch names another than the
 /// current one: the current one is no wish of the client, and the patch is applied again when somebody else was faster.
 pub fn apply_to_scale(format: PatchKind, current: &Value, patch: &Value) -> Result<Value, ApiError> {
-    const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
-    let mut patched = match format {
+    let patched = match format {
         PatchKind::Json => json::apply(current, patch)?,
         PatchKind::Strategic => strategic::apply(current, patch, types::named(SCALE))?,
         PatchKind::Merge | PatchKind::Apply => merge::apply(current, patch),
     };
+    changed_scale(current, patched)
+}
+
+/// Applies a Scale to the current one, which has the owners of its fields.
+pub fn apply_config_to_scale(
+    target: &Target<'_>,
+    current: &Value,
+    config: &Value,
+) -> Result<Value, ApiError> {
+    if target.options.field_manager.is_empty() {
+        return Err(no_manager());
+    }
+    check_applied_kind(config, "Scale")?;
+    let now = metadata::now();
+    let writer = apply::Writer {
+        ty: types::named(SCALE),
+        custom: None,
+        api_version: "autoscaling/v1",
+        manager: &target.options.field_manager,
+        subresource: target.subresource,
+        reset: &[],
+        now: &now,
+    };
+    let applied = apply::apply(Some(current), config, &writer, target.options.force.unwrap_or(false))?;
+    changed_scale(current, applied)
+}
+
+fn changed_scale(current: &Value, mut patched: Value) -> Result<Value, ApiError> {
     let version =
         |scale: &Value| PartialObjectMetadata::of(scale).metadata().resource_version().text().to_owned();
     if version(&patched) == version(current) {

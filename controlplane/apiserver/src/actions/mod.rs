@@ -3,6 +3,8 @@
 
 // `/scale`.
 pub mod scale;
+// Owners of the number of replicas.
+mod scale_owners;
 // `/binding`.
 pub mod binding;
 // `/eviction`.

@@ -1,6 +1,8 @@
 //! `/scale`: the replica count of every scalable kind as `autoscaling/v1` Scale.
 
+use super::scale_owners;
 use crate::hook::Projection;
+use crate::patch::apply::entry;
 use crate::patch_request::{self, PatchKind};
 use crate::run_action::{Action, Call};
 use crate::verb::Verb;
@@ -22,22 +24,16 @@ pub struct Scale;
 impl Action for Scale {
     async fn call(&self, call: Call<'_>) -> Result<Reply, ApiError> {
         let current = call.api.objects.get(call.kind, call.namespace, call.name).await?;
-        let change: Box<dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync> = match call.verb {
+        let format = match call.verb {
             Verb::Get => {
                 let object = call.api.converter.to_value(call.kind, &current).await?;
                 return Ok(Reply::Value(200, of_value(call.kind, &object)));
             }
-            Verb::Update => {
-                let body = call.body.clone();
-                Box::new(move |_| Ok(body.clone()))
-            }
-            Verb::Patch => {
-                let kind = PatchKind::of(call.content_type)?;
-                let body = call.body.clone();
-                Box::new(move |scale| patch_request::apply_to_scale(kind, scale, &body))
-            }
+            Verb::Update => None,
+            Verb::Patch => Some(PatchKind::of(call.content_type)?),
             _ => return Err(ApiError::method_not_allowed()),
         };
+        let applied = format == Some(PatchKind::Apply);
         let target = Target {
             user: call.user,
             kind: call.kind,
@@ -45,9 +41,16 @@ impl Action for Scale {
             name: call.name,
             subresource: "scale",
             options: call.options,
-            applied: false,
+            applied,
         };
-        let written = call.api.change_through(&target, &Replicas(call.kind), change.as_ref()).await?;
+        let change = |scale: &Value| match format {
+            None => Ok(call.body.clone()),
+            Some(PatchKind::Apply) => patch_request::apply_config_to_scale(&target, scale, &call.body),
+            Some(format) => patch_request::apply_to_scale(format, scale, &call.body),
+        };
+        let (plain, owned) = (Replicas(call.kind), OwnedReplicas(call.kind));
+        let projection: &dyn Projection = if applied { &owned } else { &plain };
+        let written = call.api.change_through(&target, projection, &change).await?;
         Ok(Reply::Value(200, of_value(call.kind, &written.object.value())))
     }
 }
@@ -70,6 +73,23 @@ impl Projection for Replicas<'_> {
         }
         let version = autoscaling_v1::Scale::of(scale).metadata().resource_version().filled();
         PartialObjectMetadata::edit(&mut new).metadata().resource_version().set(version);
+        Ok(new)
+    }
+}
+
+/// The same with the owners of the number of replicas, which an apply looks at and changes.
+struct OwnedReplicas<'a>(&'a Kind);
+
+impl Projection for OwnedReplicas<'_> {
+    fn project(&self, object: &Value) -> Value {
+        let mut scale = of_value(self.0, object);
+        entry::encode(&mut scale, scale_owners::of_scale(self.0, object));
+        scale
+    }
+
+    fn merge(&self, object: &Value, scale: &Value) -> Result<Value, ApiError> {
+        let mut new = Replicas(self.0).merge(object, scale)?;
+        entry::encode(&mut new, scale_owners::of_object(self.0, object, scale));
         Ok(new)
     }
 }

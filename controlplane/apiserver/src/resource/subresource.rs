@@ -142,6 +142,10 @@ impl ResourceRequest<'_> {
             }
             Verb::Patch => {
                 let patch_kind = PatchKind::of(&content_type)?;
+                let is_named = |(key, value): &(String, String)| key == "fieldManager" && !value.is_empty();
+                if patch_kind == PatchKind::Apply && !self.context.query.iter().any(is_named) {
+                    return Err(patch_request::no_manager());
+                }
                 let bytes = BufferedBody::read(request).await?.bytes;
                 patch_request::raw(patch_kind, &bytes)?
             }
