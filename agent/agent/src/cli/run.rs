@@ -107,11 +107,8 @@ impl RunArgs {
             let dir = config.kubelet_dir.display();
             tracing::error!(%dir, %error, "mounts of storage drivers in pods are not seen by the node");
         }
-        let version = runtime.version().await.context("container runtime")?;
-        if let Some(other) = &other {
-            usable_cgroup_driver(other.cgroup_driver().await.context("container runtime")?)?;
-        }
-        let runtime = (runtime, version.runtime_name);
+        let name = usable_runtime(&*runtime, other.as_ref()).await.context("container runtime")?;
+        let runtime = (runtime, name);
         let (spool, recorder) = self.record_spans(clock).unzip();
         let cut = spool.as_ref().map(Spool::cut_off).unwrap_or_default();
         let trace = NodeTrace::new(recorder.unwrap_or(Recorder::OFF)).after(cut);
@@ -362,6 +359,15 @@ fn follow_pods(
             devices.retain(|uid| pods.get(uid).is_some());
         }
     });
+}
+
+/// The name of the runtime, which answers, and can be used if it is another than the agent's own.
+async fn usable_runtime(runtime: &dyn Runtime, other: Option<&CriRuntime>) -> anyhow::Result<String> {
+    let version = runtime.version().await?;
+    if let Some(other) = other {
+        usable_cgroup_driver(other.cgroup_driver().await?)?;
+    }
+    Ok(version.runtime_name)
 }
 
 /// Refuses a runtime whose cgroups are not where this agent puts those of pods. One that does not say is used.
