@@ -12,7 +12,6 @@ use coracle_trace::{Sum, add};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 /// The kinds and the caches of their objects.
@@ -94,7 +93,7 @@ async fn waited_for<T>(work: impl Future<Output = T>) -> T {
     let mut begun = None;
     let result = poll_fn(|context| {
         let polled = work.as_mut().poll(context);
-        if let Poll::Pending = polled {
+        if polled.is_pending() {
             begun.get_or_insert_with(Instant::now);
         }
         polled

@@ -203,8 +203,8 @@ mod tests {
         let (spec, rootfs) = taken(|spec| spec["mounts"] = mounts);
         assert!(rootfs.unwrap().bound_dev);
         assert_eq!(destinations(&spec), ["/dev", "/proc", "/.coracle-dev", "/.coracle-dev/pts", "/device"]);
-        let sources = spec.mounts().iter().flatten().map(|mount| mount.source().clone().unwrap());
-        assert_eq!(sources.last().unwrap(), Path::new("/bundle/x"));
+        let mut sources = spec.mounts().iter().flatten().map(|mount| mount.source().clone().unwrap());
+        assert_eq!(sources.next_back().unwrap(), Path::new("/bundle/x"));
         let own = json!([{ "destination": "/dev", "type": "tmpfs", "source": "tmpfs" }]);
         assert!(!taken(|spec| spec["mounts"] = own).1.unwrap().bound_dev);
     }
