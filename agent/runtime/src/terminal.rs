@@ -11,6 +11,7 @@ use std::path::Path;
 
 use libcontainer::syscall::SyscallError;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::sys::statfs::{DEVPTS_SUPER_MAGIC, fstatfs};
 use nix::unistd::{Uid, dup2_stderr, dup2_stdin, dup2_stdout, fchown};
@@ -20,6 +21,8 @@ use super::rootfs::tree;
 
 const PTMX: &str = "/dev/pts/ptmx";
 const CONSOLE: &str = "/dev/console";
+/// O_LARGEFILE as the kernel has it, which sets it on every other file of a process with 64 bits.
+const LARGE_FILE: libc::c_int = if cfg!(target_arch = "x86_64") { 0o100_000 } else { 0o400_000 };
 
 /// Why a process has no terminal.
 #[derive(Debug, thiserror::Error)]
@@ -107,13 +110,15 @@ fn pair() -> Result<(File, File), TerminalError> {
     #[allow(unsafe_code)]
     let result = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw const unlocked) };
     kernel("unlocking the terminal", Errno::result(result))?;
-    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let flags = libc::O_RDWR | libc::O_NOCTTY | LARGE_FILE;
     // SAFETY: the argument is a number; a result that is not negative is a new descriptor.
     #[allow(unsafe_code)]
     let own = unsafe {
         let result = libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags);
         File::from_raw_fd(kernel("opening the terminal", Errno::result(result))?)
     };
+    // Not by a flag of the terminal, which the program would see.
+    kernel("terminal", fcntl(&own, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)))?;
     Ok((master, own))
 }
 

@@ -1,17 +1,19 @@
 //! The last changes to the mounts of a container, in the container, as its root. Nothing of the image runs yet, but containers
 //! that share volumes with it may run.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use libcontainer::syscall::SyscallError;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::{ASIDE, DEV, Rootfs, tree};
+use super::{ASIDE, DEV, Rootfs, null, tree};
+
+const NONE: Option<&str> = None;
 
 /// Why the file system could not be completed.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +45,12 @@ pub enum RootfsError {
     NullDevice,
 }
 
-fn file(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootfsError {
+pub(super) fn file(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootfsError {
     let path = path.to_owned();
     move |source| RootfsError::File { step, path, source }
 }
 
-fn kernel(step: &'static str, path: &Path) -> impl FnOnce(Errno) -> RootfsError {
+pub(super) fn kernel(step: &'static str, path: &Path) -> impl FnOnce(Errno) -> RootfsError {
     let wrap = file(step, path);
     move |errno| wrap(errno.into())
 }
@@ -61,13 +63,31 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(SyscallError) -> Rootf
 impl Rootfs {
     /// Completes the mounts; everything can still be written.
     pub fn complete(&self) -> Result<(), RootfsError> {
+        // While `/dev` has what libcontainer made.
+        null::open_streams()?;
+        if self.shared {
+            let root = Path::new("/");
+            mount(NONE, root, NONE, MsFlags::MS_PRIVATE, NONE).map_err(kernel("propagation of", root))?;
+        }
         if self.bound_dev {
             move_dev()?;
         } else {
             link_core()?;
+            self.close_device_directories()?;
         }
         self.propagation.set().map_err(kernel("mount propagation", Path::new("/")))?;
         fs::create_dir_all(&self.cwd).map_err(file("mkdir", &self.cwd))
+    }
+
+    /// Takes from others the right to write that libcontainer gives to everybody.
+    fn close_device_directories(&self) -> Result<(), RootfsError> {
+        for path in &self.device_directories {
+            let mode = fs::symlink_metadata(path).map_err(file("stat", path))?.mode() & 0o7777;
+            if mode == 0o777 {
+                fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(file("chmod", path))?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes read-only and hides what has to be.
@@ -85,7 +105,7 @@ impl Rootfs {
         if self.masked_paths.is_empty() {
             return Ok(());
         }
-        let null = null_device()?;
+        let null = null::device()?;
         for path in &self.masked_paths {
             let Some(place) = existing(path)? else { continue };
             let found = place.metadata().map_err(file("stat", path))?;
@@ -111,48 +131,12 @@ fn existing(path: &Path) -> Result<Option<File>, RootfsError> {
     }
 }
 
-/// The null device of the container, which is checked: an image could have something else there.
-fn null_device() -> Result<File, RootfsError> {
-    let path = Path::new("/dev/null");
-    let null = tree::place(path).map_err(file("open", path))?;
-    let found = null.metadata().map_err(file("stat", path))?;
-    match found.file_type().is_char_device() && found.rdev() == libc::makedev(1, 3) {
-        true => Ok(null),
-        false => Err(RootfsError::NullDevice),
-    }
-}
-
-/// Moves the mounts of `/dev` to where they belong.
+/// Moves the mounts of `/dev` to where they belong. The root mount must not be shared.
 fn move_dev() -> Result<(), RootfsError> {
-    let (aside, none) = (Path::new(ASIDE), None::<&str>);
+    let aside = Path::new(ASIDE);
     umount2(DEV, MntFlags::MNT_DETACH).map_err(kernel("umount", Path::new(DEV)))?;
-    // Nothing can be moved out of a shared mount. The root is no peer of a mount of the host.
-    let shared = is_root_shared()?;
-    let set = |flags| mount(none, "/", none, flags, none).map_err(kernel("propagation of", Path::new("/")));
-    if shared {
-        set(MsFlags::MS_PRIVATE)?;
-    }
-    mount(Some(aside), DEV, none, MsFlags::MS_MOVE, none).map_err(kernel("move", aside))?;
-    if shared {
-        set(MsFlags::MS_SHARED)?;
-    }
+    mount(Some(aside), DEV, NONE, MsFlags::MS_MOVE, NONE).map_err(kernel("move", aside))?;
     fs::remove_dir(aside).map_err(file("remove", aside))
-}
-
-fn is_root_shared() -> Result<bool, RootfsError> {
-    let path = Path::new("/proc/self/mountinfo");
-    let text = match fs::read_to_string(path) {
-        // Without proc it cannot be known; moving fails if it is.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        text => text.map_err(file("read", path))?,
-    };
-    let of_root = |line: &&str| line.split(' ').nth(4) == Some("/");
-    let optional = |line: &str| line.split(' ').skip(6).take_while(|field| *field != "-").any(is_shared);
-    Ok(text.lines().rfind(of_root).is_some_and(optional))
-}
-
-fn is_shared(field: &str) -> bool {
-    field.starts_with("shared:")
 }
 
 /// libcontainer names the link to the kernel's memory as no other runtime does.

@@ -7,6 +7,8 @@
 mod destination;
 // What is done in the container.
 mod complete;
+// The null device.
+mod null;
 // System calls that take mounts by descriptors.
 pub mod tree;
 
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::rootfs::utils::is_bind;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use oci_spec::runtime::{LinuxNamespaceType, Mount, Spec};
+use oci_spec::runtime::{LinuxDevice, LinuxNamespaceType, Mount, Spec};
 
 use super::error::Error;
 use super::propagation::Propagation;
@@ -31,6 +33,10 @@ const ASIDE: &str = "/.coracle-dev";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rootfs {
     propagation: Propagation,
+    /// Whether the root mount is shared while others are made: volumes that the container mounts into are peers of the host's.
+    shared: bool,
+    /// Directories in `/dev` that libcontainer makes for devices, for everybody to write.
+    device_directories: Vec<PathBuf>,
     /// Whether a directory is mounted at `/dev`, which then has its own devices.
     bound_dev: bool,
     /// Mounts that become read-only when all others are made.
@@ -80,8 +86,11 @@ impl Rootfs {
             return Err(Error::Unsupported("a container without a mount namespace"));
         }
         let paths = |list: &Option<Vec<String>>| list.iter().flatten().map(PathBuf::from).collect();
+        let root_propagation = linux.rootfs_propagation().as_deref().map(of_root).transpose()?;
         let taken = Self {
             propagation,
+            shared: root_propagation.as_deref() == Some("shared"),
+            device_directories: directories(linux.devices().as_deref().unwrap_or_default()),
             bound_dev,
             read_only,
             read_only_paths: paths(linux.readonly_paths()),
@@ -89,7 +98,6 @@ impl Rootfs {
             label: linux.mount_label().clone().filter(|label| !label.is_empty()),
             cwd,
         };
-        let root_propagation = linux.rootfs_propagation().as_deref().map(of_root).transpose()?;
         linux.set_readonly_paths(None).set_masked_paths(None).set_rootfs_propagation(root_propagation);
         spec.set_linux(Some(linux));
         Ok(taken)
@@ -104,8 +112,15 @@ fn of_root(name: &str) -> Result<String, Error> {
     }
 }
 
+/// Directories between `/dev` and devices.
+fn directories(devices: &[LinuxDevice]) -> Vec<PathBuf> {
+    let inside = |path: &&Path| path.starts_with(DEV) && *path != Path::new(DEV);
+    let above = devices.iter().flat_map(|device| device.path().ancestors().skip(1).filter(inside));
+    above.map(Path::to_path_buf).collect()
+}
+
 /// As runc has it: a file system in memory has the mode of the directory that it covers, and becomes read-only when everything
-/// else is mounted; a mount does not need a source.
+/// else is mounted; the devices of the kernel are read-only as a file system, not only as a mount; a mount does not need a source.
 fn prepare(mount: &mut Mount, root: &Path, read_only: &mut Vec<PathBuf>) {
     if mount.source().is_none() {
         mount.set_source(Some("none".into()));
@@ -121,6 +136,10 @@ fn prepare(mount: &mut Mount, root: &Path, read_only: &mut Vec<PathBuf>) {
             read_only.push(mount.destination().clone());
         }
         options.retain(|option| option != "ro");
+    }
+    if mount.typ().as_deref() == Some("sysfs") && options.iter().any(|option| option == "ro") {
+        // libcontainer takes `ro` for the mount, and gives this to the file system.
+        options.push("ro=".into());
     }
     mount.set_options(Some(options));
 }
@@ -215,12 +234,20 @@ mod tests {
             { "destination": "/cache", "type": "tmpfs", "options": ["ro"] },
             { "destination": "/missing", "type": "tmpfs", "source": "tmpfs", "options": ["size=1k"] },
             { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["mode=700"] },
+            { "destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nodev", "ro"] },
         ]);
         let (spec, rootfs) = taken(|spec| spec["mounts"] = mounts);
         assert_eq!(rootfs.unwrap().read_only, [PathBuf::from("/cache"), PathBuf::from("/")]);
         let options: Vec<_> =
             spec.mounts().iter().flatten().map(|mount| mount.options().clone().unwrap().join(",")).collect();
-        assert_eq!(options, ["mode=1770", "size=1k", "mode=700"]);
+        assert_eq!(options, ["mode=1770", "size=1k", "mode=700", "nodev,ro,ro="]);
+    }
+
+    #[test]
+    fn directories_of_devices_are_those_in_dev() {
+        let device = |path: &str| serde_json::from_value(json!({ "path": path, "type": "c" })).unwrap();
+        let found = directories(&[device("/dev/net/tun"), device("/dev/fuse"), device("/other/x")]);
+        assert_eq!(found, [PathBuf::from("/dev/net")]);
     }
 
     #[test]

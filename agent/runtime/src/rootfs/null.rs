@@ -1,0 +1,45 @@
+//! The null device of a container.
+
+use std::fs::File;
+use std::io::{stderr, stdin, stdout};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::complete::{RootfsError, file, kernel};
+use super::tree;
+
+const PATH: &str = "/dev/null";
+
+fn is_null(fd: impl AsFd) -> bool {
+    fstat(fd).is_ok_and(|found| {
+        let device = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
+        device && found.st_rdev == libc::makedev(1, 3)
+    })
+}
+
+/// Its place. It is checked: an image could have something else there.
+pub fn device() -> Result<File, RootfsError> {
+    let path = Path::new(PATH);
+    let null = tree::place(path).map_err(file("open", path))?;
+    if is_null(&null) { Ok(null) } else { Err(RootfsError::NullDevice) }
+}
+
+/// Opens standard streams that are the null device again, for reading and writing: libcontainer has opened them for reading
+/// alone.
+pub fn open_streams() -> Result<(), RootfsError> {
+    let path = Path::new(PATH);
+    let null = File::options().read(true).write(true).open(path).map_err(file("open", path))?;
+    if is_null(stdin()) {
+        dup2_stdin(&null).map_err(kernel("standard input", path))?;
+    }
+    if is_null(stdout()) {
+        dup2_stdout(&null).map_err(kernel("standard output", path))?;
+    }
+    if is_null(stderr()) {
+        dup2_stderr(&null).map_err(kernel("standard error", path))?;
+    }
+    Ok(())
+}
