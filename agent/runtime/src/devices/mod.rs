@@ -20,7 +20,7 @@ use super::error::Error;
 const MAX_RULES: usize = 1000;
 
 /// What runc allows every container, after all other rules: making devices, and the devices that each has.
-const DEFAULT: [(Kind, Option<u32>, Option<u32>, Access); 10] = [
+const DEFAULT: [(Kind, Option<u32>, Option<u32>, Access); 11] = [
     (Kind::Character, None, None, Access::MKNOD),
     (Kind::Block, None, None, Access::MKNOD),
     // null, zero, full, random, urandom
@@ -34,6 +34,8 @@ const DEFAULT: [(Kind, Option<u32>, Option<u32>, Access); 10] = [
     (Kind::Character, Some(5), Some(2), Access::ALL),
     // pts
     (Kind::Character, Some(136), None, Access::ALL),
+    // tun: runc 1.2.0 did without it, and took it back, because pods cannot ask for it.
+    (Kind::Character, Some(10), Some(200), Access::ALL),
 ];
 
 /// Applies the rules to everything in a cgroup.
