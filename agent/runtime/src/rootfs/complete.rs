@@ -79,11 +79,12 @@ impl Rootfs {
         fs::create_dir_all(&self.cwd).map_err(file("mkdir", &self.cwd))
     }
 
-    /// Takes from others the right to write that libcontainer gives to everybody.
+    /// Takes from others the right to write that libcontainer gives to everybody. Volumes are left alone.
     fn close_device_directories(&self) -> Result<(), RootfsError> {
+        let dev = fs::symlink_metadata(DEV).map_err(file("stat", Path::new(DEV)))?.dev();
         for path in &self.device_directories {
-            let mode = fs::symlink_metadata(path).map_err(file("stat", path))?.mode() & 0o7777;
-            if mode == 0o777 {
+            let Ok(found) = fs::symlink_metadata(path) else { continue };
+            if found.is_dir() && found.dev() == dev && found.mode() & 0o7777 == 0o777 {
                 fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(file("chmod", path))?;
             }
         }
