@@ -5,60 +5,14 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use libcontainer::syscall::SyscallError;
-use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+use super::failure::{RootfsError, failed, file, kernel};
 use super::{ASIDE, DEV, Rootfs, null, tree};
 
 const NONE: Option<&str> = None;
-
-/// Why the file system could not be completed.
-#[derive(Debug, thiserror::Error)]
-pub enum RootfsError {
-    /// A file or directory.
-    #[error("{step} {:?}", path.display())]
-    File {
-        /// The operation that failed.
-        step: &'static str,
-        /// In the container.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// A mount.
-    #[error("{step} {:?}", path.display())]
-    Mount {
-        /// The operation that failed.
-        step: &'static str,
-        /// In the container.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: SyscallError,
-    },
-    /// Something else is at `/dev/null`, and would be shown instead of what is hidden.
-    #[error("/dev/null is not the null device")]
-    NullDevice,
-}
-
-pub(super) fn file(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootfsError {
-    let path = path.to_owned();
-    move |source| RootfsError::File { step, path, source }
-}
-
-pub(super) fn kernel(step: &'static str, path: &Path) -> impl FnOnce(Errno) -> RootfsError {
-    let wrap = file(step, path);
-    move |errno| wrap(errno.into())
-}
-
-fn failed(step: &'static str, path: &Path) -> impl FnOnce(SyscallError) -> RootfsError {
-    let path = path.to_owned();
-    move |source| RootfsError::Mount { step, path, source }
-}
 
 impl Rootfs {
     /// Completes the mounts; everything can still be written.

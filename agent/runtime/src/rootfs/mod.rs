@@ -5,6 +5,8 @@
 
 // Where mounts go.
 mod destination;
+// What can fail.
+mod failure;
 // What is done in the container.
 mod complete;
 // The null device.
@@ -23,7 +25,7 @@ use oci_spec::runtime::{LinuxDevice, LinuxNamespaceType, Mount, Spec};
 use super::error::Error;
 use super::propagation::Propagation;
 
-pub use self::complete::RootfsError;
+pub use self::failure::RootfsError;
 
 const DEV: &str = "/dev";
 /// Where mounts of `/dev` are until it is free.

@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::complete::{RootfsError, file, kernel};
+use super::failure::{RootfsError, file, kernel};
 use super::tree;
 
 const PATH: &str = "/dev/null";
