@@ -27,6 +27,7 @@ const CREATED: &[&str] = &[
     "authz",
     "body",
     "decode",
+    "respond",
     "write",
     "prepare",
     "mutating",
@@ -111,7 +112,6 @@ const TROUBLED: &[(&str, &[&str])] = &[
 /// What is not shown here, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("handle", "only of requests that write nothing, which leave a timeline only if they are slow or fail"),
-    ("respond", "only if the end of the handler is marked as well"),
     ("aggregated", "needs an aggregated API server; shown by the suite api"),
     ("conversion-webhook", "needs a custom resource with two versions; shown by the suite api"),
     ("store-batch", "is shown as the parts of `store`"),
@@ -127,6 +127,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("restarted", "about the recording itself; a note in the answer, see crashes.rs"),
     ("clock-step", "about the recording itself"),
     ("usual", "about the recording itself"),
+    ("spans-taken", "about the recording itself"),
     ("other", "stages of newer versions"),
 ];
 
