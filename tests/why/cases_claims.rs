@@ -91,7 +91,7 @@ pub fn cases() -> Vec<Case> {
 /// A volume that one node has and another one wants. Nobody attaches it in fact: there is no driver.
 pub fn attached_elsewhere() -> Case {
     let spec = "spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: $NS, \
-                csi: {driver: example.com/nobody, volumeHandle: $NS}}";
+                csi: {driver: nobody.example.com, volumeHandle: $NS}}";
     let on = |node: &str| {
         format!(
             "nodeSelector: {{kubernetes.io/hostname: {node}}}, \
