@@ -136,6 +136,7 @@ fn well_formed(path: &str, text: &str) {
             let endings: &[&str] = match kind {
                 "counter" => &["_total"],
                 "histogram" => &["_bucket", "_sum", "_count"],
+                "summary" => &["", "_sum", "_count"],
                 _ => &[""],
             };
             assert!(endings.contains(&ending), "{path}: {line} under {family} {kind}");

@@ -15,7 +15,7 @@ use coracle_fields::networking::v1::IPAddress;
 use coracle_fields::{Schema as _, View, make};
 use coracle_kinds::object::limits::{Limits, stored_bytes};
 use coracle_proto::status::{ApiError, FieldError};
-use coracle_store::{Durability, StoreError, Write};
+use coracle_store::{Durability, Revision, StoreError, Write};
 use rand::RngExt;
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -184,10 +184,10 @@ async fn reserve_address(
     let Some((ip, _)) = found.filter(|(ip, range)| range.is_assignable(*ip)) else {
         return refuse("the provided network does not match the current range");
     };
-    match allocator.address(ip, service).await? {
-        true => Ok(()),
-        false => refuse("provided IP is already allocated"),
+    if allocator.address(ip, service).await? || allocator.left_behind(ip, service).await? {
+        return Ok(());
     }
+    refuse("provided IP is already allocated")
 }
 
 /// Draws an address of a family from the first range that has one.
@@ -288,6 +288,31 @@ struct Allocator<'a> {
 impl Allocator<'_> {
     /// Claims an address; `false` when somebody has it.
     async fn address(&self, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
+        let (key, bytes) = self.allocation(ip, service)?;
+        self.reserve(key, bytes, 0).await
+    }
+
+    /// Takes over what a server that was killed before it could store the Service has allocated for it; `false` when the address
+    /// is another's, or the Service is there.
+    async fn left_behind(&self, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
+        let (key, bytes) = self.allocation(ip, service)?;
+        let Some(there) = self.context.store.get(&key).await.map_err(store_failed)? else {
+            return Ok(false);
+        };
+        let allocation: Value = serde_json::from_slice(&there.value).map_err(ApiError::internal)?;
+        let (parent, meta) =
+            (IPAddress::of(&allocation).spec().parent_ref(), Service::of(service).metadata());
+        let is_own = parent.resource() == "services"
+            && parent.namespace().text() == meta.namespace().text()
+            && parent.name().text() == meta.name().text();
+        if !is_own || stored(self.context, service).await.map_err(store_failed)?.is_some() {
+            return Ok(false);
+        }
+        if self.dry_run { Ok(true) } else { self.reserve(key, bytes, there.modified).await }
+    }
+
+    /// The object that says whose an address is, with its key.
+    fn allocation(&self, ip: IpAddr, service: &Value) -> Result<(String, bytes::Bytes), ApiError> {
         let resource = self.context.registry.resource("networking.k8s.io", "v1", "ipaddresses");
         let kind = resource.ok_or_else(ApiError::no_such_path)?;
         let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -312,19 +337,20 @@ impl Allocator<'_> {
         metadata::begin(&kind, "", &mut object);
         let key = kind.key("", &ip.to_string());
         let bytes = stored_bytes(&object, &Limits::USUAL).map_err(ApiError::internal)?;
-        self.reserve(key, bytes).await
+        Ok((key, bytes))
     }
 
     async fn port(&self, port: u16, owner: &str) -> Result<bool, ApiError> {
-        self.reserve(format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned())).await
+        self.reserve(format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned()), 0).await
     }
 
-    async fn reserve(&self, key: String, value: bytes::Bytes) -> Result<bool, ApiError> {
+    /// Writes a key if it has the revision (0: is not there).
+    async fn reserve(&self, key: String, value: bytes::Bytes, expect: Revision) -> Result<bool, ApiError> {
         if self.dry_run {
             return self.context.store.get(&key).await.map(|there| there.is_none()).map_err(store_failed);
         }
         let (value, durability) = (Some(value), Durability::Sync);
-        match self.context.allocate(Write { key, expect: 0, value, durability, fence: None }).await {
+        match self.context.allocate(Write { key, expect, value, durability, fence: None }).await {
             Ok(_) => Ok(true),
             Err(StoreError::Conflict(_)) => Ok(false),
             Err(error) => Err(write_failed(error, self.context.fence)),
@@ -367,6 +393,15 @@ impl Allocator<'_> {
     }
 }
 
+/// The Service of that name in the store.
+async fn stored(context: HookContext<'_>, service: &Value) -> Result<Option<Value>, StoreError> {
+    let Some(kind) = context.registry.resource("", "v1", "services") else { return Ok(None) };
+    let meta = Service::of(service).metadata();
+    let there = context.store.get(&kind.key(meta.namespace().text(), meta.name().text())).await?;
+    // One that cannot be read holds whatever was asked for.
+    Ok(there.map(|there| serde_json::from_slice(&there.value).unwrap_or_else(|_| service.clone())))
+}
+
 /// Releases addresses and ports; missing allocations are not an error.
 async fn free(context: HookContext<'_>, addresses: &[String], ports: &[u16]) {
     let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
@@ -379,7 +414,7 @@ async fn free(context: HookContext<'_>, addresses: &[String], ports: &[u16]) {
         // Without a fence: what was allocated is given back whoever leads by now.
         let write = Write { key, expect, value: None, durability, fence: None };
         if let Err(error) = context.store.write(write).await {
-            tracing::warn!(error = %causes::chain(&error), "releasing a Service address failed; the repair loop will release it");
+            tracing::warn!(error = %causes::chain(&error), "an address or a port of a Service is not released");
         }
     }
 }
@@ -396,7 +431,19 @@ impl Hook for ServiceAddresses {
     }
 
     async fn create_failed(&self, context: HookContext<'_>, object: &Value) {
-        free(context, &addresses(object), &ports(object)).await;
+        // The answer of the store may be what failed, or somebody else has created it with the same address.
+        let (held_addresses, held_ports) = match stored(context, object).await {
+            Ok(None) => Default::default(),
+            Ok(Some(there)) => (addresses(&there), ports(&there)),
+            Err(error) => {
+                tracing::warn!(error = %causes::chain(&error), "what a Service was given is not released: it may be there");
+                return;
+            }
+        };
+        let addresses: Vec<String> =
+            addresses(object).into_iter().filter(|ip| !held_addresses.contains(ip)).collect();
+        let ports: Vec<u16> = ports(object).into_iter().filter(|port| !held_ports.contains(port)).collect();
+        free(context, &addresses, &ports).await;
     }
 
     async fn before_update(
