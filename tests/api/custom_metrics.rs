@@ -33,7 +33,8 @@ pub(super) fn answer(path: &str, query: &str) -> Option<Value> {
             Some(json!({"kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "items": [
                 {"describedObject": object, "metric": {"name": "hits"}, "timestamp": time, "value": "40"}]}))
         }
-        "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/catch"
+        // The path of all pods, escaped as client-go does.
+        "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/%2A/catch"
             if query == "labelSelector=app%3Dcrew&metricLabelSelector=kind%3Dfish" =>
         {
             let object = json!({"kind": "Pod", "name": "crew-0", "namespace": "default"});
