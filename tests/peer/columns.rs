@@ -63,6 +63,8 @@ fn cell(column: &str, value: &Value) -> String {
         }
         "Created At" if text.ends_with('Z') => "TIME".into(),
         "Born" if is_age => "AGE".into(),
+        // Of a node that never reported: the former until somebody notices.
+        "Status" if ["Unknown", "NotReady"].contains(&text) => "NOT READY".into(),
         "Cluster-IP" if text.starts_with("10.") => "IP".into(),
         "Name" if text.starts_with("d-") || text.starts_with("r-") || text.starts_with("j-") => {
             "GENERATED".into()

@@ -230,11 +230,10 @@ fn warnings_of_deprecated_kinds_fields_and_values() {
     let _turn = alone();
     on_both("warnings", |place| {
         let pods: Vec<(&str, Value)> = vec![
+            ("beta label", pod(|p| p["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"}))),
             (
-                "beta labels",
-                pod(|p| {
-                    p["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux", "failure-domain.beta.kubernetes.io/zone": "a"})
-                }),
+                "beta label of a zone",
+                pod(|p| p["spec"]["nodeSelector"] = json!({"failure-domain.beta.kubernetes.io/zone": "a"})),
             ),
             (
                 "seccomp annotation",
