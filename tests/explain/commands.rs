@@ -1,8 +1,8 @@
 //! `coracle trace` as a user runs it.
 
 use crate::checks;
-use crate::world::{World, spans};
-use coracle_tests::program;
+use crate::world::{WAIT, World, spans};
+use coracle_tests::{eventually, program};
 use coracle_timeline::TraceView;
 use serde_json::json;
 use std::process::{Command, Output};
@@ -135,11 +135,14 @@ pub fn history(world: &World) {
         (["--since", "1h"], &["created", "scaled", "scaled"]),
     ] {
         let args = [&["deployment/web", "-n", "history"][..], &more].concat();
-        let (code, drawn, told) = trace(world, &args);
-        assert_eq!(code, Some(0), "{more:?}: {drawn}{told}");
-        let heads = drawn.lines().filter_map(|line| line.strip_prefix("deployment/web "));
-        let verbs: Vec<&str> = heads.filter_map(|head| head.split_whitespace().next()).collect();
-        assert_eq!(verbs, wanted, "{more:?}\n{drawn}");
+        // A report whose cause the node has not told yet is a change of its own until then.
+        eventually(&format!("{more:?} shows {wanted:?}"), WAIT, || {
+            let (code, drawn, told) = trace(world, &args);
+            assert_eq!(code, Some(0), "{more:?}: {drawn}{told}");
+            let heads = drawn.lines().filter_map(|line| line.strip_prefix("deployment/web "));
+            let verbs: Vec<&str> = heads.filter_map(|head| head.split_whitespace().next()).collect();
+            verbs == wanted
+        });
     }
     let json = ["deployment/web", "-n", "history", "--last", "2", "-o", "json"];
     let list: serde_json::Value = serde_json::from_str(&trace(world, &json).1).unwrap();

@@ -214,15 +214,18 @@ pub fn names(world: &World) {
     // Clients ask until they succeed: the first answer of a server is the first success of one of them.
     let mut nearest = Vec::new();
     for answered in times(&view, "dns-answered") {
-        let change = changes.values().min_by_key(|change| change.first_success.abs_diff(answered)).unwrap();
-        let within = change.last_failure..=change.first_success + TOLERANCE;
-        assert!(within.contains(&answered), "answered at {answered} but {changes:?}\n{}", outline(&view));
-        nearest.push(change.first_success.abs_diff(answered));
+        let fits =
+            |change: &&Change| (change.last_failure..=change.first_success + TOLERANCE).contains(&answered);
+        let distances = changes.values().filter(fits).map(|change| change.first_success.abs_diff(answered));
+        let least = distances.min();
+        nearest.push(
+            least.unwrap_or_else(|| panic!("answered at {answered} but {changes:?}\n{}", outline(&view))),
+        );
     }
     // A client hears of it when it gets a core: what is always there is the error of the timeline.
     let least = nearest.iter().min().unwrap();
     println!("names: answered {} µs before clients had it (the least)", least / 1000);
-    assert!(*least <= TOLERANCE, "{nearest:?} ns from the first success\n{}", outline(&view));
+    assert!(*least <= SLOW, "{nearest:?} ns from the first success\n{}", outline(&view));
 }
 
 /// What clients on every node see while something is done.

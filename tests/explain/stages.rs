@@ -210,7 +210,14 @@ fn created(world: &World, image: &str) {
     let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
     send(world, "POST", &trace, &path, &deployment(image));
     hooks.remove(world);
-    world.rolled_out(NAMESPACE);
+    let status =
+        world.k.try_with(&format!("rollout status deployment web -n {NAMESPACE} --timeout=120s"), "");
+    assert!(
+        status.ok,
+        "{}\n{}",
+        status.out,
+        world.k.run(&format!("describe pods -l app=web -n {NAMESPACE}"))
+    );
     let question = format!("trace={trace}");
     with_stages(world, &question, CREATED);
     checks::one_tree(&world.ask(&question, |_| true));
