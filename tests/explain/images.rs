@@ -86,6 +86,9 @@ fn layer() -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     header.set_size(content.len() as u64);
     header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     tar.append_data(&mut header, "stages", &content[..]).unwrap();
     tar.into_inner().unwrap()
 }
