@@ -75,7 +75,6 @@ const CREATED: &[&str] = &[
     "container",
     "container-config",
     "oci-bundle",
-    "oci-create",
     "oci-start",
     "post-start",
     "init-run",
@@ -84,8 +83,9 @@ const CREATED: &[&str] = &[
     "status-report",
     "ready",
 ];
-/// A pod with a claim, created by a client that records: plugins change and check pods, and the scheduler waits for the volume.
-const CLAIMED: &[&str] = &["mutating-plugin", "validating-plugin", "reserve", "volume-binding"];
+/// A pod with a claim, created by a client that records: plugins change and check pods, and the scheduler waits for the volume. Its
+/// image is there, so that its container is created before the sandbox is ready.
+const CLAIMED: &[&str] = &["mutating-plugin", "validating-plugin", "reserve", "volume-binding", "oci-create"];
 /// A pod that needs the place of another.
 const PREEMPTED: &[&str] = &["unschedulable", "preempt"];
 /// The end of the Deployment.
