@@ -303,7 +303,7 @@ fn preempted(world: &World) {
 }
 
 fn removed(world: &World) {
-    let trace = "7".repeat(32);
+    let trace = "d".repeat(32);
     let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/web");
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
     send(world, "DELETE", &trace, &path, &options);
