@@ -25,6 +25,7 @@ pub(super) fn connect(dir: &Path, name: &str) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
     use std::io::Read;
     use std::os::unix::net::UnixListener;
 
@@ -42,7 +43,11 @@ mod tests {
     #[test]
     fn one_that_died_while_it_waited_is_told_of() {
         let dir = tempfile::tempdir().unwrap();
-        drop(UnixListener::bind(dir.path().join("s")).unwrap());
+        // Nobody listens; one that was closed might be inherited by a process of another test.
+        let socket =
+            socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        let address = UnixAddr::new(&dir.path().join("s")).unwrap();
+        socket::bind(socket.as_raw_fd(), &address).unwrap();
         assert!(connect(dir.path(), "s").unwrap_err().to_string().contains("already dead"));
     }
 }
