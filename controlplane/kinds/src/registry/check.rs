@@ -33,12 +33,7 @@ impl Kind {
     pub fn check_create(&self, new: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         meta::check(new, self.namespaced(), self.names.rule(), &mut errors);
-        let new = self.stored_form(new);
-        (self.strategy.validate)(&new, &mut errors);
-        (self.strategy.validate_create)(&new, &mut errors);
-        if let Some(custom) = &self.custom {
-            custom.validate(&new, None, &mut errors);
-        }
+        self.check_fields_of_new(new, &mut errors);
         errors
     }
 
@@ -69,13 +64,17 @@ impl Kind {
     pub fn check_initializing(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         meta::check_update(new, old, &mut errors);
-        let new = self.stored_form(new);
-        (self.strategy.validate)(&new, &mut errors);
-        (self.strategy.validate_create)(&new, &mut errors);
-        if let Some(custom) = &self.custom {
-            custom.validate(&new, None, &mut errors);
-        }
+        self.check_fields_of_new(new, &mut errors);
         errors
+    }
+
+    fn check_fields_of_new(&self, new: &Value, errors: &mut Vec<FieldError>) {
+        let new = self.stored_form(new);
+        (self.strategy.validate)(&new, errors);
+        (self.strategy.validate_create)(&new, errors);
+        if let Some(custom) = &self.custom {
+            custom.validate(&new, None, errors);
+        }
     }
 
     /// The form that field rules know: a view's objects as they are stored.
