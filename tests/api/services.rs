@@ -103,23 +103,3 @@ fn services_of_two_families() {
         ips("six-first")
     );
 }
-
-/// As after a server that was killed between the two writes.
-#[test]
-fn an_address_that_was_allocated_for_a_service_before_it_is_there_is_its() {
-    on_both_stores(|server: &Server| {
-        let kubectl = newest(&server.kubeconfig());
-        let address = json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "10.96.3.9"},
-            "spec": {"parentRef": {"resource": "services", "namespace": "default", "name": "killed"}}});
-        kubectl.run_with("create -f -", &address.to_string());
-        let spec = json!({"clusterIP": "10.96.3.9"});
-        refused(&kubectl, spec.clone(), "provided IP is already allocated");
-        kubectl.run_with("create -f -", &service("killed", spec.clone()));
-        let again = kubectl.try_with("create -f -", &service("killed", spec.clone()));
-        assert!(!again.ok && again.err.contains("already"), "{again:?}");
-        refused(&kubectl, spec, "provided IP is already allocated");
-        kubectl.run("get ipaddress 10.96.3.9");
-        kubectl.run("delete service killed");
-        assert!(!kubectl.try_with("get ipaddress 10.96.3.9", "").ok, "released with the Service");
-    });
-}

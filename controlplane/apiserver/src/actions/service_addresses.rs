@@ -23,6 +23,8 @@ use std::net::IpAddr;
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 const PORT_KEY: &str = "/registry/ranges/servicenodeports/";
 const TRIES: usize = 256;
+/// Namespace and name.
+const API_SERVICE: (&str, &str) = ("default", "kubernetes");
 
 /// The hook of Services.
 pub struct ServiceAddresses {
@@ -292,8 +294,9 @@ impl Allocator<'_> {
         self.reserve(key, bytes, 0).await
     }
 
-    /// Takes over what a server that was killed before it could store the Service has allocated for it; `false` when the address
-    /// is another's, or the Service is there.
+    /// Takes over what a server that was killed before it could store the Service of the API has allocated for it; `false` when the
+    /// address is another's, or the Service is there. Only servers create this one: of any other, two creations may run at the same
+    /// time, and the one that fails gives back the address of the one that does not.
     async fn left_behind(&self, ip: IpAddr, service: &Value) -> Result<bool, ApiError> {
         let (key, bytes) = self.allocation(ip, service)?;
         let Some(there) = self.context.store.get(&key).await.map_err(store_failed)? else {
@@ -302,7 +305,8 @@ impl Allocator<'_> {
         let allocation: Value = serde_json::from_slice(&there.value).map_err(ApiError::internal)?;
         let (parent, meta) =
             (IPAddress::of(&allocation).spec().parent_ref(), Service::of(service).metadata());
-        let is_own = parent.resource() == "services"
+        let is_own = (meta.namespace().text(), meta.name().text()) == API_SERVICE
+            && parent.resource() == "services"
             && parent.namespace().text() == meta.namespace().text()
             && parent.name().text() == meta.name().text();
         if !is_own || stored(self.context, service).await.map_err(store_failed)?.is_some() {
