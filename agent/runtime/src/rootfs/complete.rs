@@ -3,11 +3,14 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Component, Path};
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::{Mode, mkdirat};
 
 use super::failure::{RootfsError, failed, file, kernel};
 use super::{ASIDE, DEV, Rootfs, null, tree};
@@ -30,7 +33,7 @@ impl Rootfs {
             self.close_device_directories()?;
         }
         self.propagation.set().map_err(kernel("mount propagation", Path::new("/")))?;
-        fs::create_dir_all(&self.cwd).map_err(file("mkdir", &self.cwd))
+        make_directory(&self.cwd)
     }
 
     /// Takes from others the right to write that libcontainer gives to everybody. Volumes are left alone.
@@ -84,6 +87,30 @@ fn existing(path: &Path) -> Result<Option<File>, RootfsError> {
         }
         Err(source) => Err(RootfsError::File { step: "open", path: path.to_owned(), source }),
     }
+}
+
+/// Makes a directory and those above it. The pod or the image chooses the path: links of the kernel, such as those of open files in
+/// `/proc`, could lead out of the container, and are not followed.
+fn make_directory(path: &Path) -> Result<(), RootfsError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let mut at = OwnedFd::from(File::open("/").map_err(file("open", Path::new("/")))?);
+    for part in path.components() {
+        let name = match part {
+            Component::Normal(name) => Path::new(name),
+            Component::ParentDir => Path::new(".."),
+            _ => continue,
+        };
+        at = match openat2(&at, name, how) {
+            Err(Errno::ENOENT) => match mkdirat(&at, name, Mode::from_bits_truncate(0o755)) {
+                Ok(()) | Err(Errno::EEXIST) => openat2(&at, name, how),
+                Err(errno) => Err(errno),
+            },
+            found => found,
+        }
+        .map_err(kernel("mkdir", path))?;
+    }
+    Ok(())
 }
 
 /// Moves the mounts of `/dev` to where they belong. The root mount must not be shared.

@@ -14,7 +14,11 @@ const MAX_LINKS: usize = 40;
 pub fn resolve(mounts: &mut [Mount], root: &Path) {
     let mut earlier: Vec<PathBuf> = Vec::new();
     for mount in mounts {
-        let destination = follow(mount.destination(), root, &earlier);
+        let destination = match mount.typ().as_deref() {
+            // Paths in them are hidden by name: libcontainer refuses a link in their place.
+            Some("proc" | "sysfs") => mount.destination().clone(),
+            _ => follow(mount.destination(), root, &earlier),
+        };
         earlier.push(destination.clone());
         mount.set_destination(destination);
     }

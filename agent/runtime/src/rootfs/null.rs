@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{stderr, stdin, stdout};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::sys::stat::{SFlag, fstat};
@@ -31,7 +32,13 @@ pub fn device() -> Result<File, RootfsError> {
 /// alone.
 pub fn open_streams() -> Result<(), RootfsError> {
     let path = Path::new(PATH);
-    let null = File::options().read(true).write(true).open(path).map_err(file("open", path))?;
+    let flags = libc::O_NOFOLLOW | libc::O_NOCTTY;
+    let null = File::options().read(true).write(true).custom_flags(flags).open(path);
+    let null = null.map_err(file("open", path))?;
+    // What is there may have been exchanged by a container that shares a volume at `/dev`.
+    if !is_null(&null) {
+        return Err(RootfsError::NullDevice);
+    }
     if is_null(stdin()) {
         dup2_stdin(&null).map_err(kernel("standard input", path))?;
     }
