@@ -186,8 +186,7 @@ async fn a_terminal_survives_the_keeper() {
     (config.stdin, config.tty) = (true, true);
     let id = node.run(&sandbox, "tty", config).await;
     let old = node.kill_keeper();
-    node.other_keeper(old).await;
-    assert_eq!(node.status(&id).await.state(), cri::ContainerState::ContainerRunning);
+    // At once: whoever attaches meanwhile waits for the next keeper.
     let request = cri::AttachRequest {
         container_id: id.clone(),
         stdin: true,
@@ -197,6 +196,8 @@ async fn a_terminal_survives_the_keeper() {
     };
     let mut session = node.cri.attach(request).await.unwrap();
     let mut stdin = session.stdin.take().unwrap();
+    node.other_keeper(old).await;
+    assert_eq!(node.status(&id).await.state(), cri::ContainerState::ContainerRunning);
     stdin.write_all(b"exit 11\n").await.unwrap();
     assert_eq!(node.exited(&id).await.exit_code, 11);
     node.cri.remove_pod_sandbox(&sandbox).await.unwrap();

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use coracle_keeper::server::Paths;
 use coracle_keeper::wire::{self, Answer, Call, Failure, Message, Request, VERSION};
@@ -89,6 +89,8 @@ pub struct Keeper {
     seq: Arc<AtomicU64>,
     /// Number of connections so far.
     generation: Arc<AtomicU64>,
+    /// The last generation whose keeper was given the tasks of its predecessor.
+    handed: Arc<watch::Sender<u64>>,
 }
 
 impl Keeper {
@@ -104,6 +106,7 @@ impl Keeper {
             connection: Arc::new(arc_swap::ArcSwap::from(connection)),
             seq: Arc::default(),
             generation: Arc::default(),
+            handed: Arc::default(),
         };
         let (notices, receiver) = mpsc::unbounded_channel();
         let parts = (keeper.clone(), program.to_owned(), run.to_owned(), notices);
@@ -133,6 +136,26 @@ impl Keeper {
     /// Generation of the connection; increases with every reconnect.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Says that the keeper of this generation has all tasks.
+    pub(crate) fn handed(&self, generation: u64) {
+        self.handed.send_replace(generation);
+    }
+
+    /// Waits until there is a keeper that has all tasks: after the death of one, until its successor was given them.
+    pub async fn settled(&self) -> Result<(), Error> {
+        let mut handed = self.handed.subscribe();
+        let wait = async {
+            loop {
+                let open = self.connection.load().waiting.lock().is_some();
+                let current = *handed.borrow_and_update() == self.generation();
+                if (open && current) || handed.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(CONNECT_TIMEOUT, wait).await.map_err(|_| Error::Gone)
     }
 
     async fn hello(&self) -> Result<(), Error> {

@@ -147,6 +147,7 @@ impl Tasks {
                 count += 1;
             }
         }
+        self.keeper.handed(generation);
         tracing::info!(processes = count, "tasks handed to the keeper");
     }
 }

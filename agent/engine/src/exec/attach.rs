@@ -10,11 +10,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Execs;
 use crate::error::internal;
-use crate::keeper::Keeper;
+use crate::keeper::{self, Keeper};
 use crate::objects::Container;
 use crate::record::ContainerPhase;
 use crate::runtime::{Result, RuntimeError, Session, TerminalSize};
 use coracle_keeper::wire::Call;
+
+/// How many keepers are asked, each the successor of one that died.
+const ATTEMPTS: usize = 3;
 
 impl Execs {
     /// Joins the streams of a running container.
@@ -42,11 +45,23 @@ impl Execs {
                 fds.push(writer.into_nonblocking_fd().map_err(failed())?);
             }
         }
-        let call =
-            Call::Attach { id: container.id.clone(), stdin: request.stdin, stdout: request.stdout, stderr };
-        self.keeper.call_ok(call, &fds.iter().collect::<Vec<_>>()).await?;
+        let (id, stdin, stdout) = (&container.id, request.stdin, request.stdout);
+        self.join(|| Call::Attach { id: id.clone(), stdin, stdout, stderr }, &fds).await?;
         tokio::spawn(follow(self.keeper.clone(), container, sizes, done));
         Ok(session)
+    }
+
+    /// Gives the descriptors to the keeper, or to its successor: an attachment that was lost with a keeper had no effect.
+    async fn join(&self, call: impl Fn() -> Call, fds: &[OwnedFd]) -> Result<()> {
+        let fds: Vec<&OwnedFd> = fds.iter().collect();
+        let mut attempt = 1;
+        loop {
+            self.keeper.settled().await?;
+            match self.keeper.call_ok(call(), &fds).await {
+                Err(keeper::Error::Gone) if attempt < ATTEMPTS => attempt += 1,
+                other => return Ok(other?),
+            }
+        }
     }
 }
 

@@ -63,6 +63,7 @@ impl Execs {
             None => self.runtime_exec(&id, &command)?,
         };
         let (pid_file, runtime_log) = (self.paths.transient(&id, "pid"), self.paths.transient(&id, "log"));
+        self.keeper.settled().await?;
         let exit = self.waiters.add(&id, self.keeper.generation());
         let spec = ExecSpec { id: id.clone(), argv, own, pid_file, runtime_log };
         let fds = stdio.each_ref();
