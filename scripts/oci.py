@@ -114,15 +114,24 @@ class Image:
         return image
 
     def push(self, registry, credentials):
-        import urllib.error, urllib.request  # takes longer than all the rest when there is nothing to do
+        import urllib.error, urllib.parse, urllib.request  # takes longer than all the rest when there is nothing to do
 
         repository, tag = self.name.split("/", 1)[1].rsplit(":", 1)
         url = f"http://{registry}/v2/{repository}"
 
-        def call(method, url, data=None, kind="application/octet-stream"):
-            request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": kind})
-            if credentials:
-                request.add_header("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
+        def origin(url):
+            parts = urllib.parse.urlsplit(url)
+            try:
+                usual = {"http": 80, "https": 443}[parts.scheme]
+                return parts.scheme, parts.hostname, parts.port or usual
+            except (KeyError, ValueError):
+                raise urllib.error.URLError(f"the registry names a location that is no HTTP URL: {url}") from None
+
+        def call(method, target, data=None, kind="application/octet-stream"):
+            request = urllib.request.Request(target, data=data, method=method, headers={"Content-Type": kind})
+            if origin(target) == origin(url) and credentials:
+                # Neither redirects nor locations elsewhere get them.
+                request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode())
             return urllib.request.urlopen(request, timeout=30)
 
         for digest, data in self.blobs.items():
@@ -132,7 +141,11 @@ class Image:
             except urllib.error.HTTPError as error:
                 if error.code != 404:
                     raise
-            location = call("POST", f"{url}/blobs/uploads/", b"").headers["Location"]
+            begun = call("POST", f"{url}/blobs/uploads/", b"")
+            location = begun.headers["Location"]
+            if not location:
+                raise urllib.error.URLError("the registry names no location for an upload")
+            location = urllib.parse.urljoin(begun.url, location)
             separator = "&" if "?" in location else "?"
             call("PUT", f"{location}{separator}digest={digest}", data)
         call("PUT", f"{url}/manifests/{tag}", self.manifest, "application/vnd.oci.image.manifest.v1+json")
