@@ -1,11 +1,16 @@
 # shellcheck shell=bash
 # Sourced by scripts that make packages of an unpacked release: its name, and where its files go on a machine.
 
-# parse_release DIR: sets `version` and `machine` from the name coracle-VERSION-linux-MACHINE.
+# parse_release DIR: sets `version` and `machine` from the name coracle-VERSION-linux-MACHINE. They become parts of paths, and of
+# files that packagers expand: nothing but a version by SemVer is accepted.
 parse_release() {
-    [[ ${1##*/} =~ ^coracle-(.+)-linux-([a-z0-9_]+)$ ]] || { echo "$0: $1 is no release: its name is not coracle-VERSION-linux-ARCH" >&2; exit 1; }
+    local LC_ALL=C
+    local word='[0-9A-Za-z-]+'
+    local words="$word(\\.$word)*"
+    [[ ${1##*/} =~ ^coracle-([0-9]+\.[0-9]+\.[0-9]+(-$words)?(\+$words)?)-linux-([a-z0-9_]+)$ ]] ||
+        { echo "$0: $1 is no release: its name is not coracle-VERSION-linux-ARCH" >&2; exit 1; }
     # shellcheck disable=SC2034 # of those who source this
-    version=${BASH_REMATCH[1]} machine=${BASH_REMATCH[2]}
+    version=${BASH_REMATCH[1]} machine=${BASH_REMATCH[-1]}
 }
 
 # maintainer: name and address, `authors` of Cargo.toml.
