@@ -290,15 +290,55 @@ fn set_capabilities(sets: &Capabilities) -> Result<(), Errno> {
 /// Signals that C libraries use within a process: programs in Go, and so runc, leave them as they are inherited.
 const RESERVED: std::ops::RangeInclusive<libc::c_int> = 32..=34;
 
+/// Of these, the one that glibc handles in a process with threads (SIGSETXID), as runc is: exec resets what is handled.
+const SETXID: libc::c_int = 33;
+
 /// Resets ignored signals, which would stay ignored after exec: Rust programs ignore SIGPIPE, and the agent may have
 /// inherited more.
 pub fn default_signals() {
-    for signal in (1..=64).filter(|signal| !RESERVED.contains(signal)) {
-        // SAFETY: sets the default action, no handler is involved. It fails for SIGKILL and SIGSTOP, which are never ignored.
-        #[allow(unsafe_code)]
-        unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-        }
+    for signal in (1..=64).filter(|signal| *signal == SETXID || !RESERVED.contains(signal)) {
+        // It fails for SIGKILL and SIGSTOP, which are never ignored.
+        set_action(signal, libc::SIG_DFL);
     }
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
+}
+
+/// Ignores a signal or resets it. Not by the C library, which refuses signals that it uses itself.
+fn set_action(signal: libc::c_int, action: libc::sighandler_t) {
+    // As the kernel has it: handler, flags, restorer, and a mask of 64 signals.
+    let action: [libc::sighandler_t; 5] = [action, 0, 0, 0, 0];
+    let old: *mut libc::c_void = std::ptr::null_mut();
+    // SAFETY: the kernel reads the array, which is not shorter than its structure, and writes nothing. No handler is involved.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), old, size_of::<u64>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn a_program_ignores_of_the_inherited_signals_only_those_that_runc_leaves() {
+        let mut command = Command::new("grep");
+        command.args(["SigIgn", "/proc/self/status"]);
+        let ignore_all = || {
+            (1..=64).for_each(|signal| set_action(signal, libc::SIG_IGN));
+            default_signals();
+            Ok(())
+        };
+        // SAFETY: the function makes system calls only.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(ignore_all);
+        }
+        let output = command.output().unwrap();
+        let (cancel, sync_call) = (1_u64 << 31, 1_u64 << 33);
+        let wanted = format!("SigIgn:\t{:016x}\n", cancel | sync_call);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), wanted);
+    }
 }
