@@ -1,16 +1,16 @@
 //! The last changes to the mounts of a container, in the container, as its root. Nothing of the image runs yet, but containers
 //! that share volumes with it may run.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 
 use super::failure::{RootfsError, failed, file, kernel};
 use super::{ASIDE, DEV, Rootfs, null, tree};
@@ -38,12 +38,15 @@ impl Rootfs {
 
     /// Takes from others the right to write that libcontainer gives to everybody. Volumes are left alone.
     fn close_device_directories(&self) -> Result<(), RootfsError> {
-        let dev = fs::symlink_metadata(DEV).map_err(file("stat", Path::new(DEV)))?.dev();
+        if self.device_directories.is_empty() {
+            return Ok(());
+        }
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let dev = File::options().read(true).custom_flags(flags).open(DEV);
+        let dev = dev.map_err(file("open", Path::new(DEV)))?;
         for path in &self.device_directories {
-            let Ok(found) = fs::symlink_metadata(path) else { continue };
-            if found.is_dir() && found.dev() == dev && found.mode() & 0o7777 == 0o777 {
-                fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(file("chmod", path))?;
-            }
+            let Ok(below) = path.strip_prefix(DEV) else { continue };
+            close_directory(&dev, below).map_err(kernel("chmod", path))?;
         }
         Ok(())
     }
@@ -76,6 +79,21 @@ impl Rootfs {
         }
         Ok(())
     }
+}
+
+/// Takes from others the right to write a directory in `/dev`, if it is as libcontainer makes it: not behind a link or a mount.
+fn close_directory(dev: &File, below: &Path) -> nix::Result<()> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let resolve =
+        ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV;
+    let found = match openat2(dev, below, OpenHow::new().flags(flags).resolve(resolve)) {
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EXDEV) => return Ok(()),
+        found => found?,
+    };
+    if fstat(&found)?.st_mode & 0o7777 == 0o777 {
+        fchmod(&found, Mode::from_bits_truncate(0o755))?;
+    }
+    Ok(())
 }
 
 /// A place, unless nothing is there.
@@ -131,5 +149,33 @@ fn link_core() -> Result<(), RootfsError> {
     match symlink(memory, link) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other.map_err(file("symlink", link)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn directories_of_devices_are_closed_but_not_those_behind_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = dir.path().join("dev");
+        let made = ["dev", "dev/net", "dev/sticky", "volume", "volume/net"].map(|path| dir.path().join(path));
+        for path in &made {
+            fs::create_dir(path).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+        fs::set_permissions(dev.join("sticky"), Permissions::from_mode(0o1777)).unwrap();
+        fs::write(dev.join("file"), "").unwrap();
+        symlink("../volume", dev.join("link")).unwrap();
+        let top = File::open(&dev).unwrap();
+        for below in ["net", "sticky", "file", "missing", "link", "link/net", "../volume"] {
+            close_directory(&top, Path::new(below)).unwrap();
+        }
+        let modes = made.map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o7777);
+        assert_eq!(modes, [0o777, 0o755, 0o1777, 0o777, 0o777]);
     }
 }
