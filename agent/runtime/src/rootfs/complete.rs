@@ -13,7 +13,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 
 use super::failure::{RootfsError, failed, file, kernel};
-use super::{ASIDE, DEV, Rootfs, null, tree};
+use super::{DEV, Rootfs, null, tree};
 
 const NONE: Option<&str> = None;
 
@@ -26,11 +26,12 @@ impl Rootfs {
             let root = Path::new("/");
             mount(NONE, root, NONE, MsFlags::MS_PRIVATE, NONE).map_err(kernel("propagation of", root))?;
         }
-        if self.bound_dev {
-            move_dev()?;
-        } else {
-            link_core()?;
-            self.close_device_directories()?;
+        match &self.aside {
+            Some(aside) => move_dev(aside)?,
+            None => {
+                link_core()?;
+                self.close_device_directories()?;
+            }
         }
         self.propagation.set().map_err(kernel("mount propagation", Path::new("/")))?;
         make_directory(&self.cwd)
@@ -132,8 +133,7 @@ fn make_directory(path: &Path) -> Result<(), RootfsError> {
 }
 
 /// Moves the mounts of `/dev` to where they belong. The root mount must not be shared.
-fn move_dev() -> Result<(), RootfsError> {
-    let aside = Path::new(ASIDE);
+fn move_dev(aside: &Path) -> Result<(), RootfsError> {
     umount2(DEV, MntFlags::MNT_DETACH).map_err(kernel("umount", Path::new(DEV)))?;
     mount(Some(aside), DEV, NONE, MsFlags::MS_MOVE, NONE).map_err(kernel("move", aside))?;
     fs::remove_dir(aside).map_err(file("remove", aside))

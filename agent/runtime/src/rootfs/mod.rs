@@ -15,6 +15,7 @@ mod null;
 pub mod tree;
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -28,8 +29,10 @@ use super::propagation::Propagation;
 pub use self::failure::RootfsError;
 
 const DEV: &str = "/dev";
-/// Where mounts of `/dev` are until it is free.
+/// Where mounts of `/dev` are until it is free, if the image has nothing there.
 const ASIDE: &str = "/.coracle-dev";
+/// Names that are tried for it.
+const ASIDE_NAMES: usize = 16;
 
 /// What is left to do in the container, before its process is confined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,8 +42,8 @@ pub struct Rootfs {
     shared: bool,
     /// Directories in `/dev` that libcontainer makes for devices, for everybody to write.
     device_directories: Vec<PathBuf>,
-    /// Whether a directory is mounted at `/dev`, which then has its own devices.
-    bound_dev: bool,
+    /// Where a directory is mounted that belongs to `/dev`, which then has its own devices; none if there is no such mount.
+    aside: Option<PathBuf>,
     /// Mounts that become read-only when all others are made.
     read_only: Vec<PathBuf>,
     read_only_paths: Vec<PathBuf>,
@@ -72,8 +75,9 @@ impl Rootfs {
             }
         }
         let bound_dev = mounts.iter().any(|mount| is_bind(mount) && mount.destination() == Path::new(DEV));
-        if bound_dev {
-            put_aside(&mut mounts);
+        let aside = bound_dev.then(|| free_name(root, &mounts)).transpose()?;
+        if let Some(aside) = &aside {
+            put_aside(&mut mounts, aside);
         }
         spec.set_mounts(Some(mounts));
         let mut top = spec.root().clone().ok_or(Error::Missing("root"))?;
@@ -93,7 +97,7 @@ impl Rootfs {
             propagation,
             shared: root_propagation.as_deref() == Some("shared"),
             device_directories: directories(linux.devices().as_deref().unwrap_or_default()),
-            bound_dev,
+            aside,
             read_only,
             read_only_paths: paths(linux.readonly_paths()),
             masked_paths: paths(linux.masked_paths()),
@@ -154,14 +158,30 @@ fn mode_of(root: &Path, path: &Path) -> Option<u32> {
     Some(found.permissions().mode() & 0o7777)
 }
 
+/// A name at the top that neither the image nor a mount has: a link or files of the image there could not be trusted.
+fn free_name(root: &Path, mounts: &[Mount]) -> Result<PathBuf, Error> {
+    for number in 0..ASIDE_NAMES {
+        let name = if number == 0 { ASIDE.to_owned() } else { format!("{ASIDE}-{number}") };
+        if mounts.iter().any(|mount| mount.destination().starts_with(&name)) {
+            continue;
+        }
+        let path = root.join(name.trim_start_matches('/'));
+        match fs::symlink_metadata(&path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(name.into()),
+            Err(error) => return Err(Error::file(path)(error)),
+        }
+    }
+    Err(Error::Unsupported("a /dev of the host with an image that has all names of /.coracle-dev"))
+}
+
 /// Lets libcontainer make its devices and links in a file system of their own, and mount a `/dev` of the host, with all that is
-/// below it, elsewhere.
-fn put_aside(mounts: &mut Vec<Mount>) {
+/// below it, at `aside`.
+fn put_aside(mounts: &mut Vec<Mount>, aside: &Path) {
     for mount in mounts.iter_mut() {
         if let Ok(below) = mount.destination().strip_prefix(DEV) {
-            let aside =
-                if below.as_os_str().is_empty() { ASIDE.into() } else { Path::new(ASIDE).join(below) };
-            mount.set_destination(aside);
+            let place = if below.as_os_str().is_empty() { aside.to_owned() } else { aside.join(below) };
+            mount.set_destination(place);
         }
     }
     let mut own = Mount::default();
@@ -222,12 +242,30 @@ mod tests {
             { "destination": "/device", "type": "bind", "source": "x", "options": ["rbind"] },
         ]);
         let (spec, rootfs) = taken(|spec| spec["mounts"] = mounts);
-        assert!(rootfs.unwrap().bound_dev);
+        assert_eq!(rootfs.unwrap().aside, Some("/.coracle-dev".into()));
         assert_eq!(destinations(&spec), ["/dev", "/proc", "/.coracle-dev", "/.coracle-dev/pts", "/device"]);
         let mut sources = spec.mounts().iter().flatten().map(|mount| mount.source().clone().unwrap());
         assert_eq!(sources.next_back().unwrap(), Path::new("/bundle/x"));
         let own = json!([{ "destination": "/dev", "type": "tmpfs", "source": "tmpfs" }]);
-        assert!(!taken(|spec| spec["mounts"] = own).1.unwrap().bound_dev);
+        assert_eq!(taken(|spec| spec["mounts"] = own).1.unwrap().aside, None);
+    }
+
+    #[test]
+    fn nothing_of_the_image_is_where_a_directory_for_dev_is_mounted() {
+        let root = tempfile::tempdir().unwrap();
+        let mounts: Vec<Mount> =
+            serde_json::from_value(json!([{ "destination": "/.coracle-dev-2/below", "type": "tmpfs" }]))
+                .unwrap();
+        let found = || free_name(root.path(), &mounts);
+        assert_eq!(found().unwrap(), Path::new("/.coracle-dev"));
+        std::os::unix::fs::symlink("nowhere", root.path().join(".coracle-dev")).unwrap();
+        assert_eq!(found().unwrap(), Path::new("/.coracle-dev-1"));
+        fs::create_dir(root.path().join(".coracle-dev-1")).unwrap();
+        assert_eq!(found().unwrap(), Path::new("/.coracle-dev-3"));
+        for number in 3..ASIDE_NAMES {
+            fs::create_dir(root.path().join(format!(".coracle-dev-{number}"))).unwrap();
+        }
+        assert!(matches!(found(), Err(Error::Unsupported(_))));
     }
 
     #[test]
