@@ -55,7 +55,7 @@ impl Rootfs {
     /// Makes read-only and hides what has to be.
     pub fn restrict(&self) -> Result<(), RootfsError> {
         for path in &self.read_only {
-            let mount = tree::place(path).map_err(file("open", path))?;
+            let mount = tree::place_inside(path).map_err(file("open", path))?;
             tree::set_read_only(mount.as_fd()).map_err(failed("read-only mount", path))?;
         }
         for path in &self.read_only_paths {
@@ -99,7 +99,7 @@ fn close_directory(dev: &File, below: &Path) -> nix::Result<()> {
 
 /// A place, unless nothing is there.
 fn existing(path: &Path) -> Result<Option<File>, RootfsError> {
-    match tree::place(path) {
+    match tree::place_inside(path) {
         Ok(place) => Ok(Some(place)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)

@@ -24,7 +24,7 @@ fn is_null(fd: impl AsFd) -> bool {
 /// Its place. It is checked: an image could have something else there.
 pub fn device() -> Result<File, RootfsError> {
     let path = Path::new(PATH);
-    let null = tree::place(path).map_err(file("open", path))?;
+    let null = tree::place_inside(path).map_err(file("open", path))?;
     if is_null(&null) { Ok(null) } else { Err(RootfsError::NullDevice) }
 }
 

@@ -12,6 +12,7 @@ use libcontainer::syscall::linux::{
 };
 use libcontainer::syscall::syscall::create_syscall;
 use libcontainer::syscall::{Syscall, SyscallError};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 
 const OPEN_TREE_CLONE: u32 = 1;
 const OPEN_TREE_CLOEXEC: u32 = libc::O_CLOEXEC as u32;
@@ -19,6 +20,14 @@ const OPEN_TREE_CLOEXEC: u32 = libc::O_CLOEXEC as u32;
 /// Opens a place in the file system, without opening what is there.
 pub fn place(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
+}
+
+/// Opens a place in a container. Links of the kernel, such as those of open files in `/proc`, could lead out of it: they fail with
+/// `ELOOP`.
+pub fn place_inside(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    Ok(openat2(AT_FDCWD, path, how)?.into())
 }
 
 /// A mount of its own of what is at a place, not attached yet.
@@ -54,4 +63,26 @@ pub fn empty_directory(label: Option<&str>) -> Result<OwnedFd, SyscallError> {
     }
     set(FSCONFIG_CMD_CREATE, None, None)?;
     kernel.fsmount(context.as_fd(), 0, Some(MOUNT_ATTR_RDONLY))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_of_the_kernel_are_not_followed_in_a_container() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = File::create(dir.path().join("file")).unwrap();
+        symlink("file", dir.path().join("link")).unwrap();
+        assert!(place_inside(&dir.path().join("link")).is_ok());
+        let magic = Path::new("/proc/self/fd").join(open.as_raw_fd().to_string());
+        symlink(&magic, dir.path().join("magic")).unwrap();
+        assert!(place(&magic).is_ok());
+        for path in [magic, dir.path().join("magic")] {
+            assert_eq!(place_inside(&path).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        }
+        assert_eq!(place_inside(&dir.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 }
