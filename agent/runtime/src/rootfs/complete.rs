@@ -8,12 +8,13 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::failure::{RootfsError, failed, file, kernel};
-use super::{DEV, Rootfs, null, tree};
+use super::{DEV, PROC, Rootfs, null, tree};
 
 const NONE: Option<&str> = None;
 
@@ -54,6 +55,9 @@ impl Rootfs {
 
     /// Makes read-only and hides what has to be.
     pub fn restrict(&self) -> Result<(), RootfsError> {
+        if self.proc {
+            check_proc(Path::new(PROC))?;
+        }
         for path in &self.read_only {
             let mount = tree::place_inside(path).map_err(file("open", path))?;
             tree::set_read_only(mount.as_fd()).map_err(failed("read-only mount", path))?;
@@ -95,6 +99,15 @@ fn close_directory(dev: &File, below: &Path) -> nix::Result<()> {
         fchmod(&found, Mode::from_bits_truncate(0o755))?;
     }
     Ok(())
+}
+
+/// Checks that the file system of the kernel's processes is at a path, which is no link.
+fn check_proc(path: &Path) -> Result<(), RootfsError> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let proc = openat2(AT_FDCWD, path, how).map_err(kernel("open", path))?;
+    let found = fstatfs(&proc).map_err(kernel("stat", path))?;
+    if found.filesystem_type() == PROC_SUPER_MAGIC { Ok(()) } else { Err(RootfsError::NotProc) }
 }
 
 /// A place, unless nothing is there.
@@ -158,6 +171,16 @@ mod tests {
     use super::*;
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn paths_are_hidden_only_in_a_proc_file_system() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        assert!(check_proc(Path::new(PROC)).is_ok());
+        assert!(matches!(check_proc(&dir), Err(RootfsError::NotProc)));
+        symlink(PROC, dir.join("proc")).unwrap();
+        assert!(matches!(check_proc(&dir.join("proc")), Err(RootfsError::File { .. })));
+    }
 
     #[test]
     fn directories_of_devices_are_closed_but_not_those_behind_links() {

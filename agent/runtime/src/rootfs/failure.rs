@@ -34,6 +34,9 @@ pub enum RootfsError {
     /// Something else is at `/dev/null`, and would be shown instead of what is hidden.
     #[error("/dev/null is not the null device")]
     NullDevice,
+    /// Paths would be hidden in another file system than that of the kernel.
+    #[error("/proc is not a proc file system")]
+    NotProc,
 }
 
 pub(super) fn file(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootfsError {

@@ -29,6 +29,7 @@ use super::propagation::Propagation;
 pub use self::failure::RootfsError;
 
 const DEV: &str = "/dev";
+const PROC: &str = "/proc";
 /// Where mounts of `/dev` are until it is free, if the image has nothing there.
 const ASIDE: &str = "/.coracle-dev";
 /// Names that are tried for it.
@@ -44,6 +45,8 @@ pub struct Rootfs {
     device_directories: Vec<PathBuf>,
     /// Where a directory is mounted that belongs to `/dev`, which then has its own devices; none if there is no such mount.
     aside: Option<PathBuf>,
+    /// Whether something is mounted at `/proc`.
+    proc: bool,
     /// Mounts that become read-only when all others are made.
     read_only: Vec<PathBuf>,
     read_only_paths: Vec<PathBuf>,
@@ -79,6 +82,7 @@ impl Rootfs {
         if let Some(aside) = &aside {
             put_aside(&mut mounts, aside);
         }
+        let proc = mounts.iter().any(|mount| mount.destination() == Path::new(PROC));
         spec.set_mounts(Some(mounts));
         let mut top = spec.root().clone().ok_or(Error::Missing("root"))?;
         if top.readonly().unwrap_or(false) {
@@ -98,6 +102,7 @@ impl Rootfs {
             shared: root_propagation.as_deref() == Some("shared"),
             device_directories: directories(linux.devices().as_deref().unwrap_or_default()),
             aside,
+            proc,
             read_only,
             read_only_paths: paths(linux.readonly_paths()),
             masked_paths: paths(linux.masked_paths()),
@@ -242,12 +247,14 @@ mod tests {
             { "destination": "/device", "type": "bind", "source": "x", "options": ["rbind"] },
         ]);
         let (spec, rootfs) = taken(|spec| spec["mounts"] = mounts);
-        assert_eq!(rootfs.unwrap().aside, Some("/.coracle-dev".into()));
+        let rootfs = rootfs.unwrap();
+        assert_eq!((rootfs.aside, rootfs.proc), (Some("/.coracle-dev".into()), true));
         assert_eq!(destinations(&spec), ["/dev", "/proc", "/.coracle-dev", "/.coracle-dev/pts", "/device"]);
         let mut sources = spec.mounts().iter().flatten().map(|mount| mount.source().clone().unwrap());
         assert_eq!(sources.next_back().unwrap(), Path::new("/bundle/x"));
         let own = json!([{ "destination": "/dev", "type": "tmpfs", "source": "tmpfs" }]);
-        assert_eq!(taken(|spec| spec["mounts"] = own).1.unwrap().aside, None);
+        let rootfs = taken(|spec| spec["mounts"] = own).1.unwrap();
+        assert_eq!((rootfs.aside, rootfs.proc), (None, false));
     }
 
     #[test]
