@@ -257,13 +257,18 @@ pub const CONTEXTS: &[Context] = &[
             of_node(c, "plain", text);
         },
     },
-    Context {
-        name: "seccomp profile that libseccomp compiles",
-        change: |_, c| {
-            let text = r#"{ "defaultAction": "SCMP_ACT_ALLOW", "flags": ["SECCOMP_FILTER_FLAG_LOG"],
-                "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"], "syscalls": [
-                { "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO" }] }"#;
-            of_node(c, "flags", text);
-        },
-    },
 ];
+
+/// The flag of [`WITH_FLAG`].
+pub const FLAG: &str = "SECCOMP_FILTER_FLAG_LOG";
+
+/// One that not every runc accepts: a seccomp profile with a flag, which libseccomp compiles.
+pub static WITH_FLAG: Context = Context {
+    name: "seccomp profile that libseccomp compiles",
+    change: |_, c| {
+        let text = r#"{ "defaultAction": "SCMP_ACT_ALLOW", "flags": ["SECCOMP_FILTER_FLAG_LOG"],
+            "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"], "syscalls": [
+            { "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO" }] }"#;
+        of_node(c, "flags", text);
+    },
+};

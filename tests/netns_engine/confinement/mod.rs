@@ -11,8 +11,9 @@ use std::process::Command;
 
 use coracle_engine::runtime::{Containers, Execs, Sandboxes};
 use coracle_proto::cri;
+use coracle_tests::skipped;
 
-use self::contexts::{CONTEXTS, Context};
+use self::contexts::{CONTEXTS, Context, FLAG, WITH_FLAG};
 use crate::node::Node;
 
 /// What differs and is not mended: how the lines begin, and why. `docs/howto/runtimes.md` lists it, too.
@@ -99,6 +100,28 @@ fn namespaces(pid: i32) -> Vec<String> {
     kinds.iter().map(|kind| format!("namespace {kind} host={}", host(kind))).collect()
 }
 
+/// Whether a runtime accepts a flag in seccomp profiles; those that accept none do not list any.
+fn has_seccomp_flag(runtime: &str, flag: &str) -> bool {
+    let output = Command::new(runtime).arg("features").output().unwrap();
+    let features: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let flags = features.pointer("/linux/seccomp/supportedFlags").and_then(|flags| flags.as_array());
+    flags.is_some_and(|flags| flags.iter().any(|known| known == flag))
+}
+
+/// Fails with all lines that differ.
+async fn compare(contexts: impl IntoIterator<Item = &'static Context>) {
+    let node = Node::start().await;
+    let probe = probe(&node.path("."));
+    let mut wrong = Vec::new();
+    for context in contexts {
+        let theirs = seen(&node, &probe, context, "runc").await;
+        let ours = seen(&node, &probe, context, "coracle").await;
+        let different = differences(&ours, &theirs);
+        wrong.extend(different.into_iter().map(|line| format!("{}: {line}", context.name)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Lines of one and not of the other. Both may have a line more than once, in another order.
 fn differences(ours: &[String], theirs: &[String]) -> Vec<String> {
     let mut counts: BTreeMap<&str, i32> = BTreeMap::new();
@@ -121,16 +144,21 @@ async fn a_process_sees_what_it_sees_with_runc() {
     if !crate::is_own_runtime_wanted("confinement::a_process_sees_what_it_sees_with_runc") {
         return;
     }
-    let node = Node::start().await;
-    let probe = probe(&node.path("."));
-    let mut wrong = Vec::new();
-    for context in CONTEXTS.iter().chain(mounts::CONTEXTS) {
-        let theirs = seen(&node, &probe, context, "runc").await;
-        let ours = seen(&node, &probe, context, "coracle").await;
-        let different = differences(&ours, &theirs);
-        wrong.extend(different.into_iter().map(|line| format!("{}: {line}", context.name)));
+    compare(CONTEXTS.iter().chain(mounts::CONTEXTS)).await;
+}
+
+#[tokio::test]
+#[ignore = "run by in_namespaces"]
+async fn a_process_with_a_flag_of_seccomp_sees_what_it_sees_with_runc() {
+    let test = "confinement::a_process_with_a_flag_of_seccomp_sees_what_it_sees_with_runc";
+    if !crate::is_own_runtime_wanted(test) {
+        return;
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    if !has_seccomp_flag("runc", FLAG) {
+        let reason = format!("the installed runc refuses {FLAG}: `runc features` does not list it; 1.2 can");
+        return skipped(&format!("netns_engine::{test}"), &reason);
+    }
+    compare([&WITH_FLAG]).await;
 }
 
 #[tokio::test]
