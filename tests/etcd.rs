@@ -49,7 +49,7 @@ impl Etcd {
             .spawn()
             .expect("etcd can be started: apt-get install etcd-server");
         let etcd = Self { _dir: dir, child, address };
-        eventually("etcd listens", Duration::from_secs(20), || TcpStream::connect(&etcd.address).is_ok());
+        eventually("etcd listens", Duration::from_secs(60), || TcpStream::connect(&etcd.address).is_ok());
         etcd
     }
 

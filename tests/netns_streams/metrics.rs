@@ -39,7 +39,7 @@ pub fn server(stage: &mut Stage) {
         .cluster
         .pod("unplaced", &format!("nodeSelector: {{no: such}}, containers: [{{name: c, image: {IMAGE}}}]"));
     let page = || ask(stage, "GET", "/metrics", "").2;
-    eventually("a pod waits", Duration::from_secs(30), || {
+    eventually("a pod waits", Duration::from_secs(60), || {
         sum(&page(), "scheduler_pending_pods", &["queue=\"unschedulable\""]) >= 1.0
     });
     let text = page();

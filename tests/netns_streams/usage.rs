@@ -21,7 +21,7 @@ pub fn top(stage: &mut Stage) {
     stage.cluster.wait_ready("busy");
     let begun = Instant::now();
     for k in &stage.kubectls {
-        eventually("the busy pod is in the figures", Duration::from_secs(15), || {
+        eventually("the busy pod is in the figures", Duration::from_secs(60), || {
             let top = k.try_with("top pod busy --no-headers", "");
             let cpu = top
                 .out
@@ -161,7 +161,7 @@ pub fn figures(stage: &mut Stage) {
     let (mut readings, mut served): (Vec<(u64, u64)>, Vec<u64>) = (Vec::new(), Vec::new());
     let begun = Instant::now();
     while readings.len() < 4 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{readings:?}");
+        assert!(begun.elapsed() < Duration::from_secs(180), "{readings:?}");
         let summary: Value =
             serde_json::from_str(&k.run("get --raw /api/v1/nodes/node1/proxy/stats/summary")).unwrap();
         let pod = summary["pods"].as_array().unwrap().iter().find(|pod| pod["podRef"]["name"] == "figures");

@@ -42,6 +42,9 @@ pub(super) fn show(found: &[KeyValue], prefix: &str) -> String {
     found.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
+/// Ends a test that hangs: machines may be busy.
+pub(super) const HANGS: Duration = Duration::from_secs(60);
+
 pub(super) async fn next_change(watch: &mut Watch) -> Change {
     let next = async {
         loop {
@@ -50,7 +53,7 @@ pub(super) async fn next_change(watch: &mut Watch) -> Change {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), next).await.expect("a change comes")
+    tokio::time::timeout(HANGS, next).await.expect("a change comes")
 }
 
 async fn compare_and_swap(store: &dyn Store) {
@@ -107,7 +110,7 @@ async fn fences(store: &dyn Store) {
     let mut watch = store.watch("/registry/", second).await.unwrap();
     next_change(&mut watch).await;
     let third = put(store, "/coracle/fences/a", second, "three").await.unwrap();
-    let told = tokio::time::timeout(Duration::from_secs(10), async {
+    let told = tokio::time::timeout(HANGS, async {
         loop {
             if let WatchItem::Progress(revision) = watch.next().await.unwrap().unwrap() {
                 return revision;

@@ -190,9 +190,9 @@ impl Cluster {
     }
 }
 
-/// Waits until it is so, for half a minute at most.
+/// Waits until it is so, for a minute and the time that it takes to look.
 pub(super) async fn until<F: Future<Output = bool>>(so: impl Fn() -> F) {
-    for _ in 0..300 {
+    for _ in 0..600 {
         if so().await {
             return;
         }

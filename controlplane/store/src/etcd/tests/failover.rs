@@ -38,11 +38,10 @@ async fn a_member_that_dies_or_hangs_is_replaced_by_the_next() {
             Err(error) => panic!("{error:?}"),
         };
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        let begun = Instant::now();
+        assert_ne!(endpoints.current().unwrap().url, etcd.members[0].url, "the endpoint is avoided");
         assert!(store.revision().await.unwrap() >= at);
-        assert!(begun.elapsed() < Duration::from_secs(1), "the endpoint is avoided");
         let ended = async { while watch.next().await.is_some_and(|item| item.is_ok()) {} };
-        tokio::time::timeout(Duration::from_secs(5), ended).await.expect("the watch does not hang");
+        tokio::time::timeout(HANGS, ended).await.expect("the watch does not hang");
         let mut watch = store.watch("/registry/", at - 1).await.unwrap();
         assert_eq!(next_change(&mut watch).await.revision, at);
         if n == 0 {

@@ -12,7 +12,7 @@ mod loading;
 use super::{keyspace::OFFSET, *};
 use crate::{
     Datastore, Opening, WatchItem,
-    conformance_tests::{self, delete, next_change, put, show},
+    conformance_tests::{self, HANGS, delete, next_change, put, show},
     load::{self, Loaded, RESTORE_BUMP},
     open,
 };
@@ -153,7 +153,7 @@ async fn readers_do_not_wait_for_keys_of_others() {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(3), reached).await.expect("the watch goes on");
+        tokio::time::timeout(HANGS, reached).await.expect("the watch goes on");
     }
 }
 
