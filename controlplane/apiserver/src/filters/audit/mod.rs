@@ -27,10 +27,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Events that wait to be written; beyond it requests wait with them.
 const BACKLOG: usize = 4096;
+/// Slow requests whose events are recorded after their answers; beyond it events are recorded before.
+const LATE: usize = 256;
 
 /// The stages of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +56,16 @@ impl Stage {
 }
 
 /// The filter.
-#[derive(Default)]
 pub struct Audit {
     policy: Policy,
     sinks: Vec<mpsc::Sender<Arc<Value>>>,
+    late: Arc<Semaphore>,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self::new(Policy::default())
+    }
 }
 
 /// Receives the body of a request, with its content type, when a handler reads it.
@@ -71,6 +79,9 @@ pub struct AuditContext {
     carries: bool,
     event: Value,
     sinks: Vec<mpsc::Sender<Arc<Value>>>,
+    late: Arc<Semaphore>,
+    /// Held from the answer until all sinks have taken its event.
+    permit: Option<OwnedSemaphorePermit>,
     /// Where the request's body is put.
     pub capture: Option<CapturedBody>,
     /// Annotations of the event.
@@ -80,7 +91,7 @@ pub struct AuditContext {
 impl Audit {
     /// With a policy; nothing is written down before a sink is added.
     pub fn new(policy: Policy) -> Self {
-        Self { policy, sinks: Vec::new() }
+        Self { policy, sinks: Vec::new(), late: Arc::new(Semaphore::new(LATE)) }
     }
 
     /// Adds a sink and gives its end, for the task that writes.
@@ -127,6 +138,8 @@ impl Audit {
             carries,
             event,
             sinks: self.sinks.clone(),
+            late: self.late.clone(),
+            permit: None,
             capture,
             annotations: AuditAnnotations::recorded(),
         })
@@ -255,15 +268,26 @@ impl AuditContext {
         }
     }
 
+    /// Whether the event may be recorded after the answer. Events of answers that are sent cannot make anybody wait: only so
+    /// many of them are let through while a sink stands still.
+    fn may_be_late(&mut self) -> bool {
+        self.permit = self.late.clone().try_acquire_owned().ok();
+        self.permit.is_some()
+    }
+
     /// The same where nobody can wait: when the sinks are behind, the event is written by a task of its own.
     pub fn record_later(&mut self, stage: Stage) {
         let Some(event) = self.at(stage) else { return };
+        let permit = self.permit.take().map(Arc::new);
         for sink in self.sinks.clone() {
-            let event = event.clone();
-            if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event)
+            if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event.clone())
                 && let Ok(runtime) = tokio::runtime::Handle::try_current()
             {
-                runtime.spawn(async move { sink.send(event).await });
+                let permit = permit.clone();
+                runtime.spawn(async move {
+                    let _ = sink.send(event).await;
+                    drop(permit);
+                });
             }
         }
     }

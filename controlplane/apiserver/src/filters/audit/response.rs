@@ -22,7 +22,7 @@ const TRUNCATED: &str = "audit.k8s.io/truncated";
 pub enum Recorded {
     /// Before it is sent.
     Before,
-    /// When it is sent: the event of a slow request says how long that took.
+    /// When it is sent: the event of a slow request says how long that took. Before, if too many events wait for a sink.
     Sent,
     /// When it begins, and again when it ends: the request is long-running.
     Stream,
@@ -66,7 +66,7 @@ pub async fn audited(
 
 /// Records that the answer is complete, now or when it is sent.
 async fn complete(mut context: AuditContext, recorded: Recorded, response: Response<Body>) -> Response<Body> {
-    if recorded == Recorded::Sent {
+    if recorded == Recorded::Sent && context.may_be_late() {
         let sending = Sending { begun: Instant::now(), context };
         return response.map(|body| SentBody { body, _sending: sending }.boxed_unsync());
     }
@@ -156,7 +156,8 @@ fn joined(mut pieces: Vec<Bytes>) -> Bytes {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::Audit;
+    use super::super::policy::Policy;
+    use super::super::{Audit, BACKLOG, LATE};
     use super::*;
     use crate::request_info::RequestInfo;
     use coracle_client::user::User;
@@ -207,6 +208,35 @@ mod tests {
         assert!(time.ends_with('s'), "{time}");
         // Nobody waits for it any more.
         let (mut events, response) = audited_as(Recorded::Sent, Response::new(pieces(2))).await;
+        drop(response);
+        assert!(events.try_recv().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_answers_wait_when_too_many_events_wait_for_a_sink() {
+        let mut audit = Audit::new(Policy::metadata());
+        let mut events = audit.sink();
+        let info = RequestInfo { verb: "get".into(), is_resource: true, ..RequestInfo::default() };
+        let (user, peer) = (User::new("ann", []), SocketAddr::from(([192, 0, 2, 7], 1)));
+        let begin = || audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+        let answer = || audited(begin(), Recorded::Sent, respond::json(200, &json!({})));
+        for _ in 0..BACKLOG {
+            begin().record(Stage::ResponseComplete).await;
+        }
+        for _ in 0..LATE {
+            drop(answer().await);
+        }
+        let second = Duration::from_secs(1);
+        let mut next = std::pin::pin!(answer());
+        assert!(tokio::time::timeout(second, &mut next).await.is_err(), "nothing was written");
+        for _ in 0..BACKLOG + LATE {
+            tokio::time::timeout(second, events.recv()).await.unwrap().unwrap();
+        }
+        drop(next.await);
+        assert!(events.try_recv().is_ok());
+        // Those that waited are written, and others may be late again.
+        let response = answer().await;
+        assert!(events.try_recv().is_err(), "it is not sent");
         drop(response);
         assert!(events.try_recv().is_ok());
     }
