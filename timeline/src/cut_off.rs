@@ -13,6 +13,8 @@ use crate::search::Search;
 
 /// Clocks of nodes may be behind by this: what follows from a write seems to begin before it then.
 const SKEW: u64 = 5_000_000_000;
+/// Writes that are looked at, at each level of a tree.
+const MOST: usize = 256;
 
 /// Whether a write of an object ended without an answer: it may be stored, and its revision is not known.
 pub(crate) fn is_cut_off(record: &Record) -> bool {
@@ -44,17 +46,55 @@ impl Revisions {
         }
     }
 
-    /// The first revision after those that were written before, if something followed from it and no other write has it.
-    fn take(&mut self, write: &StoredRecord) -> Option<u64> {
-        let earlier = self.written.iter().filter(|(_, start)| **start < write.start);
-        let newest = earlier.map(|(revision, _)| *revision).max().unwrap_or(0);
-        let mut later = self.followed.range(newest + 1..);
-        let is_of_it =
-            |revision: &u64, first: u64| !self.written.contains_key(revision) && first + SKEW >= write.start;
-        let revision = *later.find(|(revision, first)| is_of_it(revision, **first))?.0;
-        self.followed.remove(&revision);
-        Some(revision)
+    fn sorted(mut self) -> Unwritten {
+        self.followed.retain(|revision, _| !self.written.contains_key(revision));
+        let mut newest: Vec<(u64, u64)> =
+            self.written.into_iter().map(|(revision, start)| (start, revision)).collect();
+        newest.sort_unstable();
+        let mut so_far = 0;
+        for (_, revision) in &mut newest {
+            so_far = so_far.max(*revision);
+            *revision = so_far;
+        }
+        Unwritten { newest, followed: self.followed }
     }
+}
+
+/// The revisions of one object that no write is known to have.
+struct Unwritten {
+    /// Begins of writes in order, with the newest revision of these and all before.
+    newest: Vec<(u64, u64)>,
+    /// Revisions that something followed from, with the first begin of that.
+    followed: BTreeMap<u64, u64>,
+}
+
+impl Unwritten {
+    /// The newest revision of the writes that began before a time.
+    fn newest_before(&self, time: u64) -> u64 {
+        let earlier = self.newest.partition_point(|(start, _)| *start < time);
+        earlier.checked_sub(1).map_or(0, |last| self.newest[last].1)
+    }
+
+    /// The first revision after those that were written before, if something followed from it. The writes are asked for in order
+    /// of their begins: what is too old for one is so for those after it.
+    fn take(&mut self, write_start: u64) -> Option<u64> {
+        let newest = self.newest_before(write_start);
+        while let Some((revision, first)) = self.followed.pop_first() {
+            if revision > newest && first.saturating_add(SKEW) >= write_start {
+                return Some(revision);
+            }
+        }
+        None
+    }
+}
+
+/// Puts writes in order of their begins and leaves the first ones: a revision is that of the oldest write that may have it. Whether
+/// there were more.
+fn limit(writes: &mut Vec<&StoredRecord>) -> bool {
+    writes.sort_unstable_by_key(|write| write.start);
+    let is_more = writes.len() > MOST;
+    writes.truncate(MOST);
+    is_more
 }
 
 impl Search {
@@ -66,6 +106,7 @@ impl Search {
         if writes.is_empty() {
             return Ok(HashMap::new());
         }
+        self.truncated |= limit(&mut writes);
         let subjects: HashSet<Uid> = writes.iter().map(|write| write.record.subject).collect();
         let keys: Vec<Key> = subjects.iter().map(|uid| Key::uid(*uid)).collect();
         let mut known: HashMap<Uid, Revisions> = HashMap::new();
@@ -74,9 +115,10 @@ impl Search {
                 known.entry(found.record.subject).or_default().note(found);
             }
         })?;
-        writes.sort_unstable_by_key(|write| write.start);
+        let mut known: HashMap<Uid, Unwritten> =
+            known.into_iter().map(|(uid, revisions)| (uid, revisions.sorted())).collect();
         let revision = |write: &StoredRecord| {
-            let revision = known.get_mut(&write.record.subject)?.take(write)?;
+            let revision = known.get_mut(&write.record.subject)?.take(write.start)?;
             Some((write.record.span, revision))
         };
         Ok(writes.into_iter().filter_map(revision).collect())
@@ -154,5 +196,49 @@ mod tests {
         let tree = bound(Flags::FAILED, &[]);
         let bind = tree.spans.iter().find(|span| span.name == "bind").unwrap();
         assert_eq!(bind.revision, 0);
+    }
+
+    /// Revisions of writes and of what followed, with their begins in seconds.
+    fn unwritten(written: &[(u64, u64)], followed: &[(u64, u64)]) -> Unwritten {
+        let nanos = |(revision, start): &(u64, u64)| (*revision, start.saturating_mul(1000 * MS));
+        let revisions = Revisions {
+            written: written.iter().map(nanos).collect(),
+            followed: followed.iter().map(nanos).collect(),
+        };
+        revisions.sorted()
+    }
+
+    #[test]
+    fn each_write_takes_the_first_revision_after_the_earlier_ones() {
+        let second = |start: u64| start.saturating_mul(1000 * MS);
+        // Revision 20 was written by another server, whose clock is behind.
+        let written = [(10, 100), (20, 90), (30, 300)];
+        let followed = [(5, 101), (10, 100), (21, 120), (22, 200), (31, 310), (40, 500)];
+        let mut revisions = unwritten(&written, &followed);
+        let taken = [110, 190, 301, 400, 600].map(|start| revisions.take(second(start)));
+        assert_eq!(taken, [Some(21), Some(22), Some(31), Some(40), None]);
+        // It followed more than 5 s before the write.
+        let mut revisions = unwritten(&[], &[(1, 10), (2, 15)]);
+        assert_eq!(revisions.take(second(20)), Some(2));
+        assert_eq!(unwritten(&[], &[]).take(0), None);
+    }
+
+    #[test]
+    fn extreme_revisions_and_times_are_compared() {
+        let mut revisions = unwritten(&[(u64::MAX, 1)], &[(u64::MAX - 1, u64::MAX), (u64::MAX, u64::MAX)]);
+        assert_eq!(revisions.take(u64::MAX), None);
+        let mut revisions = unwritten(&[(1, 1)], &[(u64::MAX, u64::MAX)]);
+        assert_eq!(revisions.take(u64::MAX), Some(u64::MAX));
+    }
+
+    #[test]
+    fn the_oldest_of_many_writes_are_looked_at() {
+        let many: Vec<StoredRecord> =
+            (0..300).rev().map(|start| record(Stage::Write, start + 1, SpanId::NONE, start, 1)).collect();
+        let mut writes: Vec<&StoredRecord> = many.iter().collect();
+        assert!(limit(&mut writes));
+        assert_eq!(writes.len(), MOST);
+        assert!(writes.iter().zip(0..).all(|(write, start)| write.start == BEGIN + start * MS));
+        assert!(!limit(&mut writes));
     }
 }
