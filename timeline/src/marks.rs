@@ -50,11 +50,11 @@ fn stages_of(stage: Stage) -> Option<&'static [Stage; 8]> {
 }
 
 /// The marks of a record that were reached, in order of time: offset in nanoseconds and number.
-fn reached(details: &Details, count: usize) -> Vec<(u64, usize)> {
-    let mut reached: Vec<(u64, usize)> =
-        (0..count).filter_map(|mark| Some((details.mark(mark)?, mark))).collect();
-    reached.sort_unstable();
-    reached
+fn reached(details: &Details, count: usize) -> impl Iterator<Item = (u64, usize)> {
+    let offset = |mark: usize| details.mark(mark).filter(|_| mark < count).unwrap_or(u64::MAX);
+    let mut marks: [(u64, usize); Details::MARKS] = std::array::from_fn(|mark| (offset(mark), mark));
+    marks.sort_unstable();
+    marks.into_iter().take_while(|(offset, _)| *offset != u64::MAX)
 }
 
 /// Calls `each` with the stages of a record that are marks, and how long they took. Not with the handling of a request: it is only
