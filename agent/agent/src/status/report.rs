@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::conditions::correct_times;
 use super::patch::status_patch;
-use super::request::{ReportRequest, Work};
+use super::request::{ReportRequest, Waiting, Work};
 use crate::pod::spec;
 use crate::trace::NodeTrace;
 
@@ -47,7 +47,19 @@ struct Entry {
     busy: bool,
     /// Where the newest report is recorded, and since when it waits.
     scope: Scope,
-    since: Option<Instant>,
+    waiting: Option<Waiting>,
+}
+
+impl Entry {
+    /// Something is to be sent, with all that waits already. It is recorded below what asked for it last, and does not begin
+    /// before that.
+    fn waits(&mut self, scope: Scope) {
+        let is_same = self.scope.span == scope.span;
+        self.scope = scope;
+        if self.waiting.is_none() || !is_same {
+            self.waiting = Some(Waiting::begin().after(self.waiting));
+        }
+    }
 }
 
 fn version(pod: &Pod) -> u64 {
@@ -87,7 +99,7 @@ impl Reporter {
             delete: None,
             busy: false,
             scope: Scope::NONE,
-            since: None,
+            waiting: None,
         });
         if version(pod) >= entry.sent_version {
             entry.sent_version = version(pod);
@@ -99,8 +111,7 @@ impl Reporter {
     pub fn report(&self, uid: &str, status: PodStatus) {
         if let Some(entry) = self.entries.lock().get_mut(uid) {
             entry.desired = Some(status);
-            entry.scope = current();
-            entry.since.get_or_insert_with(Instant::now);
+            entry.waits(current());
         }
         self.kick(uid);
     }
@@ -110,8 +121,7 @@ impl Reporter {
         match self.entries.lock().get_mut(uid) {
             Some(entry) => {
                 entry.delete = Some(done);
-                entry.scope = current();
-                entry.since.get_or_insert_with(Instant::now);
+                entry.waits(current());
             }
             None => done(),
         }
@@ -144,11 +154,11 @@ impl Reporter {
     async fn drain(&self, uid: &str) {
         let mut pause = Duration::from_millis(100);
         // Since when a status that could not be sent waits.
-        let mut unsent: Option<Instant> = None;
+        let mut unsent: Option<Waiting> = None;
         loop {
             let Some(mut next) = self.next(uid) else { return };
-            let is_repeated = unsent.is_some() && next.since.is_none();
-            next.since = next.since.or(unsent);
+            let is_repeated = unsent.is_some() && next.waiting.is_none();
+            next.waiting = next.waiting.map(|new| new.after(unsent)).or(unsent);
             let mut span = next.span(self.trace.recorder);
             let result = {
                 let waits = Instant::now();
@@ -165,12 +175,13 @@ impl Reporter {
             } else {
                 span.finish();
             }
-            let ReportRequest { namespace, name, work, since, .. } = next;
+            let ReportRequest { namespace, name, work, waiting, .. } = next;
             match result {
                 Ok(pod) => {
                     pause = Duration::from_millis(100);
-                    if let (Some(since), Work::Patch(..)) = (unsent.take().or(since), &work) {
-                        self.trace.metrics.status_synced(since.elapsed());
+                    unsent = None;
+                    if let (Some(waiting), Work::Patch(..)) = (waiting, &work) {
+                        self.trace.metrics.status_synced(waiting.changed.elapsed());
                     }
                     self.done(uid, work, pod);
                 }
@@ -181,7 +192,7 @@ impl Reporter {
                 }
                 Err(error) => {
                     tracing::warn!(uid, pod = name, namespace, error = %causes::chain(&error), "pod status not reported, will retry");
-                    unsent = unsent.or(since);
+                    unsent = waiting;
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
@@ -212,7 +223,7 @@ impl Reporter {
             None if entry.delete.is_some() => Work::Delete,
             None => {
                 entry.desired = None;
-                entry.since = None;
+                entry.waiting = None;
                 entry.busy = false;
                 return None;
             }
@@ -223,7 +234,7 @@ impl Reporter {
             api_uid: entry.api_uid.clone(),
             work,
             scope: entry.scope,
-            since: entry.since.take(),
+            waiting: entry.waiting.take(),
             sent_version: entry.sent_version,
         })
     }
@@ -254,4 +265,58 @@ fn is_gone(status: &kube::core::Status) -> bool {
     status.code == 404
         || status.message.contains("Precondition failed: UID")
         || status.message.contains("uid mismatch")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use coracle_trace::{Recorder, SpanId, Uid};
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use kube::client::Body;
+    use serde_json::json;
+
+    const UID: &str = "11d6d9f2-7d9f-4a5b-8a54-0d7b6a1d0c11";
+
+    #[tokio::test]
+    async fn a_report_does_not_begin_before_what_asked_for_it() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            let body = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}}).to_string();
+            Ok::<_, std::convert::Infallible>(Response::new(Full::<bytes::Bytes>::from(body)))
+        });
+        let recorder = Recorder::for_tests();
+        let reporter = Reporter::new(kube::Client::new(service, "default"), NodeTrace::new(recorder));
+        let metadata = json!({"name": "web", "namespace": "default", "uid": UID, "resourceVersion": "42"});
+        reporter.seen(&serde_json::from_value(json!({"metadata": metadata})).unwrap());
+        let status = |phase: &str| PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
+        let start = Scope::of_pod(recorder, Uid::of(UID), 42);
+        enter(start, || reporter.report(UID, status("Pending")));
+        // Nothing is sent before this task waits.
+        std::thread::sleep(Duration::from_millis(5));
+        let end = SpanId::of_stage(Uid::of(UID), Stage::Terminate);
+        let ends = Instant::now();
+        enter(start.below(end), || reporter.report(UID, status("Running")));
+        reporter.settled().await;
+        let mut reports = Vec::new();
+        let ends = reporter.trace.moment(ends);
+        let read = recorder.read(&mut |record, _, _| {
+            if record.stage == Stage::StatusReport {
+                reports.push((record.parent, record.start >= ends));
+            }
+        });
+        recorder.release(read);
+        assert_eq!(reports, [(end, true)]);
+        let entries = reporter.entries.lock();
+        assert_eq!(entries[UID].waiting, None);
+    }
+
+    #[test]
+    fn a_change_waits_until_it_is_sent_with_whatever_cause() {
+        let first = Waiting::begin();
+        let later = first.asked + Duration::from_secs(1);
+        let second = Waiting { changed: later, asked: later };
+        assert_eq!(second.after(Some(first)), Waiting { changed: first.changed, asked: later });
+        assert_eq!(second.after(None), second);
+    }
 }

@@ -18,6 +18,28 @@ pub(super) enum Work {
     Delete,
 }
 
+/// Since when a report waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// When something changed that the server does not know.
+    pub(super) changed: Instant,
+    /// When the report was asked for by what it is recorded below: an earlier change may have had another cause.
+    pub(super) asked: Instant,
+}
+
+impl Waiting {
+    /// Since now.
+    pub(super) fn begin() -> Self {
+        let now = Instant::now();
+        Waiting { changed: now, asked: now }
+    }
+
+    /// The same in place of a report that was not sent.
+    pub(super) fn after(self, earlier: Option<Self>) -> Self {
+        Waiting { changed: earlier.map_or(self.changed, |earlier| earlier.changed), ..self }
+    }
+}
+
 /// One request about a pod.
 pub(super) struct ReportRequest {
     pub(super) namespace: String,
@@ -28,18 +50,18 @@ pub(super) struct ReportRequest {
     /// Where it is recorded.
     pub(super) scope: Scope,
     /// Since when it waits; `None` if it was tried before, until the reporter fills that in.
-    pub(super) since: Option<Instant>,
+    pub(super) waiting: Option<Waiting>,
     /// The newest revision of the API object that is known.
     pub(super) sent_version: u64,
 }
 
 impl ReportRequest {
-    /// Its span, which began when the status changed.
+    /// Its span, which began when it was asked for.
     pub(super) fn span(&self, recorder: Recorder) -> Span {
         let of = if matches!(self.work, Work::Patch(..)) { Stage::StatusReport } else { Stage::ObjectDelete };
         let mut span = enter(self.scope, || stage(of));
-        if let Some(since) = self.since {
-            span.began(moment(recorder, since));
+        if let Some(waiting) = self.waiting {
+            span.began(moment(recorder, waiting.asked));
         }
         span
     }
@@ -129,8 +151,8 @@ mod tests {
             (Scope::NONE, Work::Delete, "DELETE", "web"),
         ] {
             let (namespace, name, api_uid) = ("default".to_owned(), "web".to_owned(), UID.to_owned());
-            let since = Some(Instant::now());
-            let request = ReportRequest { namespace, name, api_uid, work, scope, since, sent_version: 50 };
+            let waiting = Some(Waiting::begin());
+            let request = ReportRequest { namespace, name, api_uid, work, scope, waiting, sent_version: 50 };
             let span = request.span(recorder);
             request.send(&client, &span).await.unwrap();
             let revision = if scope.revision == 0 { 50 } else { 42 };

@@ -236,7 +236,7 @@ impl PodTrace {
         self.held.get_or_insert_with(Instant::now);
     }
 
-    /// The status is reported.
+    /// The status is reported, or will hang below something that begins now.
     pub(super) fn status_reported(&mut self) {
         if let Some(since) = self.held.take() {
             self.record_since(Stage::StatusHeld, self.below, since);
@@ -269,6 +269,7 @@ impl PodTrace {
     /// The pod is terminated: by its deletion, by the node for a reason, or because it has completed.
     pub(super) fn terminates(&mut self, is_deleting: bool, reason: Option<&EndReason>) {
         self.backoffs.clear();
+        self.status_reported();
         (self.seen, self.settles, self.recovers) = (None, None, false);
         let start = self.start.take();
         if let Some(end) = reason {
@@ -298,6 +299,7 @@ impl PodTrace {
     /// The pod is deleted, and what is left of it is removed.
     pub(super) fn ends(&mut self) {
         if self.end.is_none() {
+            self.status_reported();
             self.end = Some(enter(self.scope(), || stage(Stage::Terminate)));
             self.below = SpanId::of_stage(self.uid, Stage::Terminate);
         }

@@ -186,10 +186,15 @@ fn the_end_of_a_pod_hangs_below_its_deletion() {
     let mut trace = PodTrace::new(&node, &Desired::Present(new.clone()), None);
     let deleted = pod("50", &json!({"deletionTimestamp": "2026-11-17T04:00:00Z"}), &json!({}));
     trace.updated(&new, &deleted, Instant::now());
+    // Its first status was held back, before the end began.
+    trace.status_held();
     trace.terminates(true, None);
-    let end = SpanId::of_stage(Uid::of(UID), Stage::Terminate);
+    let [start, end] = [Stage::PodStart, Stage::Terminate].map(|stage| SpanId::of_stage(Uid::of(UID), stage));
     assert_eq!(trace.scope().span, end);
-    assert_eq!(stages(recorder), [Stage::Seen, Stage::PodStart]);
+    let (seen, bound) = (SpanId::of_write(Uid::of(UID), 50), SpanId::of_write(Uid::of(UID), 42));
+    let found: Vec<_> = records(recorder).into_iter().map(|record| (record.0, record.1)).collect();
+    assert_eq!(found, [(Stage::Seen, seen), (Stage::StatusHeld, start), (Stage::PodStart, bound)]);
+    trace.status_reported();
     trace.ends();
     trace.gone(Some(&pod("51", &json!({}), &json!({}))));
     trace.ended(UID);
