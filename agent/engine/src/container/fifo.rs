@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::launch::LAUNCH_TIMEOUT;
-
 /// Reads the FIFO and deletes it: the OCI runtime takes a container without a FIFO for running.
-pub(super) fn read_fifo(fifo: &Path, pidfd: &OwnedFd) -> io::Result<()> {
+pub(super) fn read_fifo(fifo: &Path, pidfd: &OwnedFd, limit: Duration) -> io::Result<()> {
     // Non-blocking: the process may have died.
     let mut reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(fifo)?;
     let begun = Instant::now();
@@ -34,7 +32,7 @@ pub(super) fn read_fifo(fifo: &Path, pidfd: &OwnedFd) -> io::Result<()> {
         if dead {
             return Err(io::Error::other("container process is already dead"));
         }
-        if begun.elapsed() > LAUNCH_TIMEOUT {
+        if begun.elapsed() > limit {
             return Err(io::ErrorKind::TimedOut.into());
         }
         // The writer closed the FIFO without writing: it is dying.
@@ -64,7 +62,7 @@ mod tests {
         let script = format!("printf 0 > {}; exec sleep 100", path.display());
         let mut child = std::process::Command::new("sh").args(["-c", &script]).spawn().unwrap();
         let pidfd = pidfd::open(child.id() as i32).unwrap();
-        let read = read_fifo(&path, &pidfd);
+        let read = read_fifo(&path, &pidfd, Duration::from_secs(120));
         child.kill().unwrap();
         child.wait().unwrap();
         read.unwrap();
@@ -77,7 +75,8 @@ mod tests {
         let path = fifo(dir.path());
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pidfd = pidfd::open(child.id() as i32).unwrap();
-        assert!(read_fifo(&path, &pidfd).unwrap_err().to_string().contains("already dead"));
+        let read = read_fifo(&path, &pidfd, Duration::from_secs(120));
+        assert!(read.unwrap_err().to_string().contains("already dead"));
         child.wait().unwrap();
     }
 }

@@ -10,6 +10,8 @@ mod start;
 mod fifo;
 // The socket at which those of our own runtime wait.
 mod socket;
+// Lets those that wait there go on.
+mod gate;
 // Which runtimes support precreation.
 mod precreation;
 // Creates the first container in parallel with the sandbox's network.

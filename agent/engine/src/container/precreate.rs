@@ -2,8 +2,8 @@
 //!
 //! `runc create` takes most of a pod's start time and needs the sandbox's namespaces, but not its addresses. It leaves a
 //! process that waits at a FIFO and runs nothing of the image before the FIFO is read. Starting the container reads the
-//! FIFO instead of running `runc start`. Containers of our own runtime wait at a socket. Until then the container counts as being created and is removed after a restart
-//! of the engine.
+//! FIFO instead of running `runc start`. Containers of our own runtime wait at a socket. Until then the container counts as being
+//! created and is removed after a restart of the engine; one that was about to be started is started by the recovery.
 
 use coracle_cli::causes;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use coracle_proto::cri;
 use coracle_trace::{Stage, tracked, within};
 
 use super::Containers;
-use super::fifo::read_fifo;
-use super::socket::connect;
+use super::gate;
+use super::launch::LAUNCH_TIMEOUT;
 use crate::cdi;
 use crate::image::ImageRecord;
-use crate::objects::{Container, Gate, PrecreatedProcess, Sandbox, WaitsAt};
+use crate::objects::{Container, PrecreatedProcess, Sandbox, WaitsAt};
 use crate::offload::blocking;
 use crate::record::{ContainerPhase, SandboxRecord};
 use crate::runtime::{FirstConfig, FirstContainer, Result, RuntimeError};
@@ -103,10 +103,7 @@ impl Containers {
         };
         let dir = self.launcher.paths.runtime_state().join(&container.id);
         let pass = blocking(move || {
-            let passed = match at.gate {
-                Gate::Fifo(name) => read_fifo(&dir.join(name), &pidfd),
-                Gate::Socket(name) => connect(&dir, name),
-            };
+            let passed = gate::pass(at.gate, &dir, &pidfd, LAUNCH_TIMEOUT);
             passed.map_err(|error| RuntimeError::Internal(format!("OCI runtime start failed: {error}")))
         });
         pass.await?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::gate;
 use crate::objects::{Gate, WaitsAt};
 use crate::oci_implementation::Implementation;
 use crate::oci_runtime::OciRuntime;
@@ -18,7 +19,7 @@ impl Precreation {
             let version = tokio::process::Command::new(program).arg("--version").output().await;
             let output = version.ok().filter(|output| output.status.success());
             let known = output.and_then(|output| Implementation::from_version(&output.stdout));
-            if let Some(gate) = known.and_then(gate) {
+            if let Some(gate) = known.and_then(gate_of) {
                 found.push(WaitsAt { program: program.to_owned(), gate });
             }
         }
@@ -35,10 +36,10 @@ impl Precreation {
     }
 }
 
-fn gate(runtime: Implementation) -> Option<Gate> {
+fn gate_of(runtime: Implementation) -> Option<Gate> {
     match runtime {
-        Implementation::Runc => Some(Gate::Fifo("exec.fifo")),
-        Implementation::Coracle => Some(Gate::Socket("notify.sock")),
+        Implementation::Runc => Some(gate::OF_RUNC),
+        Implementation::Coracle => Some(gate::OF_CORACLE),
         // crun uses its FIFO in the other direction, youki would take the container for one that is not started.
         Implementation::Crun | Implementation::Youki => None,
     }

@@ -1,14 +1,23 @@
 //! Recovers containers after a restart of the engine.
 
-use super::Containers;
+use std::time::Duration;
+
+use coracle_cli::causes;
+
+use super::{Containers, gate};
+use crate::keeper::TaskFds;
 use crate::objects::Container;
-use crate::record::ContainerPhase;
-use crate::runtime::Result;
+use crate::offload::blocking;
+use crate::record::{ContainerPhase, SandboxPhase};
+use crate::runtime::{Result, RuntimeError};
 use crate::stamp::now;
 use crate::tasks::RecordedProcess;
 use coracle_keeper::exits::Exit;
 use coracle_keeper::pidfd;
 use coracle_keeper::wire::Task;
+
+/// A process that waits at its gate goes on at once.
+const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Containers {
     /// Adopts a container that runs; records the exit of one that ended meanwhile. `logged` is its entry in the exit log.
@@ -30,6 +39,11 @@ impl Containers {
         let launch = Some(self.launcher.oci.started_spec(&record));
         let process = RecordedProcess { id: &record.id, pid: record.pid, start_time: record.start_time };
         if let Some(held) = self.tasks.descriptors(process, task, launch).await {
+            let sandbox = self.objects.sandbox(&container.sandbox);
+            let is_ready = sandbox.is_ok_and(|sandbox| sandbox.phase() == SandboxPhase::Ready);
+            if record.phase == ContainerPhase::Starting && is_ready {
+                self.let_go(&record.id, &held).await;
+            }
             *container.held.lock() = held;
             return self.objects.change_container(container, |record| {
                 if record.phase == ContainerPhase::Starting {
@@ -46,5 +60,23 @@ impl Containers {
         let exit = Exit { id: record.id.clone(), pid: record.pid, code: None, signal: None, at: now() };
         self.exits.container_exited(container, &exit).await;
         Ok(())
+    }
+
+    /// Starts a container whose process still waits: the engine was killed after it had recorded that it starts the container. No
+    /// OCI runtime runs any more, which could be about to do the same.
+    async fn let_go(&self, id: &str, held: &TaskFds) {
+        let dir = self.launcher.paths.runtime_state().join(id);
+        let (Some(left), Some(pidfd)) = (gate::remaining(&dir), held.pidfd.clone()) else { return };
+        let pass = blocking(move || {
+            let passed = gate::pass(left, &dir, &pidfd, GATE_TIMEOUT);
+            passed.map_err(|error| RuntimeError::Internal(format!("OCI runtime start failed: {error}")))
+        });
+        match pass.await {
+            Ok(()) => tracing::info!(container = id, "start of a container finished after a restart"),
+            // It may have been let go just before.
+            Err(error) => {
+                tracing::warn!(container = id, error = %causes::chain(&error), "container may wait to be started");
+            }
+        }
     }
 }
