@@ -36,9 +36,10 @@ impl Containers {
                 sandbox.id
             )));
         }
-        self.objects.change_container(&container, |record| record.phase = ContainerPhase::Starting)?;
-        // Checks again: stopping a sandbox marks it first, then looks for starting containers.
         let launch = async {
+            // Recorded in the span: the engine after this one goes on with a container that starts, and has no span for that.
+            self.objects.change_container(&container, |record| record.phase = ContainerPhase::Starting)?;
+            // Checks again: stopping a sandbox marks it first, then looks for starting containers.
             match sandbox.phase() {
                 SandboxPhase::Ready => match waiting {
                     Some(waiting) => self.start_precreated(&container, waiting).await,
