@@ -29,8 +29,10 @@ const MOST_TEXT: usize = (SLOT - TEXT) * 8;
 const FILLING: u64 = u64::MAX;
 /// Something was recorded below the span.
 const USED: u64 = 1 << 63;
-/// How many slots are looked at for a free one.
+/// How many slots in a row are looked at for a free one.
 const PROBES: usize = 8;
+/// In how many parts of the table: spans of one thread are beside each other, and may fill all the slots in a row.
+const PARTS: usize = 3;
 
 /// A span that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +94,8 @@ impl Open {
         thread_local!(static HINT: Cell<Option<usize>> = const { Cell::new(None) });
         let slots = self.slots.len();
         let hint = HINT.get().unwrap_or(thread * PROBES);
-        for probe in 0..PROBES.min(slots) {
+        let probes = |part: usize| (0..PROBES.min(slots)).map(move |probe| part * slots / PARTS + probe);
+        for probe in (0..PARTS).flat_map(probes) {
             let index = (hint + probe) % slots;
             let words = &self.slots[index];
             let is_free = words[STATE].load(Relaxed) == 0;

@@ -94,6 +94,17 @@ fn a_thread_looks_elsewhere_after_a_crowded_part() {
     assert_eq!(found, 64);
 }
 
+#[test]
+fn a_slot_is_found_beside_the_many_of_another_thread() {
+    let open = table(64);
+    let claims = |of: usize, count: u64| {
+        let claim = move |number| !open.claim(of, &sample(number), b"").is_none();
+        thread::spawn(move || (0..count).all(claim)).join().expect("no panic")
+    };
+    assert!(claims(0, 20));
+    assert!(claims(1, 1));
+}
+
 /// Threads that open, mark and free, and one that looks: what it sees belongs to one span.
 #[test]
 fn nobody_sees_half_a_span() {
