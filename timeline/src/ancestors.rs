@@ -15,6 +15,8 @@ use crate::single_stage::{single_below, single_stage};
 
 /// Records that are remembered of pieces that were read on the way up.
 const READ: usize = 20_000;
+/// Nodes deliver their spans every second; after this time, in nanoseconds, the cause of a report is not expected any more.
+const DELIVERED: u64 = 10 * 1_000_000_000;
 /// Users that are nodes.
 const NODE_USER: &str = "system:node:";
 
@@ -46,6 +48,13 @@ impl Chain {
             verb == "create" || !is_report && (is_asked_for || verb == "delete")
         };
         (self.seeds.values().any(changes), root.start)
+    }
+
+    /// Whether it begins with a report of a node that names its cause, which the node has not delivered yet.
+    fn awaits_cause(&self, now: u64) -> bool {
+        let root = &self.root.stored;
+        let is_report = root.record.stage == Stage::Request && has_parent(&root.record) && is_of_node(root);
+        is_report && root.end().saturating_add(DELIVERED) >= now
     }
 }
 
@@ -100,6 +109,13 @@ impl Search {
             }
         }
         Ok(group_by_root(seeds, &by_id))
+    }
+
+    /// Leaves out reports of nodes that will turn out to be a part of something else, unless there is nothing else.
+    pub(crate) fn leave_out_reports(chains: &mut Vec<Chain>, now: u64) {
+        if chains.iter().any(|chain| !chain.awaits_cause(now)) {
+            chains.retain(|chain| !chain.awaits_cause(now));
+        }
     }
 }
 
@@ -198,7 +214,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::keep::Keep;
+    use crate::keep::{Keep, now};
     use crate::search::{Question, find};
     use crate::testing::{limits, record, write_record};
     use crate::tree::ObjectKey;
@@ -283,6 +299,37 @@ mod tests {
             below(write_record(7, 41, "patch deployments.apps a/web"), 300),
         ];
         assert_eq!(root_of(&[&created[..], &report, &scaled].concat()), 300);
+    }
+
+    #[test]
+    fn a_report_is_no_change_of_its_own_before_its_node_has_told_the_cause() {
+        let created = [
+            request(100, SpanId::NONE, 9, "admin"),
+            below(write_record(7, 11, "create deployments.apps a/web"), 100),
+        ];
+        let roots = |records: &[StoredRecord]| {
+            let dir = tempfile::tempdir().unwrap();
+            let keep = Keep::open(dir.path(), limits(1 << 24)).unwrap();
+            keep.append_records(records).unwrap();
+            let found = find(&keep, &[], &Question { last: 9, ..web() }).unwrap();
+            found.groups.iter().map(|group| group.root.0).collect::<Vec<_>>()
+        };
+        let reported = |ago: u64, parent: SpanId, user: &str| {
+            let mut report = [
+                request(200, parent, 30, user),
+                below(write_record(7, 31, "patch deployments.apps a/web"), 200),
+            ];
+            report.iter_mut().for_each(|stored| stored.start = now() - ago * 1_000_000_000);
+            report
+        };
+        let (cause, node) = (SpanId(199), "system:node:node-2");
+        let report = reported(1, cause, node);
+        assert_eq!(roots(&[&created[..], &report].concat()), [100]);
+        assert_eq!(roots(&report), [200], "there is nothing else");
+        assert_eq!(roots(&[&created[..], &reported(60, cause, node)].concat()), [200, 100], "it never came");
+        // Nobody will tell another cause of these.
+        assert_eq!(roots(&[&created[..], &reported(1, SpanId::NONE, node)].concat()), [200, 100]);
+        assert_eq!(roots(&[&created[..], &reported(1, cause, "admin")].concat()), [200, 100]);
     }
 
     #[test]

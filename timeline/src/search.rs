@@ -8,7 +8,7 @@ use coracle_trace::{Flags, OpenSpan, SpanId, Stage, TraceId, Uid};
 use crate::block::StoredRecord;
 use crate::decoder::RecordRef;
 use crate::filter::{Key, batch_revisions};
-use crate::keep::Keep;
+use crate::keep::{Keep, now};
 use crate::keep_error::KeepError;
 use crate::known::Known;
 use crate::parents::{ids, is_remote};
@@ -88,6 +88,7 @@ pub fn find(keep: &Keep, open: &[OpenSpan], question: &Question) -> Result<Found
     let last = if question.trace.is_some() && question.last == 0 { usize::MAX } else { question.last.max(1) };
     // One tree is the last change of the object. More are what happened last, whatever it was.
     if question.trace.is_none() && last > 1 {
+        Search::leave_out_reports(&mut chains, now());
         chains.sort_by_key(|chain| std::cmp::Reverse(chain.root.stored.start));
     }
     search.truncated |= question.trace.is_some() && chains.len() > last;
