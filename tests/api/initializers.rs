@@ -163,6 +163,27 @@ fn controllers_see_nothing_before() {
     assert_eq!(admin.get(&format!("{inside}/hidden")).0, 404);
 }
 
+#[test]
+fn some_kinds_are_never_initialized() {
+    let server = server(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}});
+    for (path, name, mut object) in
+        [(leases, "l", lease), (CONFIGURATIONS, "c", configuration("c", ("", "pods"), &["a.example.com"]))]
+    {
+        let asked = pending(&["b.example.com"]);
+        object["metadata"]["initializers"] = asked["metadata"]["initializers"].clone();
+        let (code, made) = admin.send("POST", path, Some(&object));
+        assert_eq!((code, &made["metadata"]["initializers"]), (201, &Value::Null), "{made}");
+        let (code, changed) = admin.send("PATCH", &format!("{path}/{name}"), Some(&asked));
+        assert_eq!((code, &changed["metadata"]["initializers"]), (200, &Value::Null), "{changed}");
+        let listed = admin.get(path).1;
+        let is_listed = |item: &Value| item["metadata"]["name"] == name;
+        assert!(listed["items"].as_array().unwrap().iter().any(is_listed), "{listed}");
+    }
+}
+
 /// The sample of the documentation, until it is dropped.
 struct Sample(Child);
 

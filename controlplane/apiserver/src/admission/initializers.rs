@@ -12,6 +12,7 @@ use coracle_fields::initializers::{InitializerConfiguration, Rule};
 use coracle_fields::meta::{Initializer, Initializers as ObjectInitializers, PartialObjectMetadata};
 use coracle_fields::{List, Schema as _, Text, View, make};
 use coracle_kinds::registry::equivalent::Named;
+use coracle_kinds::registry::kinds::Kind;
 use coracle_proto::status::{ApiError, FieldError};
 use coracle_validation::initializers as rules;
 use serde_json::Value;
@@ -42,18 +43,17 @@ impl Plugin for Initializers {
         if self.is_served { Ok(()) } else { Err(PluginError::NoGate(NAME)) }
     }
 
-    /// Configurations of admission must not block each other, and nobody waits for Events and Leases.
     fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
         let is_object = at.subresource.is_empty() || at.kind.taken_by(at.subresource).is_none();
-        phase == Phase::Mutate
-            && at.writes()
-            && is_object
-            && at.kind.stored
-            && !at.kind.lazy
-            && at.kind.group != GROUP
+        phase == Phase::Mutate && at.writes() && is_object && at.kind.stored
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
+        if is_never_initialized(at.kind) {
+            // With the field the object would be hidden, and nobody would finish it.
+            PartialObjectMetadata::edit(object).metadata().initializers().clear();
+            return Ok(());
+        }
         match at.operation {
             Operation::Create => self.create(at, object).await,
             _ => self.update(at, object).await,
@@ -122,6 +122,11 @@ impl Initializers {
             }
         }
     }
+}
+
+/// Configurations of admission must not block each other, and nobody waits for Events and Leases.
+fn is_never_initialized(kind: &Kind) -> bool {
+    kind.lazy || kind.group == GROUP
 }
 
 fn initializers(object: &Value) -> View<'_, ObjectInitializers> {

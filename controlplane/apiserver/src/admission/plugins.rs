@@ -125,6 +125,9 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
             || ((DEFAULT_ON.contains(&plugin.name()) || by_gate(plugin)) && !named(&options.disabled, plugin))
     };
     let on: Vec<Box<dyn Plugin>> = all.into_iter().filter(|plugin| on(plugin.as_ref())).collect();
+    if options.initializers && !on.iter().any(|plugin| plugin.name() == initializers::NAME) {
+        return Err(ConfigurationError::NeededByGate(initializers::NAME));
+    }
     for plugin in &on {
         let ready = plugin.ready();
         ready.map_err(|error| ConfigurationError::Plugin { plugin: plugin.name(), error })?;
@@ -186,6 +189,12 @@ mod tests {
             let said = made(&unknown).err().unwrap().to_string();
             assert_eq!(said, format!("{flag}-admission-plugins: unknown admission plugin: Nonsense"));
         }
+        let ungated =
+            Options { disabled: vec!["Initializers".into()], initializers: true, ..Options::default() };
+        let said = made(&ungated).err().unwrap().to_string();
+        assert!(said.starts_with("--disable-admission-plugins: Initializers cannot be disabled"), "{said}");
+        let ungated = Options { initializers: false, ..ungated };
+        assert_eq!(names(&ungated), DEFAULT_ON, "it is off without the gate");
         let unread = Options {
             configuration: Configuration::with("Priority", serde_json::json!({})),
             ..Options::default()

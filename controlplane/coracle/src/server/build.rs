@@ -271,7 +271,9 @@ fn admission_options(config: &Config) -> anyhow::Result<plugins::Options> {
 /// The admission chain, by the options.
 fn admission(options: &plugins::Options, needs: &plugins::Needs) -> anyhow::Result<Chain> {
     plugins::chain(needs, options).map_err(|error| match error {
-        ConfigurationError::Unknown { .. } => anyhow::Error::from(error),
+        ConfigurationError::Unknown { .. } | ConfigurationError::NeededByGate(_) => {
+            anyhow::Error::from(error)
+        }
         ConfigurationError::Plugin { plugin, .. } if !options.configuration.names(plugin) => {
             anyhow::Error::from(error).context("--enable-admission-plugins")
         }

@@ -17,6 +17,9 @@ pub enum ConfigurationError {
         /// Its name.
         name: String,
     },
+    /// A plugin is disabled whose feature gate is on: without the plugin, everybody could hide objects.
+    #[error("--disable-admission-plugins: {0} cannot be disabled with --feature-gates {0}=true")]
+    NeededByGate(&'static str),
     /// The file cannot be read.
     #[error("admission configuration {0}")]
     Read(PathBuf, #[source] std::io::Error),
