@@ -219,6 +219,26 @@ fn the_sample_adds_a_sidecar() {
 }
 
 #[test]
+fn objects_that_are_left_without_the_gate_follow_all_rules() {
+    let mut server = Server::with(&["--api-only"]);
+    server.stop();
+    server.restart_with(&GATE);
+    let admin = Caller::admin(&server);
+    admin.create(CONFIGURATIONS, &configuration("a", ("", "configmaps"), &["a.example.com"]));
+    let mut fixed = map("fixed");
+    fixed["immutable"] = json!(true);
+    assert_eq!(admin.send("POST", &format!("{MAPS}?{WHOLE}"), Some(&fixed)).0, 202);
+    server.stop();
+    server.restart();
+    let admin = Caller::admin(&server);
+    assert!(listed(&admin, "").contains(&"fixed".to_owned()));
+    let changed = json!({"data": {"key": "another"}});
+    let (code, answer) = admin.send("PATCH", &format!("{MAPS}/fixed"), Some(&changed));
+    let why = answer["message"].as_str().unwrap_or_default();
+    assert!(code == 422 && why.contains("immutable"), "{code} {why}");
+}
+
+#[test]
 fn they_are_off_by_default() {
     let server = Server::with(&["--api-only"]);
     let admin = Caller::admin(&server);

@@ -10,6 +10,7 @@ use coracle_fields::{Schema as _, View};
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
 use coracle_kinds::watch::event::{Event, EventType};
+use coracle_proto::schema;
 use coracle_proto::status::{ApiError, qualified};
 use coracle_trace::Verb;
 use serde_json::Value;
@@ -32,6 +33,11 @@ static REASONS: [(&str, u16); 10] = [
     ("ServiceUnavailable", 503),
     ("Timeout", 504),
 ];
+
+/// Whether initializers of an object are pending. Without the feature gate an object that still has the field is like any other.
+pub(super) fn is_pending(object: &Object) -> bool {
+    object.meta.uninitialized && schema::has_initializers()
+}
 
 impl Api {
     /// Waits until a new object is initialized; the object then, or the error of the initializer that failed.
@@ -163,6 +169,13 @@ mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
     use serde_json::json;
+
+    #[test]
+    fn nothing_is_pending_without_the_gate() {
+        let pending = json!({"pending": [{"name": "a.example.com"}]});
+        let left = object(json!({"metadata": {"name": "a", "uid": "1", "initializers": pending}}));
+        assert!(left.meta.uninitialized && !is_pending(&left));
+    }
 
     #[test]
     fn a_create_ends_with_the_last_initializer_or_the_first_failure() {

@@ -9,6 +9,7 @@ use super::decode;
 use super::fenced::write_failed;
 use super::field_writer::track;
 use super::hook::Projection;
+use super::initialization::is_pending;
 use super::metadata;
 use super::patch::apply;
 use super::raced::Raced;
@@ -53,9 +54,7 @@ impl Api {
         let created = scoped(scope, pin!(self.create_object(target, object, &mut write))).await;
         write.ended(created.as_ref().err());
         match created {
-            Ok(written) if written.object.meta.uninitialized => {
-                Box::pin(self.initialized(target, written)).await
-            }
+            Ok(written) if is_pending(&written.object) => Box::pin(self.initialized(target, written)).await,
             created => created,
         }
     }
@@ -224,7 +223,7 @@ impl Api {
         let changed = scoped(scope, pin!(self.change_object(target, change, input, &mut write))).await;
         write.ended(changed.as_ref().err());
         if let Ok(written) = &changed
-            && written.object.meta.uninitialized
+            && is_pending(&written.object)
         {
             Box::pin(self.end_failed(target, &written.object)).await?;
         }
@@ -300,7 +299,7 @@ impl Api {
         }
         write.annotated(&new, Some(&old));
         write.mark_if_detailed(WriteMark::Defaulted);
-        let causes = match current.meta.uninitialized && target.subresource.is_empty() {
+        let causes = match is_pending(current) && target.subresource.is_empty() {
             true => kind.check_initializing(&new, &old),
             false => kind.check_update(target.subresource, &new, &old),
         };

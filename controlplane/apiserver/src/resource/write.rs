@@ -3,6 +3,7 @@
 use super::ResourceRequest;
 use super::body::{BufferedBody, content_type};
 use crate::authorize::authorize;
+use crate::initialization::is_pending;
 use crate::metadata;
 use crate::negotiate::Form;
 use crate::offload::offload;
@@ -34,7 +35,7 @@ impl ResourceRequest<'_> {
                 return Err(ApiError::new(500, "", why));
             }
             let written = self.created(object, &options).await?;
-            let code = if written.object.meta.uninitialized { 202 } else { 201 };
+            let code = if is_pending(&written.object) { 202 } else { 201 };
             self.answer(code, &written.object, form, &[warnings, written.warnings].concat())
         };
         offload(sent.bytes.len(), work).await
