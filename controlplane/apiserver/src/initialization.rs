@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// How long a create waits for the initializers of its object.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the deletion of an object is tried that changes meanwhile.
+const REMOVALS: usize = 8;
 
 /// Reasons that a result may give, and their codes.
 static REASONS: [(&str, u16); 10] = [
@@ -53,34 +55,52 @@ impl Api {
         let cache = self.objects.whole_cache(target.kind)?;
         let object = match tokio::time::timeout(TIMEOUT, finished(&cache, &written.object)).await {
             Ok(finished) => finished?,
-            Err(_) => {
-                let (kind, meta) = (target.kind, &written.object.meta);
-                if wants == Uninitialized::Remove {
-                    self.remove_pending(target, &written.object).await?;
-                }
-                return Err(ApiError::timeout(format!(
-                    "server has timed out waiting for the initialization of {} {}",
-                    qualified(&kind.group, &kind.plural),
-                    meta.name
-                )));
-            }
+            Err(_) => self.overdue(target, &written.object).await?,
         };
         written.object = self.converter.to_version(target.kind, &object).await?;
         Ok(written)
     }
 
+    /// How a create ends whose time is over: with the object, if it has been initialized since. An object that its creator could
+    /// not see is deleted, in the pending state that was read and in no other.
+    async fn overdue(&self, target: &Target<'_>, object: &Object) -> Result<Arc<Object>, ApiError> {
+        let (kind, meta) = (target.kind, &object.meta);
+        for _ in 0..REMOVALS {
+            let now = match self.objects.get_whole(kind, target.namespace, &meta.name).await {
+                Ok(now) => Some(now),
+                Err(error) if error.is_not_found() => None,
+                Err(error) => return Err(error),
+            };
+            let pending = match standing(now, &meta.uid) {
+                Standing::Ended(end) => return end,
+                Standing::Pending(now) => now,
+            };
+            if target.options.uninitialized != Uninitialized::Remove {
+                break;
+            }
+            match self.remove_pending(target, &pending).await {
+                Ok(()) => break,
+                // It has changed, or is gone.
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ApiError::timeout(format!(
+            "server has timed out waiting for the initialization of {} {}",
+            qualified(&kind.group, &kind.plural),
+            meta.name
+        )))
+    }
+
     async fn remove_pending(&self, target: &Target<'_>, object: &Object) -> Result<(), ApiError> {
-        let uid = Some(object.meta.uid.clone());
+        let (uid, version) = (object.meta.uid.clone(), object.revision.to_string());
         let options = DeleteOptions {
             grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions { uid, resource_version: None }),
+            preconditions: Some(Preconditions { uid: Some(uid), resource_version: Some(version) }),
             ..DeleteOptions::default()
         };
         let target = Target { name: &object.meta.name, ..*target };
-        match self.remove(&target, &options).await {
-            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
-            _ => Ok(()),
-        }
+        self.remove(&target, &options).await.map(|_| ())
     }
 
     /// Deletes an object after a change of it if the change is that an initializer has failed; finalizers do not count, because
@@ -128,10 +148,8 @@ async fn finished(cache: &Arc<Cache>, object: &Arc<Object>) -> Result<Arc<Object
             Err(_) => {
                 cursor = cache.subscribe(cache.revision()).map_err(ApiError::internal)?;
                 let now = cache.get(&object.meta.namespace, &object.meta.name);
-                match now.filter(|now| now.meta.uid == object.meta.uid) {
-                    None => return Err(gone()),
-                    Some(now) if !now.meta.uninitialized => return Ok(now),
-                    Some(_) => {}
+                if let Standing::Ended(end) = standing(now, &object.meta.uid) {
+                    return end;
                 }
             }
         }
@@ -143,12 +161,35 @@ fn outcome(event: &Event) -> Option<Result<Arc<Object>, ApiError>> {
     if event.what != EventType::Deleted && !event.object.meta.uninitialized {
         return Some(Ok(event.object.clone()));
     }
-    let doc = event.object.doc();
-    let result = doc.view::<PartialObjectMetadata>().metadata().initializers().result();
-    if result.is_set() {
-        return Some(Err(failure(result)));
+    if let Some(error) = failed(&event.object) {
+        return Some(Err(error));
     }
     (event.what == EventType::Deleted).then(|| Err(gone()))
+}
+
+/// Where initialization of an object stands.
+enum Standing {
+    Ended(Result<Arc<Object>, ApiError>),
+    Pending(Arc<Object>),
+}
+
+/// Where it stands when this is what has the name of the object now.
+fn standing(now: Option<Arc<Object>>, uid: &str) -> Standing {
+    let Some(now) = now.filter(|now| now.meta.uid == uid) else { return Standing::Ended(Err(gone())) };
+    if !now.meta.uninitialized {
+        return Standing::Ended(Ok(now));
+    }
+    match failed(&now) {
+        Some(error) => Standing::Ended(Err(error)),
+        None => Standing::Pending(now),
+    }
+}
+
+/// The error of the initializer that has failed, if one has.
+fn failed(object: &Object) -> Option<ApiError> {
+    let doc = object.doc();
+    let result = doc.view::<PartialObjectMetadata>().metadata().initializers().result();
+    if result.is_set() { Some(failure(result)) } else { None }
 }
 
 fn gone() -> ApiError {
@@ -175,6 +216,27 @@ mod tests {
         let pending = json!({"pending": [{"name": "a.example.com"}]});
         let left = object(json!({"metadata": {"name": "a", "uid": "1", "initializers": pending}}));
         assert!(left.meta.uninitialized && !is_pending(&left));
+    }
+
+    #[test]
+    fn an_object_is_pending_only_as_itself_and_until_it_is_initialized() {
+        let standing_of = |uid: &str, initializers: Value| {
+            let mut value = json!({"metadata": {"name": "a", "uid": uid}});
+            if !initializers.is_null() {
+                value["metadata"]["initializers"] = initializers;
+            }
+            match standing(Some(object(value)), "1") {
+                Standing::Pending(_) => None,
+                Standing::Ended(end) => Some(end.map(|_| ()).map_err(|error| error.code)),
+            }
+        };
+        let pending = json!({"pending": [{"name": "a.example.com"}]});
+        assert_eq!(standing_of("1", pending.clone()), None);
+        assert_eq!(standing_of("1", Value::Null), Some(Ok(())), "it was initialized at the last moment");
+        assert_eq!(standing_of("2", pending), Some(Err(500)), "another one of that name");
+        let refused = json!({"result": {"status": "Failure", "reason": "Forbidden"}});
+        assert_eq!(standing_of("1", refused), Some(Err(403)));
+        assert!(matches!(standing(None, "1"), Standing::Ended(Err(_))));
     }
 
     #[test]
