@@ -137,6 +137,29 @@ fn a_create_waits_for_its_initializers() {
 }
 
 #[test]
+fn only_so_many_creates_wait() {
+    const MOST: usize = 32;
+    let server = server(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    admin.create(CONFIGURATIONS, &configuration("a", ("", "configmaps"), &["a.example.com"]));
+    let stored = || listed(&admin, WHOLE).iter().filter(|name| name.starts_with("waits-")).count();
+    let create = &|name: String| admin.send("POST", MAPS, Some(&map(&name)));
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> =
+            (0..MOST).map(|n| scope.spawn(move || create(format!("waits-{n}")).0)).collect();
+        eventually("they are stored", SOON, || stored() == MOST);
+        let (code, answer) = create("waits-not".to_owned());
+        assert_eq!((code, &answer["details"]["retryAfterSeconds"]), (429, &json!(1)), "{answer}");
+        assert_eq!(stored(), MOST, "it is not stored");
+        for n in 0..MOST {
+            admin.send("PATCH", &format!("{MAPS}/waits-{n}"), Some(&pending(&[])));
+        }
+        let codes: Vec<u16> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(codes, [201; MOST]);
+    });
+}
+
+#[test]
 fn controllers_see_nothing_before() {
     let server = server(&[]);
     let (admin, kubectl) = (Caller::admin(&server), newest(&server.kubeconfig()));

@@ -4,6 +4,7 @@ use super::admission::metrics::AdmissionMetrics;
 use super::admission::{Chain, PluginApi};
 use super::conversion::Converter;
 use super::hook::{Hook, HookContext};
+use super::initialization::WaitingCreates;
 use super::metrics::ApiMetrics;
 use super::objects::Objects;
 use async_trait::async_trait;
@@ -36,6 +37,8 @@ pub struct Api {
     pub trace_annotations: bool,
     /// Times of the store, and events of watches.
     pub metrics: Arc<ApiMetrics>,
+    /// Creates that wait for initializers.
+    pub waiting_creates: WaitingCreates,
 }
 
 impl Api {

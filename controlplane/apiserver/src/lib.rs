@@ -64,7 +64,7 @@ mod field_writer;
 // The write pipeline: mutate, default, validate, admit, store.
 pub mod write;
 // New objects whose initializers are pending.
-mod initialization;
+pub mod initialization;
 // Why a change was not stored.
 mod raced;
 // Writes under the fence of an election.

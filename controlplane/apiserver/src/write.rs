@@ -28,6 +28,7 @@ use coracle_trace::{Verb, WriteMark};
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
+use tokio::sync::SemaphorePermit;
 
 /// How often a change without a resource version is tried again when somebody else was faster.
 const RETRIES: usize = 64;
@@ -53,18 +54,22 @@ impl Api {
         let scope = write.scope();
         let created = scoped(scope, pin!(self.create_object(target, object, &mut write))).await;
         write.ended(created.as_ref().err());
-        match created {
-            Ok(written) if is_pending(&written.object) => Box::pin(self.initialized(target, written)).await,
-            created => created,
+        let (written, place) = created?;
+        if !is_pending(&written.object) {
+            return Ok(written);
         }
+        let initialized = Box::pin(self.initialized(target, written)).await;
+        drop(place);
+        initialized
     }
 
+    /// Stores a new object; also the place in which its create waits if its initializers are pending.
     async fn create_object(
         &self,
         target: &Target<'_>,
         mut object: Value,
         write: &mut WriteTrace,
-    ) -> Result<Written, ApiError> {
+    ) -> Result<(Written, Option<SemaphorePermit<'_>>), ApiError> {
         let kind = target.kind;
         metadata::check_body(kind, target.namespace, target.name, &object)?;
         metadata::begin(kind, target.namespace, &mut object);
@@ -87,6 +92,7 @@ impl Api {
             sign(&mut object, &target.user.info());
         }
         decode::conform(kind, &mut object, None)?;
+        let place = self.waiting_creates.place(target.options, &object)?;
         if kind.generation {
             PartialObjectMetadata::edit(&mut object).metadata().generation().set(1);
         }
@@ -103,7 +109,7 @@ impl Api {
             Err(refused) => Err(refused),
         };
         at.finish(stored.is_ok() && !target.options.dry_run).await;
-        Ok(Written { object: stored?, warnings, created: true })
+        Ok((Written { object: stored?, warnings, created: true }, place))
     }
 
     /// Stores an object that was admitted; draws its name again when it was generated and is taken.

@@ -22,6 +22,7 @@ use coracle_apiserver::authz::rbac::Rbac;
 use coracle_apiserver::authz::{Always, Authorizer};
 use coracle_apiserver::conversion::Converter;
 use coracle_apiserver::in_process::InProcess;
+use coracle_apiserver::initialization::WaitingCreates;
 use coracle_apiserver::objects::Objects;
 use coracle_cli::causes;
 use coracle_cli::health::Checks;
@@ -138,6 +139,7 @@ impl Cluster {
             recorder,
             trace_annotations: false,
             metrics: Arc::default(),
+            waiting_creates: WaitingCreates::default(),
         });
         let client = Client::new(Arc::new(InProcess { api: api.clone(), actions }), User::server());
         let parts = Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone() };

@@ -35,6 +35,7 @@ use coracle_apiserver::connect;
 use coracle_apiserver::conversion::Converter;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::in_process::InProcess;
+use coracle_apiserver::initialization::WaitingCreates;
 use coracle_apiserver::metrics::{ApiMetrics, Metrics};
 use coracle_apiserver::nodes::agent::Nodes;
 use coracle_apiserver::nodes::dial::ClusterDialer;
@@ -134,6 +135,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         recorder: opened.recorder,
         trace_annotations: config.recording.annotations,
         metrics: Arc::<ApiMetrics>::default(),
+        waiting_creates: WaitingCreates::default(),
     });
     let usage = Arc::new(ResourceMetrics::new(nodes.clone()));
     let needs = Needs {
