@@ -126,24 +126,29 @@ impl ResourceMetrics {
             .collect())
     }
 
-    /// What every container uses now, for the history of usage.
-    pub async fn samples(&self, objects: &Objects) -> Result<Vec<Sample>, ApiError> {
+    /// What the nodes of pods say about them: about pods of a namespace or of all, only about `name` when it is given.
+    async fn reported(
+        &self,
+        objects: &Objects,
+        namespace: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<Reported, ApiError> {
         let kind = objects.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
-        let pods: HashMap<String, _> = objects
+        let pods: HashMap<String, Arc<Object>> = objects
             .cache(&kind)?
-            .list(None)
+            .list(namespace)
             .into_iter()
+            .filter(|pod| name.is_none_or(|name| pod.meta.name == name))
             .map(|pod| (format!("{}/{}", pod.meta.namespace, pod.meta.name), pod))
             .collect();
-        let mut found = Vec::new();
-        for (_, summary) in self.summaries(nodes_of(pods.values())).await {
-            for usage in summary.pods.iter().flatten() {
-                if let Some(pod) = usage.pod_ref.as_ref().and_then(|pod| pods.get(&pod.key())) {
-                    found.extend(container_samples(usage, pod));
-                }
-            }
-        }
-        Ok(found)
+        let summaries = self.summaries(nodes_of(pods.values())).await;
+        Ok(Reported { pods, summaries })
+    }
+
+    /// What every container uses now, for the history of usage.
+    pub async fn samples(&self, objects: &Objects) -> Result<Vec<Sample>, ApiError> {
+        let reported = self.reported(objects, None, None).await?;
+        Ok(reported.usages().flat_map(|(usage, pod)| container_samples(usage, pod)).collect())
     }
 
     /// Figures of pods, as PodMetrics: of a namespace or of all, only of `name` when it is given.
@@ -153,28 +158,32 @@ impl ResourceMetrics {
         namespace: &str,
         name: Option<&str>,
     ) -> Result<Vec<Value>, ApiError> {
-        let kind = objects.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
         let scope = Some(namespace).filter(|namespace| !namespace.is_empty());
-        let pods: HashMap<String, _> = objects
-            .cache(&kind)?
-            .list(scope)
-            .into_iter()
-            .filter(|pod| name.is_none_or(|name| pod.meta.name == name))
-            .map(|pod| (format!("{}/{}", pod.meta.namespace, pod.meta.name), pod))
-            .collect();
-        let mut found = Vec::new();
-        for (_, summary) in self.summaries(nodes_of(pods.values())).await {
-            for usage in summary.pods.iter().flatten() {
-                if let Some(pod) = usage.pod_ref.as_ref().and_then(|pod| pods.get(&pod.key())) {
-                    found.extend(pod_metrics(usage, &pod.meta.labels));
-                }
-            }
-        }
+        let reported = self.reported(objects, scope, name).await?;
+        let mut found: Vec<Value> =
+            reported.usages().filter_map(|(usage, pod)| pod_metrics(usage, &pod.meta.labels)).collect();
         found.sort_by_cached_key(|pod| {
             let meta = PodMetrics::of(pod).metadata();
             (meta.namespace().text().to_owned(), meta.name().text().to_owned())
         });
         Ok(found)
+    }
+}
+
+/// Pods by namespace and name, and what their nodes say.
+struct Reported {
+    pods: HashMap<String, Arc<Object>>,
+    summaries: Vec<(String, Arc<Summary>)>,
+}
+
+impl Reported {
+    /// The figures of each pod.
+    fn usages(&self) -> impl Iterator<Item = (&PodUsage, &Object)> {
+        let all = self.summaries.iter().flat_map(|(_, summary)| summary.pods.iter().flatten());
+        all.filter_map(move |usage| {
+            let pod = self.pods.get(&usage.pod_ref.as_ref()?.key())?;
+            Some((usage, &**pod))
+        })
     }
 }
 
