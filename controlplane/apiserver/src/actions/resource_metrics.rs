@@ -18,7 +18,7 @@ use coracle_proto::status::ApiError;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ const VERSION: &str = "v1beta1";
 const FRESH: Duration = Duration::from_secs(3);
 /// A node that does not answer must not hold up the others.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many containers of a pod are sampled.
+const CONTAINERS: usize = 256;
 /// The span that rates are over.
 const WINDOW: &str = "5s";
 
@@ -134,14 +136,10 @@ impl ResourceMetrics {
         name: Option<&str>,
     ) -> Result<Reported, ApiError> {
         let kind = objects.registry.resource("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
-        let pods: HashMap<String, Arc<Object>> = objects
-            .cache(&kind)?
-            .list(namespace)
-            .into_iter()
-            .filter(|pod| name.is_none_or(|name| pod.meta.name == name))
-            .map(|pod| (format!("{}/{}", pod.meta.namespace, pod.meta.name), pod))
-            .collect();
-        let summaries = self.summaries(nodes_of(pods.values())).await;
+        let pods = objects.cache(&kind)?.list(namespace).into_iter();
+        let pods = pods_on_nodes(pods.filter(|pod| name.is_none_or(|name| pod.meta.name == name)));
+        let nodes: BTreeSet<&String> = pods.values().map(|(node, _)| node).collect();
+        let summaries = self.summaries(nodes.into_iter().cloned().collect()).await;
         Ok(Reported { pods, summaries })
     }
 
@@ -170,30 +168,37 @@ impl ResourceMetrics {
     }
 }
 
-/// Pods by namespace and name, and what their nodes say.
+/// Pods with the nodes on which they run, by namespace and name.
+type PodsOnNodes = HashMap<String, (String, Arc<Object>)>;
+
+/// Without those that have no node yet.
+fn pods_on_nodes(pods: impl Iterator<Item = Arc<Object>>) -> PodsOnNodes {
+    let placed = |pod: Arc<Object>| {
+        let node = pod.doc().view::<Pod>().spec().node_name().filled().map(str::to_owned)?;
+        Some((format!("{}/{}", pod.meta.namespace, pod.meta.name), (node, pod)))
+    };
+    pods.filter_map(placed).collect()
+}
+
+/// Pods, and what their nodes say.
 struct Reported {
-    pods: HashMap<String, Arc<Object>>,
+    pods: PodsOnNodes,
     summaries: Vec<(String, Arc<Summary>)>,
 }
 
 impl Reported {
-    /// The figures of each pod.
+    /// The figures of each pod, once. A node has a say about the pods that run on it, and about no others.
     fn usages(&self) -> impl Iterator<Item = (&PodUsage, &Object)> {
-        let all = self.summaries.iter().flat_map(|(_, summary)| summary.pods.iter().flatten());
-        all.filter_map(move |usage| {
-            let pod = self.pods.get(&usage.pod_ref.as_ref()?.key())?;
-            Some((usage, &**pod))
+        let mut seen = HashSet::new();
+        let all = self
+            .summaries
+            .iter()
+            .flat_map(|(from, summary)| summary.pods.iter().flatten().map(move |usage| (from, usage)));
+        all.filter_map(move |(from, usage)| {
+            let (key, (node, pod)) = self.pods.get_key_value(&usage.pod_ref.as_ref()?.key())?;
+            (node == from && seen.insert(key)).then_some((usage, &**pod))
         })
     }
-}
-
-/// The nodes of pods.
-fn nodes_of<'a>(pods: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
-    let node = |pod: &Arc<Object>| pod.doc().view::<Pod>().spec().node_name().filled().map(str::to_owned);
-    let mut on: Vec<String> = pods.filter_map(node).collect();
-    on.sort();
-    on.dedup();
-    on
 }
 
 /// What the containers of a pod use, by the images that the pod names.
@@ -213,7 +218,7 @@ fn container_samples(usage: &PodUsage, pod: &Object) -> Vec<Sample> {
             kibibytes: usage.memory.as_ref()?.working_set_bytes?.div_ceil(1024),
         })
     };
-    usage.containers.iter().flatten().filter_map(sample).collect()
+    usage.containers.iter().flatten().take(CONTAINERS).filter_map(sample).collect()
 }
 
 /// Labels of a node or pod.
@@ -308,6 +313,28 @@ impl Action for Figures {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_kinds::object::testing::object;
+
+    #[test]
+    fn nodes_report_their_own_pods_once() {
+        let pod = |name: &str, node: &str| {
+            let metadata = json!({"name": name, "namespace": "s"});
+            object(json!({"metadata": metadata, "spec": {"nodeName": node}}))
+        };
+        let pods = pods_on_nodes([pod("a", "n1"), pod("b", "n2"), pod("c", "")].into_iter());
+        let summary = |names: &[&str]| {
+            let usage = |name: &&str| json!({"podRef": {"name": name, "namespace": "s"}, "containers": []});
+            let pods: Vec<Value> = names.iter().map(usage).collect();
+            Arc::new(serde_json::from_value(json!({"pods": pods})).unwrap())
+        };
+        let summaries = vec![
+            ("n1".to_owned(), summary(&["a", "b", "a", "c"])),
+            ("n2".to_owned(), summary(&["a", "b", "gone"])),
+        ];
+        let reported = Reported { pods, summaries };
+        let names: Vec<&str> = reported.usages().map(|(_, pod)| pod.meta.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
 
     #[test]
     fn samples_have_the_image_of_their_container() {
@@ -318,8 +345,12 @@ mod tests {
         let usage = json!({"podRef": {"name": "p", "namespace": "s"}, "containers": all});
         let usage = serde_json::from_value(usage).unwrap();
         let of = Entry { image: "shop:1".into(), container: "c".into(), namespace: "s".into() };
-        let found = container_samples(&usage, &coracle_kinds::object::testing::object(pod));
+        let pod = object(pod);
+        let found = container_samples(&usage, &pod);
         assert_eq!(found, [Sample { of, milli_cpus: 2, kibibytes: 3 }]);
+        let many = vec![used("c", json!(1)); CONTAINERS + 1];
+        let usage = serde_json::from_value(json!({"containers": many})).unwrap();
+        assert_eq!(container_samples(&usage, &pod).len(), CONTAINERS);
     }
 
     #[test]
