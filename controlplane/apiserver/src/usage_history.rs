@@ -3,6 +3,7 @@
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -12,6 +13,10 @@ const GROWTH: f64 = 1.05;
 const LAST: u16 = 480;
 /// Parts of the window. They are forgotten as a whole.
 const SLICES: u64 = 8;
+/// Images with a longer name have no history: names of registries allow 255 characters, a tag 128 and a digest 135.
+const LONGEST_IMAGE: usize = 1024;
+/// The most bytes of JSON that a history takes beside its entries, and an entry beside its texts and slices.
+const ENVELOPE: usize = 128;
 
 /// What a container used at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +93,7 @@ impl UsageHistory {
     pub fn record(&self, samples: Vec<Sample>, now: u64) {
         let number = self.slice(now);
         let mut entries = self.entries.lock();
-        for sample in samples {
+        for sample in samples.into_iter().filter(|sample| sample.of.image.len() <= LONGEST_IMAGE) {
             let series = entries.entry(sample.of).or_default();
             if series.back().is_none_or(|slice| slice.number != number) {
                 series.push_back(Slice { number, ..Slice::default() });
@@ -109,7 +114,6 @@ impl UsageHistory {
         });
         let excess = entries.len().saturating_sub(self.most);
         if excess > 0 {
-            let last_seen = |series: &Series| series.back().map_or(0, |slice| slice.number);
             let mut oldest: Vec<(u64, usize, Entry)> = entries
                 .iter()
                 .map(|(entry, series)| (last_seen(series), series.len(), entry.clone()))
@@ -154,13 +158,20 @@ impl UsageHistory {
         nearest(&all, percentile)
     }
 
-    /// All of it, to be kept.
-    pub fn saved(&self) -> Saved {
+    /// What is to be kept: of all entries those that were seen last, as many as fit into `most` bytes of JSON.
+    pub fn saved(&self, most: usize) -> Saved {
+        let slice_seconds = (self.window.as_secs() / SLICES).max(1);
+        let mut left = most.saturating_sub(ENVELOPE);
         let entries = self.entries.lock();
-        Saved {
-            slice_seconds: (self.window.as_secs() / SLICES).max(1),
-            entries: entries.iter().map(|(entry, series)| (entry.clone(), series.clone())).collect(),
-        }
+        let mut newest: Vec<(&Entry, &Series)> = entries.iter().collect();
+        newest.sort_by_key(|(_, series)| Reverse(last_seen(series)));
+        let fits = |(entry, series): &(&Entry, &Series)| {
+            let rest = left.checked_sub(json_size(entry, series));
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        let kept = newest.into_iter().take_while(fits).map(|(entry, series)| (entry.clone(), series.clone()));
+        Saved { slice_seconds, entries: kept.collect() }
     }
 
     /// Takes over what was kept, unless it was for another window.
@@ -179,6 +190,18 @@ impl UsageHistory {
 pub struct Saved {
     slice_seconds: u64,
     entries: Vec<(Entry, Series)>,
+}
+
+/// The newest slice.
+fn last_seen(series: &Series) -> u64 {
+    series.back().map_or(0, |slice| slice.number)
+}
+
+/// The most bytes that an entry takes in JSON: a byte of a text becomes six at most, a count `"480":4294967295,`.
+fn json_size(entry: &Entry, series: &Series) -> usize {
+    let texts = entry.image.len() + entry.container.len() + entry.namespace.len();
+    let counts: usize = series.iter().map(|slice| slice.cpu.len() + slice.memory.len()).sum();
+    ENVELOPE + 6 * texts + 64 * series.len() + 17 * counts
 }
 
 fn is_within(slice: &Slice, now: u64) -> bool {
@@ -262,10 +285,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_is_limited() {
+        let history = history(1000);
+        for number in 0..500 {
+            let namespace = format!("\u{1}{number:03}");
+            history.record((0..50).map(|n| sample(&namespace, 1 << n)).collect(), DAY);
+        }
+        history.record(vec![sample("newest", 1)], 5 * DAY);
+        for most in [0, 1000, 10_000, 100_000, 10_000_000] {
+            let saved = history.saved(most);
+            let size = serde_json::to_string(&saved).unwrap().len();
+            assert!(saved.entries.is_empty() || size <= most, "{size} of {most}");
+            let is_newest = |(entry, _): &(Entry, Series)| entry.namespace == "newest";
+            assert_eq!(saved.entries.first().is_some_and(is_newest), most > 0, "{most}");
+        }
+        assert_eq!(history.saved(10_000_000).entries.len(), 501);
+        let of = Entry { image: "i".repeat(LONGEST_IMAGE + 1), ..sample("a", 1).of };
+        history.record(vec![Sample { of, milli_cpus: 1, kibibytes: 1 }], 5 * DAY);
+        assert_eq!(history.saved(10_000_000).entries.len(), 501, "the name of an image is too long");
+    }
+
+    #[test]
     fn it_is_kept_and_restored() {
         let first = history(10);
         first.record(vec![sample("a", 7)], DAY);
-        let text = serde_json::to_string(&first.saved()).unwrap();
+        let text = serde_json::to_string(&first.saved(1 << 20)).unwrap();
         let second = history(10);
         second.restore(serde_json::from_str(&text).unwrap(), DAY);
         assert_eq!(cpu(&second, Some("a"), 90, DAY), cpu(&first, Some("a"), 90, DAY));

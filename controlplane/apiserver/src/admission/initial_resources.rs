@@ -90,7 +90,7 @@ impl Settings {
             within(("window", self.window.as_secs()), 60..=90 * 24 * 3600, " seconds"),
             within(("minimumSamples", self.minimum_samples), 1..=1_000_000, ""),
             within(("sampleInterval", self.sample_interval.as_secs()), 1..=3600, " seconds"),
-            within(("maxEntries", self.max_entries), 1..=100_000, ""),
+            within(("maxEntries", self.max_entries), 1..=10_000, ""),
         ];
         checks.into_iter().flatten().collect()
     }
@@ -198,8 +198,10 @@ impl Past<'_> {
         if let Some(own) = within(Some(self.namespace)) {
             return Some((own, format!("namespace {}", self.namespace)));
         }
-        let all = within(None).filter(|_| !self.settings.namespace_only)?;
-        Some((all, "all namespaces".to_owned()))
+        if self.settings.namespace_only {
+            return None;
+        }
+        Some((within(None)?, "all namespaces".to_owned()))
     }
 }
 
@@ -288,6 +290,7 @@ mod tests {
             (json!({"window": "1s"}), "must be between 60 and 7776000 seconds"),
             (json!({"window": "-1h"}), "must not be negative"),
             (json!({"maxEntries": 0}), "maxEntries"),
+            (json!({"maxEntries": 10_001}), "must be between 1 and 10000"),
             (json!({"percent": 50}), "unknown field"),
         ] {
             let said = read(wrong.clone()).unwrap_err();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The file, in the data directory.
 const FILE: &str = "usage-history.json";
-/// A larger file is not read.
-const MOST: u64 = 64 << 20;
+/// The size of the file is limited; a larger one is not read.
+const MOST: u32 = 64 << 20;
 /// How often the history is written.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
 
@@ -71,7 +71,7 @@ impl UsageSampling {
     async fn save(&self) {
         let (history, file) = (self.history.clone(), self.file.clone());
         let written = tokio::task::spawn_blocking(move || {
-            private_files::write(&file, &serde_json::to_vec(&history.saved())?)
+            private_files::write(&file, &serde_json::to_vec(&history.saved(MOST as usize))?)
         });
         if let Ok(Err(error)) = written.await {
             tracing::warn!(%error, file = %self.file.display(), "history of usage not written, will retry");
@@ -91,7 +91,7 @@ fn read(path: &Path) -> std::io::Result<Option<Saved>> {
         Err(error) => return Err(error),
     };
     let mut bytes = Vec::new();
-    file.take(MOST).read_to_end(&mut bytes)?;
+    file.take(MOST.into()).read_to_end(&mut bytes)?;
     Ok(Some(serde_json::from_slice(&bytes)?))
 }
 
