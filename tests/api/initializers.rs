@@ -242,10 +242,18 @@ fn the_sample_adds_a_sidecar() {
 }
 
 #[test]
-fn objects_that_are_left_without_the_gate_follow_all_rules() {
+fn the_gate_can_be_turned_on_and_off() {
     let mut server = Server::with(&["--api-only"]);
+    let documented = |server: &Server| {
+        let document = Caller::admin(server).get("/openapi/v3/api/v1").1;
+        let at = "/paths/~1api~1v1~1namespaces~1{namespace}~1configmaps/get/parameters";
+        let parameters = document.pointer(at).and_then(Value::as_array).unwrap();
+        parameters.iter().any(|parameter| parameter["name"] == "includeUninitialized")
+    };
+    assert!(!documented(&server));
     server.stop();
     server.restart_with(&GATE);
+    assert!(documented(&server));
     let admin = Caller::admin(&server);
     admin.create(CONFIGURATIONS, &configuration("a", ("", "configmaps"), &["a.example.com"]));
     let mut fixed = map("fixed");

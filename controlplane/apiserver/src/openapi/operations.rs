@@ -40,6 +40,9 @@ const LIST: &[(&str, &str, &str)] = &[
     ("timeoutSeconds", "integer", "How long the call may last."),
     ("watch", "boolean", "Watch for changes instead of listing."),
 ];
+/// With the feature gate `Initializers` only.
+const UNINITIALIZED: (&str, &str, &str) =
+    ("includeUninitialized", "boolean", "Whether to show objects whose initializers are pending.");
 const DELETE: &[(&str, &str, &str)] = &[
     DRY_RUN,
     ("gracePeriodSeconds", "integer", "How long the object may take to end."),
@@ -54,7 +57,9 @@ pub(super) fn of_collection(kind: &Kind) -> Vec<Operation<'_>> {
         operations.push(list(kind));
     }
     if kind.verbs.contains(&"create") {
-        operations.push(write("create", "post", &kind.schema, own(kind)));
+        let mut create = write("create", "post", &kind.schema, own(kind));
+        create.query.extend(schema::has_initializers().then_some(UNINITIALIZED));
+        operations.push(create);
     }
     if kind.verbs.contains(&"deletecollection") {
         operations.push(delete("deletecollection", [LIST, DELETE].concat(), own(kind)));
@@ -114,7 +119,18 @@ pub(super) fn of_subresource<'a>(sub: &'a Exposed, kind: &Kind) -> Vec<Operation
 pub(super) fn list(kind: &Kind) -> Operation<'_> {
     let list = format!("{}List", kind.schema);
     let reply = if schema::type_of(&list).is_some() { list } else { kind.schema.clone() };
-    Operation { verb: "list", method: "get", body: None, reply, query: LIST.to_vec(), kind: own(kind) }
+    let query = list_query(schema::has_initializers());
+    Operation { verb: "list", method: "get", body: None, reply, query, kind: own(kind) }
+}
+
+/// Query parameters of lists and watches.
+fn list_query(initializers: bool) -> Vec<(&'static str, &'static str, &'static str)> {
+    let mut query = LIST.to_vec();
+    if initializers {
+        let place = query.partition_point(|(name, ..)| *name < UNINITIALIZED.0);
+        query.insert(place, UNINITIALIZED);
+    }
+    query
 }
 
 fn own(kind: &Kind) -> GroupVersionKind<'_> {
@@ -148,4 +164,18 @@ fn delete<'a>(
 ) -> Operation<'a> {
     let body = Some(DELETE_OPTIONS.to_owned());
     Operation { verb, method: "delete", body, reply: STATUS.into(), query, kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uninitialized_objects_can_be_listed_with_the_gate() {
+        for gate in [false, true] {
+            let names: Vec<&str> = list_query(gate).into_iter().map(|(name, ..)| name).collect();
+            assert_eq!(names.contains(&"includeUninitialized"), gate);
+            assert!(names.is_sorted(), "{names:?}");
+        }
+    }
 }
