@@ -187,6 +187,30 @@ fn controllers_see_nothing_before() {
 }
 
 #[test]
+fn the_garbage_collector_knows_hidden_owners() {
+    let server = server(&[]);
+    let admin = Caller::admin(&server);
+    admin.create(CONFIGURATIONS, &configuration("a", ("", "secrets"), &["a.example.com"]));
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let hidden = json!({"metadata": {"name": "hidden"}});
+    let (code, owner) = admin.send("POST", &format!("{secrets}?{WHOLE}"), Some(&hidden));
+    assert_eq!(code, 202, "{owner}");
+    let create = |name: &str, owner: &str, uid: &Value| {
+        let reference = json!({"apiVersion": "v1", "kind": "Secret", "name": owner, "uid": uid});
+        let mut owned = map(name);
+        owned["metadata"]["ownerReferences"] = json!([reference]);
+        admin.create(MAPS, &owned);
+    };
+    let is_gone = |name: &str| admin.get(&format!("{MAPS}/{name}")).0 == 404;
+    create("owned", "hidden", &owner["metadata"]["uid"]);
+    create("stray", "nobody", &json!("00000000-0000-4000-8000-000000000000"));
+    eventually("the stray one is collected", SOON, || is_gone("stray"));
+    assert!(!is_gone("owned"));
+    assert_eq!(admin.send("DELETE", &format!("{secrets}/hidden"), None).0, 200);
+    eventually("it is collected with its owner", SOON, || is_gone("owned"));
+}
+
+#[test]
 fn some_kinds_are_never_initialized() {
     let server = server(&["--api-only"]);
     let admin = Caller::admin(&server);

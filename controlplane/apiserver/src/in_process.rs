@@ -56,6 +56,10 @@ impl Pipeline for InProcess {
         self.api.objects.get(kind, namespace, name).await
     }
 
+    async fn get_whole(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.api.objects.get_whole(kind, namespace, name).await
+    }
+
     async fn create(&self, target: &Target<'_>, object: Value) -> Result<Arc<Object>, ApiError> {
         Ok(self.api.create(target, object).await?.object)
     }

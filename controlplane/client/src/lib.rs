@@ -163,6 +163,11 @@ impl Client {
         self.api.get(kind, namespace, name).await
     }
 
+    /// The same, also while its initializers are pending.
+    pub async fn get_whole(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError> {
+        self.api.get_whole(kind, namespace, name).await
+    }
+
     /// An object in the version of `kind`, as a tree.
     pub async fn view(&self, kind: &Kind, object: &Arc<Object>) -> Result<Value, ApiError> {
         self.api.view(kind, object).await

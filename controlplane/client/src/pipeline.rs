@@ -91,6 +91,9 @@ pub trait Pipeline: Send + Sync {
     /// The newest state of an object.
     async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError>;
 
+    /// The same, also while its initializers are pending.
+    async fn get_whole(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Arc<Object>, ApiError>;
+
     /// Stores a new object.
     async fn create(&self, target: &Target<'_>, object: Value) -> Result<Arc<Object>, ApiError>;
 

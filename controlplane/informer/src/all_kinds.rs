@@ -1,5 +1,5 @@
-//! Watches objects of all kinds, including custom resources that are added and removed at run time. Used by the garbage
-//! collector, the namespace controller and the quota controller.
+//! Watches objects of all kinds, including custom resources that are added and removed at run time, and objects whose initializers
+//! are pending. Used by the garbage collector, the namespace controller and the quota controller.
 
 use super::cause;
 use super::informer::Change;
@@ -57,7 +57,7 @@ pub async fn watch(client: Client, handlers: ObjectHandlers, supervisor: Supervi
             if watched.contains_key(&prefix) {
                 continue;
             }
-            if let Some(cache) = client.find_cache(&kind) {
+            if let Some(cache) = client.find_whole_cache(&kind) {
                 let watcher = Arc::new(KindWatcher {
                     task: format!("follower {}", qualified(&kind.group, &kind.plural)),
                     kind: kind.clone(),

@@ -24,6 +24,8 @@ pub struct Node {
     pub foreground: bool,
     /// Whether it has the finalizer `orphan`.
     pub orphaning: bool,
+    /// Whether its initializers are pending: when they have finished, it is looked at again.
+    pub pending: bool,
 }
 
 impl Node {
@@ -38,6 +40,7 @@ impl Node {
             deleting,
             foreground: deleting && has(FOREGROUND),
             orphaning: deleting && has(ORPHAN),
+            pending: object.meta.uninitialized,
         }
     }
 
@@ -224,6 +227,15 @@ mod tests {
         assert_eq!(cut, Decision::RemoveOwners(vec!["a".into()]));
         let gone = graph.decide("c", &states(OwnerState::Absent, OwnerState::Absent));
         assert_eq!(gone, Decision::Delete { foreground: false, unblock: false });
+    }
+
+    #[test]
+    fn one_is_looked_at_again_when_it_is_initialized() {
+        let mut graph = Graph::default();
+        let ready = node("a", &[("gone", true)], &[]);
+        assert_eq!(graph.put("a", Node { pending: true, ..ready.clone() }), ["a"]);
+        assert_eq!(graph.put("a", ready.clone()), ["a"]);
+        assert!(graph.put("a", ready).is_empty());
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! The garbage collector: deletes objects whose last owner is gone, and implements foreground and orphan deletion.
+//! The garbage collector: deletes objects whose last owner is gone, and implements foreground and orphan deletion. It also sees
+//! objects whose initializers are pending: they can be owners, and are deleted as others are. What it would change in them is refused
+//! until they are initialized, and tried again.
 
 // Who owns whom.
 pub mod graph;
@@ -166,7 +168,7 @@ impl Collector {
     async fn process(&self, uid: &str) -> Result<(), Failure> {
         let Some(node) = self.graph.lock().get(uid).cloned() else { return Ok(()) };
         let Some(kind) = kinds(&self.client).get(&node.kind).cloned() else { return Ok(()) };
-        let Ok(latest) = self.client.get(&kind, &node.name.namespace, &node.name.name).await else {
+        let Ok(latest) = self.client.get_whole(&kind, &node.name.namespace, &node.name.name).await else {
             return Ok(());
         };
         if latest.meta.uid != uid {
@@ -225,7 +227,7 @@ impl Collector {
             return Ok(OwnerState::Present);
         }
         let namespace = if kind.namespaced() { namespace } else { "" };
-        match self.client.get(&kind, namespace, &owner.name).await {
+        match self.client.get_whole(&kind, namespace, &owner.name).await {
             Ok(found) if found.meta.uid == owner.uid => {
                 let waiting = found.meta.deletion_timestamp.is_some()
                     && found.meta.finalizers.iter().any(|f| f == FOREGROUND);
@@ -291,7 +293,7 @@ impl Collector {
     async fn orphan(&self, dependent: &str, owner: &str) -> Result<(), Failure> {
         let Some(node) = self.graph.lock().get(dependent).cloned() else { return Ok(()) };
         let Some(kind) = kinds(&self.client).get(&node.kind).cloned() else { return Ok(()) };
-        match self.client.get(&kind, &node.name.namespace, &node.name.name).await {
+        match self.client.get_whole(&kind, &node.name.namespace, &node.name.name).await {
             Ok(object) if object.meta.uid == dependent => {
                 self.remove_owners(&kind, &object, &[owner.to_owned()]).await
             }
@@ -306,7 +308,8 @@ impl Collector {
         let within = Some(namespace).filter(|namespace| !namespace.is_empty());
         let kinds: Vec<_> = kinds(&self.client).values().cloned().collect();
         for kind in kinds {
-            for object in self.client.cache(&kind).list(within) {
+            let Some(cache) = self.client.find_whole_cache(&kind) else { continue };
+            for object in cache.list(within) {
                 if object.meta.owner_references.iter().any(|reference| reference.uid == owner) {
                     self.remove_owners(&kind, &object, &[owner.to_owned()]).await?;
                 }
@@ -317,7 +320,7 @@ impl Collector {
 
     /// Deletes exactly the state that was decided on: an owner added meanwhile saves the object.
     async fn delete(&self, kind: &Kind, object: &Object, foreground: bool) -> Result<(), Failure> {
-        let current = self.client.get(kind, &object.meta.namespace, &object.meta.name).await;
+        let current = self.client.get_whole(kind, &object.meta.namespace, &object.meta.name).await;
         let version = match &current {
             Ok(current) if foreground && current.meta.uid == object.meta.uid => current.revision,
             _ => object.revision,
