@@ -154,6 +154,15 @@ impl Node {
         }
     }
 
+    /// Waits until a process that was killed is gone.
+    pub async fn ended(&self, pid: i32) {
+        let begun = Instant::now();
+        while Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{pid} is still there: {}", self.log());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     pub fn kill_keeper(&self) -> i32 {
         let pid = self.keeper_pid();
         kill(pid, 9);

@@ -186,7 +186,8 @@ async fn a_terminal_survives_the_keeper() {
     (config.stdin, config.tty) = (true, true);
     let id = node.run(&sandbox, "tty", config).await;
     let old = node.kill_keeper();
-    // At once: whoever attaches meanwhile waits for the next keeper.
+    // As soon as it is dead: whoever attaches then waits for the next keeper.
+    node.ended(old).await;
     let request = cri::AttachRequest {
         container_id: id.clone(),
         stdin: true,
