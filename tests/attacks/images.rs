@@ -18,6 +18,7 @@ const BOMB: u64 = 1 << 30;
 fn image(dir: &Path, args: &[&str]) -> (bool, String, u64) {
     let log = dir.join("said");
     let registries = dir.join("registries.yaml");
+    File::create(&registries).unwrap();
     let mut child = Command::new(program("coracle-agent"))
         .args(["image", "--image-dir"])
         .arg(dir.join("store"))

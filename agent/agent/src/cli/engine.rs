@@ -7,6 +7,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use coracle_engine::cni::NetworkDirs;
+use coracle_engine::image::RegistryConfig;
 use coracle_engine::{Engine, Options, host, serve};
 
 /// Where plugins are looked for. Those of this project have directories of their own: the last one belongs to everybody.
@@ -39,9 +40,9 @@ pub struct EngineOptions {
     /// Parent cgroup of sandboxes that name none.
     #[arg(long, default_value = "/coracle")]
     pub cgroup_parent: String,
-    /// Registry configuration: mirrors and credentials (registries.yaml).
-    #[arg(long)]
-    pub registries: Option<PathBuf>,
+    /// Registry configuration: mirrors and credentials; the default file may be missing.
+    #[arg(long, default_value = RegistryConfig::DEFAULT_FILE)]
+    pub registries: PathBuf,
     /// Directory of CDI spec files; may be repeated, and of a device in several the last one counts.
     #[arg(long, default_values = coracle_engine::cdi::DIRECTORIES)]
     pub cdi_spec_dir: Vec<PathBuf>,
@@ -68,7 +69,7 @@ impl EngineOptions {
                 bin: self.cni_bin_dir.clone(),
                 cache: self.cni_cache_dir.clone(),
             },
-            registries: self.registries.clone(),
+            registries: Some(self.registries.clone()),
             cdi_dirs: self.cdi_spec_dir.clone(),
             seccomp_profiles: self.seccomp_profiles.clone(),
         }
@@ -108,5 +109,25 @@ impl EngineArgs {
         };
         tracing::info!(socket = %self.socket.display(), "serving CRI");
         Ok(serve::serve(Arc::new(engine), &self.socket, stop).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Cli, Command};
+    use clap::Parser as _;
+    use std::path::Path;
+
+    #[test]
+    fn registries_have_a_default_file() {
+        let registries = |words: &[&str]| match Cli::try_parse_from(words).unwrap().command {
+            Command::Engine(args) => args.engine.options().registries,
+            other => panic!("{other:?}"),
+        };
+        let default = Path::new("/etc/coracle/registries.yaml");
+        assert_eq!(registries(&["coracle-agent", "engine"]).as_deref(), Some(default));
+        let named = registries(&["coracle-agent", "engine", "--registries", "/mirrors.yaml"]);
+        assert_eq!(named.as_deref(), Some(Path::new("/mirrors.yaml")));
     }
 }

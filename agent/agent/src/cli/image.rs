@@ -10,10 +10,20 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use coracle_cli::print::print;
+use serde::Deserialize;
 
 use coracle_engine::image::{
     Credentials, DockerConfig, ImageStore, ProgressEvent, RegistryConfig, gc, reference,
 };
+
+/// Options of the agent that runs as a service.
+const AGENT_FILE: &str = "/etc/coracle/agent.yaml";
+
+/// What `image` uses of it.
+#[derive(Debug, Deserialize)]
+struct AgentFile {
+    registries: Option<PathBuf>,
+}
 
 /// Images of this node.
 #[derive(Debug, Args)]
@@ -21,9 +31,9 @@ pub struct ImageArgs {
     /// Directory of the image store.
     #[arg(long, global = true, default_value = "/var/lib/coracle/engine/images", env = "CORACLE_IMAGE_DIR")]
     image_dir: PathBuf,
-    /// Mirrors, plain-HTTP registries and their credentials.
-    #[arg(long, global = true, default_value = "/etc/coracle/registries.yaml")]
-    registries: PathBuf,
+    /// Mirrors, plain-HTTP registries and their credentials; by default the file that agent.yaml names, or /etc/coracle/registries.yaml.
+    #[arg(long, global = true)]
+    registries: Option<PathBuf>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -87,18 +97,22 @@ impl ImageArgs {
     pub fn run(self) -> Result<()> {
         super::log::log_to_stderr();
         let store = ImageStore::open(&self.image_dir)?;
-        let done = self.verb.run(&store, &self.registries);
+        let done = self.verb.run(&store, self.registries);
         store.purge();
         done
     }
 }
 
 impl Verb {
-    fn run(self, store: &ImageStore, registries: &Path) -> Result<()> {
+    fn run(self, store: &ImageStore, registries: Option<PathBuf>) -> Result<()> {
         match self {
             Verb::Import { archives, name } => import(store, &archives, name.as_deref()),
             Verb::Pull { images, creds, auth_file, quiet } => {
-                let hosts = RegistryConfig::load(registries)?;
+                let file = match registries {
+                    Some(file) => file,
+                    None => registries_of_node(Path::new(AGENT_FILE))?,
+                };
+                let hosts = RegistryConfig::load(&file)?;
                 images.iter().try_for_each(|image| {
                     let credentials = credentials(image, creds.as_deref(), auth_file.as_deref())?;
                     pull(store, image, &credentials, &hosts, quiet)
@@ -149,6 +163,21 @@ fn spool(store: &ImageStore) -> Result<Spooled> {
     let mut file = std::fs::File::create(&spooled.0)?;
     std::io::copy(&mut std::io::stdin().lock().by_ref(), &mut file).context("reading stdin")?;
     Ok(spooled)
+}
+
+/// The file that the agent of this node reads, according to its options.
+fn registries_of_node(agent_file: &Path) -> Result<PathBuf> {
+    let text = match std::fs::read_to_string(agent_file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(RegistryConfig::DEFAULT_FILE.into());
+        }
+        Err(error) => return Err(error).with_context(|| format!("reading {}", agent_file.display())),
+    };
+    // A file with nothing but comments is null.
+    let options: Option<AgentFile> = coracle_cli::yaml::from_str(&text)
+        .with_context(|| format!("{} is not a valid configuration", agent_file.display()))?;
+    Ok(options.and_then(|options| options.registries).unwrap_or_else(|| RegistryConfig::DEFAULT_FILE.into()))
 }
 
 fn credentials(image: &str, creds: Option<&str>, auth_file: Option<&Path>) -> Result<Credentials> {
@@ -206,4 +235,28 @@ fn list(store: &ImageStore, json: bool, quiet: bool) -> Result<()> {
         }
     }
     Ok(print(&listing)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn pulls_read_the_file_that_the_agent_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.yaml");
+        let default = Path::new("/etc/coracle/registries.yaml");
+        assert_eq!(registries_of_node(&file).unwrap(), default);
+        for (text, wanted) in [
+            ("#registries: /etc/coracle/registries.yaml\n", default),
+            ("maxPods: 20\n", default),
+            ("maxPods: 20\nregistries: /etc/mirrors.yaml\n", Path::new("/etc/mirrors.yaml")),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(registries_of_node(&file).unwrap(), wanted, "{text}");
+        }
+        std::fs::write(&file, "- registries\n").unwrap();
+        registries_of_node(&file).unwrap_err();
+    }
 }

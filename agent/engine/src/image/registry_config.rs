@@ -100,11 +100,20 @@ pub struct Endpoint {
 }
 
 impl RegistryConfig {
-    /// Reads the file; a missing one means no mirrors.
+    /// The file of a node, unless its options name another one.
+    pub const DEFAULT_FILE: &'static str = "/etc/coracle/registries.yaml";
+
+    /// Reads the file. Without [`Self::DEFAULT_FILE`] there are no mirrors; any other file was named, and has to exist.
     pub fn load(path: &Path) -> Result<Self> {
+        Self::read(path, path == Path::new(Self::DEFAULT_FILE))
+    }
+
+    fn read(path: &Path, is_optional: bool) -> Result<Self> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(RegistryConfig::default()),
+            Err(e) if is_optional && e.kind() == io::ErrorKind::NotFound => {
+                return Ok(RegistryConfig::default());
+            }
             Err(e) => return Err(Error::io("reading", path)(e)),
         };
         if text.trim().is_empty() {
@@ -182,6 +191,17 @@ fn prefix_of(url: &str) -> Result<String, RegistryConfigError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn only_the_default_file_may_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("registries.yaml");
+        assert!(matches!(RegistryConfig::load(&file), Err(Error::Io { .. })));
+        assert!(RegistryConfig::read(&file, true).unwrap().mirrors.is_empty());
+        fs::write(&file, "mirrors: {docker.io: {endpoint: [m.local]}}\n").unwrap();
+        assert_eq!(RegistryConfig::read(&file, true).unwrap().mirrors.len(), 1);
+        assert_eq!(RegistryConfig::load(&file).unwrap().mirrors.len(), 1);
+    }
 
     #[test]
     fn mirrors_come_first_and_loopback_is_plain() {
