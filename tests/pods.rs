@@ -167,7 +167,7 @@ impl Cluster {
             false => "--eviction-hard memory.available<1Mi",
         };
         let flags = format!(
-            "run --node-name node1 --node-ip 192.0.2.10 --root-dir {d}/agent --kubelet-dir {d}/kubelet --memory-dir {d}/memory --pod-log-dir {d}/logs \
+            "run --node-name node1 --node-ip 192.0.2.10 --root-dir {d}/agent --kubelet-dir {d}/kubelet --memory-dir {d}/memory --pod-log-dir {d}/logs --container-log-dir {d}/log-links \
              --manifests {d}/manifests --root {d}/engine --state {d}/run --cri-socket {d}/cri.sock --cni-conf-dir {d}/net.d \
              {plugins} --cni-cache-dir {d}/cni --cgroup-root {} \
              --cluster-dns 10.96.0.10 {eviction}",
@@ -326,7 +326,7 @@ impl Cluster {
         add(
             "file",
             &run(&format!(
-                "cd {d}; find agent memory logs run/containers run/sandboxes engine/containers engine/sandboxes \
+                "cd {d}; find agent memory logs log-links run/containers run/sandboxes engine/containers engine/sandboxes \
                  \\( -path agent/pki -o -path agent/trace \\) -prune -o -print 2>/dev/null || true"
             )),
         );

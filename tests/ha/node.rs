@@ -55,7 +55,7 @@ impl Node {
         let (agent, d, name) = (program("coracle-agent"), self.dir.display(), &self.machine.name);
         let script = format!(
             "while :; do {} run --node-name {name} --node-ip {} --kubeconfig {d}/agent/kubeconfig --root-dir {d}/agent \
-             --kubelet-dir {d}/kubelet --memory-dir {d}/memory --pod-log-dir {d}/logs --manifests {d}/manifests --root {d}/engine --state {d}/run \
+             --kubelet-dir {d}/kubelet --memory-dir {d}/memory --pod-log-dir {d}/logs --container-log-dir {d}/log-links --manifests {d}/manifests --root {d}/engine --state {d}/run \
              --cri-socket {d}/cri.sock --cni-conf-dir {d}/net.d --cni-bin-dir {} --cni-cache-dir {d}/cni \
              --cgroup-root {} --cluster-dns 10.96.0.10 --eviction-hard 'memory.available<1Mi'; sleep 0.5; done",
             agent.display(),

@@ -91,7 +91,7 @@ impl Machine {
         let (agent, d) = (program("coracle-agent"), self.dir.display().to_string());
         let script = format!(
             "{} run --node-name machine-b --node-ip {MACHINE} --kubeconfig {d}/agent/kubeconfig --root-dir {d}/agent \
-             --kubelet-dir {d}/kubelet --memory-dir {d}/memory --pod-log-dir {d}/logs --manifests {d}/manifests --root {d}/engine --state {d}/run \
+             --kubelet-dir {d}/kubelet --memory-dir {d}/memory --pod-log-dir {d}/logs --container-log-dir {d}/log-links --manifests {d}/manifests --root {d}/engine --state {d}/run \
              --cri-socket {d}/cri.sock --cni-conf-dir {d}/net.d --cni-bin-dir /usr/lib/cni --cni-cache-dir {d}/cni \
              --cgroup-root /{} --cluster-dns 10.96.0.10",
             agent.display(),

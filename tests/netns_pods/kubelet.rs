@@ -262,12 +262,15 @@ fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
     let log = cluster.path("logs").join(format!("default_ended_{uid}/c/0.log"));
     let id = before["containerStatuses"][0]["containerID"].as_str().unwrap().rsplit('/').next().unwrap();
     let container = cluster.path("engine/containers").join(id);
+    let link = cluster.path("log-links").join(format!("ended_default_c-{id}.log"));
     assert_eq!(text(&log).lines().count(), 1);
+    assert_eq!(text(&link), text(&log));
     assert!(container.exists(), "{container:?}");
     let disk = nix::sys::statvfs::statvfs(&cluster.path("")).unwrap();
     let fill = (disk.blocks_available() - disk.blocks() / 10) * disk.fragment_size();
     run(&format!("head -c {fill} /dev/zero > {}", cluster.path("fill").display()));
     eventually("its log and its container are removed", WAIT, || !log.exists() && !container.exists());
+    eventually("and the link to the log", WAIT, || !link.is_symlink());
     eventually("the node says what it does", WAIT, || {
         let events = cluster.kubectl.run("get events --field-selector reason=EvictionThresholdMet");
         events.contains("Attempting to reclaim ephemeral-storage")

@@ -1,6 +1,7 @@
 //! A pod from `kubectl run` to nothing left.
 
 use crate::cluster::{Cluster, IMAGE, run};
+use std::fs;
 
 #[test]
 #[ignore = "run by in_namespaces"]
@@ -27,6 +28,12 @@ fn run_answers_and_delete_leaves_nothing() {
     for reason in ["Pulled", "Created", "Started"] {
         assert!(events.contains(reason), "{events}");
     }
+    // A collector of logs finds the log by the names of pod, namespace and container.
+    let id = status["containerStatuses"][0]["containerID"].as_str().unwrap().rsplit('/').next().unwrap();
+    let uid = cluster.get("web")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let link = cluster.path("log-links").join(format!("web_default_web-{id}.log"));
+    let log = cluster.path("logs").join(format!("default_web_{uid}/web/0.log"));
+    assert_eq!(fs::read_link(&link).unwrap(), fs::canonicalize(log).unwrap());
     cluster.kubectl.run("delete pod web --grace-period=1");
     let after = cluster.picture();
     assert_eq!(after.difference(&before).collect::<Vec<_>>(), Vec::<&String>::new());

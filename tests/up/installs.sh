@@ -13,7 +13,8 @@ names() { (cd "$root" && find . | sort); }
 fake_release "$release"
 
 # Of others: plugins with the same names, configurations, addresses, logs, a plugin of kubectl.
-mkdir -p "$root"/opt/cni/bin "$root"/etc/cni/net.d "$root"/var/lib/cni/{networks/other,results} "$root"/var/log/pods/default_web_1234 "$root/usr/local/bin"
+mkdir -p "$root"/opt/cni/bin "$root"/etc/cni/net.d "$root"/var/lib/cni/{networks/other,results} "$root"/var/log/pods/default_web_1234 "$root/var/log/containers" "$root/usr/local/bin"
+ln -s /var/log/pods/default_web_1234/web/0.log "$root/var/log/containers/web_default_web-1.log"
 echo theirs | tee "$root/opt/cni/bin/bridge" "$root/etc/cni/net.d/99-coracle-like.conf" "$root/var/lib/cni/results/other-1-eth0" \
     "$root/usr/local/bin/kubectl-why" > "$root/var/log/pods/default_web_1234/0.log"
 names > "$work/before"
@@ -27,6 +28,7 @@ sed -n 's/^\([0-9a-f]\{64\}\)  /\1  /p' "$root/usr/local/share/coracle/installed
 
 # What a node would leave.
 mkdir -p "$root"/var/lib/coracle/agent/pods/5678 "$root/var/log/pods/default_own_5678"
+ln -s /var/log/pods/default_own_5678/own/0.log "$root/var/log/containers/own_default_own-2.log"
 echo ours > "$root/etc/cni/net.d/10-coracle.conflist"
 echo newer >> "$release/bin/coracle"
 seal_release "$release"

@@ -45,10 +45,12 @@ pkg -i "$first" || fail "$(cat "$work/said")"
 pkg -r coracle || fail "$(cat "$work/said")"
 grep -q 10.0.0.1 "$root/etc/coracle/server.yaml" || fail "the configuration is gone"
 [ ! -e "$root/usr/bin/coracle" ] || fail "the program is still there"
-mkdir -p "$root/var/lib/coracle/agent/pods/2" "$root/var/log/pods/default_own_2"
+mkdir -p "$root/var/lib/coracle/agent/pods/2" "$root/var/log/pods/default_own_2" "$root/var/log/containers"
+ln -s /var/log/pods/default_own_2/own/0.log "$root/var/log/containers/own_default_own-3.log"
 pkg -P coracle || fail "$(cat "$work/said")"
 names "$root" | diff "$work/before" - || fail "something is left"
 [ "$(ls "$root/var/log/pods")" = default_web_1 ] || fail "logs of others are gone, or own ones are left"
+[ ! -e "$root/var/log/containers" ] || fail "links to own logs are left"
 # Not beside what the install script has installed.
 ROOT=$root "$release/install" server > /dev/null
 if pkg -i "$first"; then fail "it installs beside the install script"; fi

@@ -48,6 +48,9 @@ pub struct RunArgs {
     /// Directory for logs of pods.
     #[arg(long, default_value = "/var/log/pods")]
     pub pod_log_dir: PathBuf,
+    /// Directory for links to logs of containers, with names of pods, as collectors of logs expect them.
+    #[arg(long, default_value = "/var/log/containers")]
+    pub container_log_dir: PathBuf,
     /// Directory for volumes of the built-in provisioner; repeat it for storage classes that name a directory.
     #[arg(long, default_value = coracle_proto::local_path::DIRECTORY)]
     pub storage_dir: Vec<PathBuf>,
@@ -278,6 +281,7 @@ impl RunArgs {
             kubelet_dir: std::path::absolute(&self.kubelet_dir)?,
             memory_dir: self.memory_dir.clone(),
             log_dir: self.pod_log_dir.clone(),
+            log_link_dir: self.container_log_dir.clone(),
             storage_dirs: self.storage_dir.iter().map(std::path::absolute).collect::<Result<_, _>>()?,
             manifests: self.manifests.clone(),
             manifest_url: self.manifest_url.clone().map(|url| ManifestUrl {
@@ -341,6 +345,9 @@ impl RunArgs {
         self.root_dir = private::ensure(&self.root_dir, 0o750).context("--root-dir")?;
         self.memory_dir = private::ensure(&self.memory_dir, 0o700).context("--memory-dir")?;
         self.pod_log_dir = private::ensure(&self.pod_log_dir, 0o750).context("--pod-log-dir")?;
+        // It has only links, as that of a kubelet.
+        self.container_log_dir =
+            private::ensure(&self.container_log_dir, 0o755).context("--container-log-dir")?;
         private::ensure(&self.root_dir.join("pods"), 0o750).context("--root-dir")?;
         Ok(())
     }

@@ -22,6 +22,8 @@ mod hooks;
 mod stop;
 // Files of a container instance.
 mod instance_files;
+// Links to logs of containers.
+pub mod log_links;
 // Selects the probes of a pod.
 mod probe_targets;
 // The task of a pod.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::NodeConfig;
+use crate::lifecycle::log_links;
 use crate::lifecycle::table::PodTable;
 use crate::lifecycle::worker::{Desired, Workers};
 use crate::pod::observed::label;
@@ -29,6 +30,7 @@ pub async fn terminate(workers: &Workers, runtime: &dyn Runtime, config: &NodeCo
         }
     }
     remove_logs(workers.pods(), config);
+    log_links::sweep(&config.log_link_dir, &config.log_dir, |uid| workers.pods().get(uid).is_some());
 }
 
 async fn end_sandboxes(workers: &Workers, runtime: &dyn Runtime, sandboxes: Vec<cri::PodSandbox>) {

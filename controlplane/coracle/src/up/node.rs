@@ -86,6 +86,7 @@ fn agent_flags(
         ("--root-dir", dir.display().to_string()),
         ("--node-ip", node.address.clone()),
         ("--pod-log-dir", dir.join("logs").display().to_string()),
+        ("--container-log-dir", dir.join("log-links").display().to_string()),
         // Volumes name it, and they take no `..`.
         ("--storage-dir", dir.canonicalize()?.join("storage").display().to_string()),
         ("--root", dir.join("engine").display().to_string()),

@@ -23,9 +23,10 @@ use self::sandbox::Made;
 pub(super) use self::sandbox::has_own_users;
 use super::stop::Turn;
 use super::thread_wait::waited_for_thread;
-use super::{hooks, stop};
+use super::{hooks, log_links, stop};
 use crate::events::{Kind, pod_reference};
 use crate::image::{ImageRequest, Present};
+use crate::pod::container_config;
 use crate::pod::observed::Sandbox;
 use crate::pod::plan::{Cause, Kill, Start};
 use crate::pod::spec::{self, Role};
@@ -285,6 +286,14 @@ impl Job {
         self.launch(container, start, &id).await
     }
 
+    /// For collectors of logs.
+    fn link_log(&self, start: &Start, id: &str) {
+        let (config, pod) = (&self.executor.config, &self.pod);
+        let logs = config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
+        let log = logs.join(container_config::log_path(&start.name, start.attempt));
+        log_links::create(&config.log_link_dir, &log_links::name(pod, &start.name, id), &log);
+    }
+
     /// 7 and 8: starts a container that was created.
     pub(super) async fn launch(&self, container: &Container, start: &Start, id: &str) -> Result<(), Failure> {
         let (executor, pod) = (&self.executor, &self.pod);
@@ -304,6 +313,7 @@ impl Job {
             executor.events.container(pod, &start.name, Kind::Warning, "Failed", text);
             failed("RunContainerError", error.to_string())
         })?;
+        self.link_log(start, id);
         executor.events.container(pod, &start.name, Kind::Normal, "Started", "Container started");
         tracing::info!(
             pod = spec::name(pod),

@@ -16,9 +16,9 @@ use crate::devices::names::is_extended_resource;
 use crate::events::{Kind, pod_reference};
 use crate::lifecycle::execute::Job;
 use crate::lifecycle::execute::outcome::Outcome;
-use crate::lifecycle::instance_files;
 use crate::lifecycle::stop::{self, Turn};
 use crate::lifecycle::table::Message;
+use crate::lifecycle::{instance_files, log_links};
 use crate::pod::admit::{self, AdmitFacts, Rejection};
 use crate::pod::observed::State;
 use crate::pod::plan::{self, Facts, Plan};
@@ -260,9 +260,11 @@ impl Worker {
                 let removed = all.iter().position(|instance| instance.id == id).map(|at| all.remove(at));
                 // The next attempt writes to the files of one that never ran.
                 if let Some(instance) = removed.filter(|instance| instance.state == State::Exited) {
-                    let message =
-                        self.executor.config.termination_log(self.uid(), &instance.name, instance.attempt);
+                    let config = &self.executor.config;
+                    let message = config.termination_log(self.uid(), &instance.name, instance.attempt);
+                    let link = log_links::name(self.pod(), &instance.name, &instance.id);
                     tokio::task::block_in_place(|| {
+                        log_links::remove(&config.log_link_dir, &link);
                         instance_files::remove_log(Path::new(&instance.log_path));
                         instance_files::remove_file(&message);
                     });

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::stage::Step;
 use super::task::{RETRY, Worker};
 use crate::events::Kind;
-use crate::lifecycle::instance_files;
 use crate::lifecycle::stop::{self, Turn};
 use crate::lifecycle::table::Message;
+use crate::lifecycle::{instance_files, log_links};
 use crate::pod::plan::{self, Kill};
 use crate::pod::spec;
 use crate::volume::teardown;
@@ -156,20 +156,24 @@ impl Worker {
 
     /// Removes containers, sandboxes and logs of a pod that stays; what was reported of it stays, too.
     async fn reclaim(&mut self) {
-        let config = &self.executor.config;
+        let config = self.executor.config.clone();
         let files: Vec<_> = self
             .observed
             .get()
             .instances
             .iter()
-            .map(|i| (PathBuf::from(&i.log_path), config.termination_log(self.uid(), &i.name, i.attempt)))
+            .map(|i| {
+                let message = config.termination_log(self.uid(), &i.name, i.attempt);
+                (log_links::name(self.pod(), &i.name, &i.id), PathBuf::from(&i.log_path), message)
+            })
             .collect();
         // What is left is logged, and removed when the disk is short again, or with the pod.
         if !self.remove_instances().await {
             return;
         }
         tokio::task::block_in_place(|| {
-            for (log, message) in &files {
+            for (link, log, message) in &files {
+                log_links::remove(&config.log_link_dir, link);
                 instance_files::remove_log(log);
                 instance_files::remove_file(message);
             }
@@ -223,6 +227,13 @@ impl Worker {
         let config = &self.executor.config;
         let logs = config.pod_log_dir(spec::namespace(self.pod()), spec::name(self.pod()), self.uid());
         let mut span = stage(Stage::DirectoriesRemove);
+        let unlinked =
+            tokio::task::block_in_place(|| log_links::remove_all(&config.log_link_dir, self.pod(), &logs));
+        if let Err(error) = unlinked {
+            tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "links to logs not removed, will retry");
+            span.failed();
+            clean = false;
+        }
         for tree in [config.pod_dir(self.uid()), logs] {
             if let Err(error) = tokio::task::block_in_place(|| teardown::remove_tree(&tree)) {
                 tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "directory not removed, will retry");
