@@ -55,6 +55,10 @@ EOF
 k expose deployment web --port=80
 k rollout status deployment web --timeout=120s
 answers http://127.0.0.1:8080/
+# The first one has the role of the control plane, and takes pods like the others.
+roles() { k get nodes --no-headers | awk '{print $1, $3}' | sort | paste -sd' '; }
+[ "$(roles)" = "node-1 control-plane node-2 <none> node-3 <none>" ] || { roles; exit 1; }
+[ -z "$(k get nodes -o 'jsonpath={.items[*].spec.taints}')" ]
 
 # What makes no sense changes nothing.
 fails coracle node rm node-9 | grep -x "Error: there is no node node-9 in the cluster of /var/lib/coracle; it has node-1, node-2, node-3"
@@ -84,6 +88,7 @@ coracle down > /dev/null
 coracle up | grep "2 node(s)"
 coracle node add | grep -x "added: node-1; the cluster has 3 nodes"
 nodes node-1 node-2 node-3
+[ "$(roles)" = "node-1 control-plane node-2 <none> node-3 <none>" ] || { roles; exit 1; }
 # One whose agent is dead does not hold up its removal.
 agent=$(python3 -c 'import json; print(next(n["agent"]["pid"] for n in json.load(open("/var/lib/coracle/up.json"))["nodes"] if n["name"] == "node-2"))')
 kill -9 "$agent"

@@ -276,6 +276,16 @@ impl Authority {
         Ok(signed)
     }
 
+    /// The node of a client certificate that this authority signed; the first certificate of the text counts.
+    pub fn node_of(&self, pem: &str) -> Option<String> {
+        let parse = |pem: &str| x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, p)| p);
+        let (leaf, ca) = (parse(pem)?, parse(&self.certificate)?);
+        let (leaf, ca) = (leaf.parse_x509().ok()?, ca.parse_x509().ok()?);
+        leaf.verify_signature(Some(ca.public_key())).ok()?;
+        let name = leaf.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+        name.strip_prefix("system:node:").map(str::to_owned)
+    }
+
     /// Whether a certificate is one of this authority, young enough, for the subject and has the names.
     pub fn still_good(&self, pem: &str, profile: &Profile) -> bool {
         let parse = |pem: &str| x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, p)| p);

@@ -25,6 +25,8 @@ mod publish;
 mod operator_cas;
 // Renewal of certificates, and use of a CA that was rotated.
 mod renewal;
+// The role of the node on this machine.
+mod node_role;
 // Tasks that follow objects.
 mod tasks;
 // Scheduler and controllers.

@@ -1,6 +1,7 @@
 //! Tasks of the server besides scheduler and controllers: they follow objects, and renew certificates.
 
 use super::build::Built;
+use super::node_role::NodeRole;
 use super::open::Opened;
 use super::operator_cas::OperatorCaFiles;
 use super::renewal::Renewal;
@@ -64,6 +65,9 @@ impl Tasks {
             let run = move || sampling.clone().run(usage.clone(), objects.clone());
             followers.spawn(supervisor.clone().keep("usage-sampling", run));
         }
+        let role =
+            NodeRole { client: client.clone(), pki: opened.pki.clone(), data_dir: config.data_dir.clone() };
+        followers.spawn(supervisor.clone().keep("node-role", move || role.clone().follow()));
         let ca = built.ca.clone();
         followers.spawn(supervisor.clone().keep("cluster-ca", move || ca.clone().follow()));
         if let Some(encryption) = opened.encryption.clone() {
