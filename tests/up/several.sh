@@ -80,6 +80,20 @@ SUDO_UID=4242 SUDO_GID=4242 coracle kubeconfig --name a --merge > /dev/null
 SUDO_UID=4242 SUDO_GID=4242 coracle up --name a | tail -1 | grep -qx "export KUBECONFIG=/run/newcomer/.kube/coracle-a.kubeconfig"
 [ "$(stat -c '%u %a' /run/newcomer/.kube/coracle-a.kubeconfig)" = "4242 600" ]
 
+# kubectl of PATH for one of them; its exit code is passed on, and a user has the copy that `up` wrote.
+fails coracle kubectl --name none get nodes | grep -qx "Error: there is no cluster in /var/lib/coracle-clusters/none: admin.kubeconfig is missing"
+cp "$BIN/coracle" /run/coracle # who is not root may not get to the tree
+fails env PATH=/nowhere /run/coracle kubectl --name a get nodes | grep -q "^Error: kubectl is neither in PATH nor beside"
+install -m 755 "$kubectl" /run/kubectl
+newcomer() { HOME=/run/newcomer PATH=/run:$PATH setpriv --reuid 4242 --regid 4242 --clear-groups -- "$@"; }
+[ "$(newcomer coracle kubectl --name a get nodes -o name | paste -sd' ')" = "node/node-1 node/node-2" ]
+fails newcomer coracle kubectl --name b get nodes | grep -q "/var/lib/coracle-clusters/b/admin.kubeconfig is for root alone"
+code=0
+/run/coracle kubectl --name a get pod none > /run/said 2>&1 || code=$?
+[ "$code" = 1 ]
+grep -q "pods \"none\" not found" /run/said
+rm /run/coracle /run/kubectl
+
 # Logs, and levels of logs.
 coracle logs --name a | grep -q serving
 coracle logs agent --name a --node node-2 --tail 1 | grep -c . | grep -qx 1

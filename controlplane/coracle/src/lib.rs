@@ -45,6 +45,8 @@ pub mod up;
 pub mod doctor;
 // `coracle kubeconfig`: kubeconfigs of users.
 pub mod kubeconfig;
+// `coracle kubectl`: kubectl with such a kubeconfig.
+pub mod kubectl;
 // `coracle logs`: logs of the programs.
 pub mod logs;
 // `coracle image`: images of this machine, into nodes.

@@ -14,6 +14,7 @@ use coracle::explain::trace::{self, TraceArgs};
 use coracle::hollow::HollowArgs;
 use coracle::image::ImageArgs;
 use coracle::kubeconfig::KubeconfigCommandArgs;
+use coracle::kubectl::KubectlArgs;
 use coracle::logs::LogsArgs;
 use coracle::member::MemberArgs;
 use coracle::revoke_node::RevokeNodeArgs;
@@ -50,6 +51,8 @@ enum Command {
     Doctor(DoctorArgs),
     /// Print a kubeconfig of a cluster, or merge it into ~/.kube/config.
     Kubeconfig(KubeconfigCommandArgs),
+    /// Run kubectl with the kubeconfig of a cluster of this machine.
+    Kubectl(KubectlArgs),
     /// Print the log of the server, an agent or a shim.
     Logs(LogsArgs),
     /// Load images of this machine into nodes.
@@ -172,6 +175,7 @@ fn main() -> anyhow::Result<()> {
         Command::Restore(args) => small_runtime()?.block_on(coracle::backup::restore::run(*args)),
         Command::Why(args) => why(&args),
         Command::Kubeconfig(args) => coracle::kubeconfig::run(&args),
+        Command::Kubectl(args) => Err(coracle::kubectl::run(&args).into()),
         Command::Logs(args) => coracle::logs::run(&args),
         Command::Image(args) => coracle::image::run(&args),
         Command::Config(args) => end(coracle::config_command::run(&args)?),

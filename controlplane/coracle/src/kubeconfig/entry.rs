@@ -136,6 +136,14 @@ impl Entry {
     }
 }
 
+/// The data directory of the cluster in a kubeconfig that this program wrote.
+pub(super) fn data_dir_of(text: &str) -> Option<PathBuf> {
+    let config: AdminConfig = yaml::from_str(text).ok()?;
+    let extensions = config.clusters.first()?.cluster.get("extensions")?.as_array()?;
+    let mark = extensions.iter().find(|each| each.get("name").is_some_and(|name| name == MARK))?;
+    mark.get("extension")?.get("dataDir")?.as_str().map(PathBuf::from)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -151,6 +159,12 @@ mod tests {
         let path = dir.path().join("admin.kubeconfig");
         kubeconfig::write(&path, "https://127.0.0.1:7443", "ca", "kubernetes-admin", &signed).unwrap();
         let text = Entry::of_admin(dir.path(), "coracle-a").unwrap().text();
+        assert_eq!(data_dir_of(&text).as_deref(), Some(dir.path()));
+        assert_eq!(
+            data_dir_of(&std::fs::read_to_string(&path).unwrap()),
+            None,
+            "the server's own has no mark"
+        );
         let config: Value = yaml::from_str(&text).unwrap();
         assert_eq!(config["current-context"], "coracle-a");
         let context = json!({"cluster": "coracle-a", "user": "kubernetes-admin@coracle-a"});
