@@ -224,6 +224,18 @@ fn daily_commands_need_no_cluster() {
     let output = validate(&[&server, &agent]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("--max-pods"), "{}", text(&output));
+    // The agent says the same of its own files, and lists images without a node.
+    let agent_says = |words: &[&str], file: &Path| {
+        let output = Command::new(program("coracle-agent")).args(words).arg(file).output().unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.code(), answer)
+    };
+    let (code, answer) = agent_says(&["config", "validate", "-o", "json"], &agent);
+    assert_eq!((code, answer[0]["role"].as_str()), (Some(1), Some("agent")), "{answer}");
+    assert!(answer[0]["problem"].as_str().unwrap().contains("--max-pods"), "{answer}");
+    let (code, answer) =
+        agent_says(&["image", "ls", "-o", "json", "--image-dir"], &dir.path().join("images"));
+    assert_eq!((code, answer), (Some(0), serde_json::json!([])));
     let output =
         Command::new(program("coracle")).args(["kubeconfig", "--data-dir"]).arg(dir.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

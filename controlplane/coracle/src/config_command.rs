@@ -101,7 +101,7 @@ fn server_problem(file: &Path) -> Option<String> {
 fn agent_problem(file: &Path) -> anyhow::Result<Option<String>> {
     let agent = program_beside("coracle-agent")?;
     let mut command = Command::new(&agent);
-    let output = command.args(["config", "validate"]).arg(file).output();
+    let output = command.args(["config", "validate", "--output", "text"]).arg(file).output();
     let output = output.with_context(|| agent.display().to_string())?;
     if output.status.success() {
         return Ok(None);

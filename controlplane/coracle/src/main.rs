@@ -222,3 +222,26 @@ fn medium_runtime() -> std::io::Result<tokio::runtime::Runtime> {
 fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands without `--output` that are not hidden.
+    fn without_output(command: &clap::Command) -> Vec<String> {
+        let has_output = command.get_arguments().any(|argument| argument.get_long() == Some("output"));
+        if !command.has_subcommands() {
+            return if has_output { Vec::new() } else { vec![command.get_name().to_owned()] };
+        }
+        let visible =
+            command.get_subcommands().filter(|each| !each.is_hide_set() && each.get_name() != "help");
+        visible.flat_map(without_output).collect()
+    }
+
+    #[test]
+    fn all_commands_that_end_with_an_answer_have_formats_for_programs() {
+        let mut command = command();
+        command.build();
+        assert_eq!(without_output(&command), ["server", "kubectl", "logs", "completion", "ui"]);
+    }
+}

@@ -1,6 +1,7 @@
 //! `coracle revoke-node`: revokes the credentials of a node.
 
 use crate::admin::{KubeconfigArgs, ask, refusal, remove};
+use crate::output::Output;
 use crate::token::{self, SECRETS};
 use anyhow::{Context, bail};
 use clap::Args;
@@ -13,7 +14,7 @@ use coracle_pki::bootstrap_token::PREFIX;
 use coracle_pki::revoked::REVOKED;
 use coracle_proto::names::dns1123_subdomain;
 use http::Method;
-use std::io::Write as _;
+use serde::Serialize;
 
 const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -31,6 +32,40 @@ pub struct RevokeNodeArgs {
     /// Keep the bootstrap tokens. By default all are revoked, because the node may know them.
     #[arg(long)]
     keep_tokens: bool,
+    /// Format of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Completed steps of a revocation.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Revoked {
+    node: String,
+    /// Certificates issued before are rejected; none if nothing was done.
+    since: Option<String>,
+    /// Ids of bootstrap tokens that were revoked.
+    tokens: Vec<String>,
+    /// Pending certificate signing requests that were deleted.
+    requests: Vec<String>,
+    /// Whether the Node was deleted, which is the last step.
+    deleted: bool,
+}
+
+impl Revoked {
+    fn text(&self) -> String {
+        let mut text = format!("node {} revoked: its current certificates are rejected\n", self.node);
+        for token in &self.tokens {
+            text.push_str(&format!("token {token} revoked: it may know it\n"));
+        }
+        for request in &self.requests {
+            text.push_str(&format!("certificate signing request {request} deleted\n"));
+        }
+        if self.deleted {
+            text.push_str("a machine can join under this name with a new token: coracle token create\n");
+        }
+        text
+    }
 }
 
 /// The Node of a name, its revocation, and certificate signing requests for it.
@@ -70,18 +105,18 @@ async fn next_second(remote: &HttpsClient) -> anyhow::Result<i64> {
 /// Revokes a node: rejects its current certificates, revokes the bootstrap tokens, deletes its pending certificate signing
 /// requests and its Node. Afterwards a machine can join under the name with a new token.
 pub async fn run(args: &RevokeNodeArgs) -> anyhow::Result<()> {
-    let mut done = Vec::new();
+    let mut done = Revoked { node: args.node.clone(), ..Revoked::default() };
     let outcome = revoke(args, &mut done).await;
-    // A closed pipe on standard output does not abort the revocation.
-    let mut out = std::io::stdout().lock();
-    for line in done {
-        let _ = writeln!(out, "{line}");
-    }
-    outcome
+    let printed = match done.since {
+        Some(_) => args.output.print(&done, || done.text()),
+        None => Ok(()),
+    };
+    outcome?;
+    Ok(printed?)
 }
 
-/// Revokes the node and appends each completed step to `done`, also when a later step fails.
-async fn revoke(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result<()> {
+/// Revokes the node and records each completed step in `done`, also when a later step fails.
+async fn revoke(args: &RevokeNodeArgs, done: &mut Revoked) -> anyhow::Result<()> {
     let (remote, node) = (args.server.remote()?, args.node.as_str());
     if let Some(why) = dns1123_subdomain(node).first() {
         bail!("{node:?} is no name of a node: {why}");
@@ -100,21 +135,21 @@ async fn revoke(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result
     if code == 404 {
         let map = make!(ConfigMap {
             metadata: { name: REVOKED, namespace: "kube-system" },
-            data: [(node, time)],
+            data: [(node, time.clone())],
         });
         ask(&remote, Method::POST, MAPS, Some(&map.into_value())).await?;
     } else {
         let mut map = Made::<ConfigMap>::new(map);
-        map.edit().data().insert(node, time);
+        map.edit().data().insert(node, time.clone());
         ask(&remote, Method::PUT, &format!("{MAPS}/{REVOKED}"), Some(&map.into_value())).await?;
     }
-    done.push(format!("node {node} revoked: its current certificates are rejected"));
+    done.since = Some(time);
     if !args.keep_tokens {
         let list = token::list(&remote).await?;
         for secret in SecretList::of(&list).items().items() {
             let name = secret.metadata().name().text();
             remove(&remote, &format!("{SECRETS}/{name}")).await?;
-            done.push(format!("token {} revoked: it may know it", name.trim_start_matches(PREFIX)));
+            done.tokens.push(name.trim_start_matches(PREFIX).to_owned());
         }
     }
     // Listed again: no new request can be created now.
@@ -123,11 +158,30 @@ async fn revoke(args: &RevokeNodeArgs, done: &mut Vec<String>) -> anyhow::Result
         let name = request.metadata().name().text();
         if request.status().certificate().text().is_empty() {
             remove(&remote, &format!("{REQUESTS}/{name}")).await?;
-            done.push(format!("certificate signing request {name} deleted"));
+            done.requests.push(name.to_owned());
         }
     }
     remove(&remote, &format!("/api/v1/nodes/{node}")).await?;
     tokio::time::sleep_until(returning).await;
-    done.push("a machine can join under this name with a new token: coracle token create".into());
+    done.deleted = true;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_that_were_not_reached_are_not_said() {
+        let mut done = Revoked { node: "a".into(), tokens: vec!["t".into()], ..Revoked::default() };
+        let begun =
+            "node a revoked: its current certificates are rejected\ntoken t revoked: it may know it\n";
+        assert_eq!(done.text(), begun);
+        done.requests.push("r".into());
+        done.deleted = true;
+        assert!(done.text().ends_with(
+            "certificate signing request r deleted\n\
+             a machine can join under this name with a new token: coracle token create\n"
+        ));
+    }
 }

@@ -3,6 +3,8 @@
 use super::Cli;
 use clap::{Args, CommandFactory as _, Parser as _, Subcommand};
 use coracle_cli::config_file;
+use coracle_cli::output::Output;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +22,19 @@ enum Verb {
         /// The file.
         #[arg(default_value = "/etc/coracle/agent.yaml")]
         file: PathBuf,
+        /// Format of the output.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
     },
+}
+
+/// What `coracle config validate` says of a file, too.
+#[derive(Debug, Serialize)]
+struct Checked<'a> {
+    file: &'a Path,
+    role: &'static str,
+    /// What is wrong; none if the file is valid.
+    problem: Option<String>,
 }
 
 /// Why a file is not valid.
@@ -35,11 +49,20 @@ pub enum ConfigError {
 }
 
 impl ConfigArgs {
-    /// Runs the subcommand.
+    /// Runs the subcommand. In text, what is wrong with the file is an error.
     pub fn run(self) -> anyhow::Result<()> {
-        let Verb::Validate { file } = self.verb;
-        validate(&file)?;
-        println!("{}: valid", file.display());
+        let Verb::Validate { file, output } = self.verb;
+        let problem = match validate(&file) {
+            Err(error) if output == Output::Text => return Err(error.into()),
+            Err(error) => Some(coracle_cli::causes::chain(&error)),
+            Ok(()) => None,
+        };
+        let wrong = problem.is_some();
+        let checked = [Checked { file: &file, role: "agent", problem }];
+        output.print(&checked, || format!("{}: valid\n", file.display()))?;
+        if wrong {
+            std::process::exit(1);
+        }
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! `coracle-agent image`: the node's images, with or without a running agent.
 
 use std::{
-    fmt::Write,
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,11 +8,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use coracle_cli::print::print;
-use serde::Deserialize;
+use coracle_cli::output::Output;
+use serde::{Deserialize, Serialize};
 
 use coracle_engine::image::{
-    Credentials, DockerConfig, ImageStore, ProgressEvent, RegistryConfig, gc, reference,
+    Credentials, DockerConfig, ImageRecord, ImageStore, ProgressEvent, RegistryConfig, gc, reference,
 };
 
 /// Options of the agent that runs as a service.
@@ -34,6 +33,9 @@ pub struct ImageArgs {
     /// Mirrors, plain-HTTP registries and their credentials; by default the file that agent.yaml names, or /etc/coracle/registries.yaml.
     #[arg(long, global = true)]
     registries: Option<PathBuf>,
+    /// Format of the output.
+    #[arg(short, long, global = true, value_enum, default_value_t)]
+    output: Output,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -67,7 +69,7 @@ enum Verb {
     /// List images.
     #[command(alias = "list")]
     Ls {
-        /// Print JSON.
+        /// The same as `--output json`.
         #[arg(long)]
         json: bool,
         /// Print only ids.
@@ -92,59 +94,96 @@ enum Verb {
     },
 }
 
+/// An image that was imported or pulled.
+#[derive(Debug, Serialize)]
+struct Stored {
+    image: String,
+    id: String,
+}
+
 impl ImageArgs {
     /// Runs the subcommand.
     pub fn run(self) -> Result<()> {
         super::log::log_to_stderr();
         let store = ImageStore::open(&self.image_dir)?;
-        let done = self.verb.run(&store, self.registries);
+        let done = self.verb.run(&store, self.registries, self.output);
         store.purge();
         done
     }
 }
 
 impl Verb {
-    fn run(self, store: &ImageStore, registries: Option<PathBuf>) -> Result<()> {
+    fn run(self, store: &ImageStore, registries: Option<PathBuf>, output: Output) -> Result<()> {
         match self {
-            Verb::Import { archives, name } => import(store, &archives, name.as_deref()),
+            Verb::Import { archives, name } => {
+                let mut imported = Vec::new();
+                let outcome = import(store, &archives, name.as_deref(), &mut imported);
+                finish(outcome, output, &imported, |each| format!("{}\t{}\n", each.image, each.id))
+            }
             Verb::Pull { images, creds, auth_file, quiet } => {
                 let file = match registries {
                     Some(file) => file,
                     None => registries_of_node(Path::new(AGENT_FILE))?,
                 };
                 let hosts = RegistryConfig::load(&file)?;
-                images.iter().try_for_each(|image| {
+                let mut pulled = Vec::new();
+                let outcome: Result<()> = images.iter().try_for_each(|image| {
                     let credentials = credentials(image, creds.as_deref(), auth_file.as_deref())?;
-                    pull(store, image, &credentials, &hosts, quiet)
-                })
+                    let id = pull(store, image, &credentials, &hosts, quiet)?;
+                    pulled.push(Stored { image: image.clone(), id });
+                    Ok(())
+                });
+                finish(outcome, output, &pulled, |each| format!("{}\n", each.id))
             }
-            Verb::Ls { json, quiet } => list(store, json, quiet),
-            Verb::Rm { images } => images.iter().try_for_each(|image| {
-                let record = store.get(image)?;
-                store.remove(&record.id)?;
-                println!("{}", record.id);
-                Ok(())
-            }),
+            Verb::Ls { json, quiet } => list(store, if json { Output::Json } else { output }, quiet),
+            Verb::Rm { images } => {
+                let mut removed = Vec::new();
+                let outcome: Result<()> = images.iter().try_for_each(|image| {
+                    let record = store.get(image)?;
+                    store.remove(&record.id)?;
+                    removed.push(record.id);
+                    Ok(())
+                });
+                finish(outcome, output, &removed, |id| format!("{id}\n"))
+            }
             Verb::Gc { high, low } => {
                 let policy = gc::Policy { high_percent: high, low_percent: low, min_age: 0, max_age: 0 };
-                store.collect_garbage(policy)?.removed.iter().for_each(|id| println!("{id}"));
-                Ok(())
+                let removed = store.collect_garbage(policy)?.removed;
+                finish(Ok(()), output, &removed, |id| format!("{id}\n"))
             }
         }
     }
+}
+
+/// Prints what was done, also what was done before an error.
+fn finish<T: Serialize>(
+    outcome: Result<()>,
+    output: Output,
+    done: &[T],
+    line: impl Fn(&T) -> String,
+) -> Result<()> {
+    if outcome.is_ok() || !done.is_empty() {
+        output.print(&done, || done.iter().map(line).collect())?;
+    }
+    outcome
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-fn import(store: &ImageStore, archives: &[PathBuf], name: Option<&str>) -> Result<()> {
+fn import(
+    store: &ImageStore,
+    archives: &[PathBuf],
+    name: Option<&str>,
+    imported: &mut Vec<Stored>,
+) -> Result<()> {
     for archive in archives {
         // Members are read out of order, so stdin is copied to a file first.
         let spooled = (archive == Path::new("-")).then(|| spool(store)).transpose()?;
         let path = spooled.as_ref().map_or(archive.as_path(), |s| &s.0);
         for record in runtime()?.block_on(store.import(path, name))? {
-            println!("{}\t{}", gc::display_name(&record), record.id);
+            imported.push(Stored { image: gc::display_name(&record).to_owned(), id: record.id });
         }
     }
     Ok(())
@@ -197,7 +236,7 @@ fn pull(
     credentials: &Credentials,
     hosts: &RegistryConfig,
     quiet: bool,
-) -> Result<()> {
+) -> Result<String> {
     let progress = Arc::new(move |event: ProgressEvent| match event {
         ProgressEvent::Resolved { digest, layers, bytes } if !quiet => {
             eprintln!("{digest}: {layers} layers to fetch, {bytes} bytes");
@@ -205,36 +244,32 @@ fn pull(
         ProgressEvent::Unpacked { digest } if !quiet => eprintln!("{digest}: unpacked"),
         _ => {}
     });
-    let record = runtime()?.block_on(store.pull(image, credentials, hosts, Some(progress)))?;
-    println!("{}", record.id);
-    Ok(())
+    Ok(runtime()?.block_on(store.pull(image, credentials, hosts, Some(progress)))?.id)
 }
 
-fn list(store: &ImageStore, json: bool, quiet: bool) -> Result<()> {
+fn list(store: &ImageStore, output: Output, quiet: bool) -> Result<()> {
     let records = store.list()?;
-    if json {
-        return Ok(print(&(serde_json::to_string_pretty(&records)? + "\n"))?);
+    if quiet {
+        let ids: Vec<&str> = records.iter().map(|record| record.id.as_str()).collect();
+        return Ok(output.print(&ids, || ids.iter().map(|id| format!("{id}\n")).collect())?);
     }
-    let mut listing = String::new();
-    if !quiet {
-        writeln!(listing, "{:<60} {:<14} {:>12}", "IMAGE", "ID", "SIZE")?;
-    }
-    for record in &records {
+    Ok(output.print(&records, || table(&records))?)
+}
+
+fn table(records: &[ImageRecord]) -> String {
+    let mut listing = format!("{:<60} {:<14} {:>12}\n", "IMAGE", "ID", "SIZE");
+    for record in records {
         let short = record.id.trim_start_matches("sha256:").get(..12).unwrap_or_default();
-        if quiet {
-            writeln!(listing, "{}", record.id)?;
-            continue;
-        }
         let tags = if record.repo_tags.is_empty() {
             vec![gc::display_name(record).to_owned()]
         } else {
             record.repo_tags.clone()
         };
         for tag in tags {
-            writeln!(listing, "{tag:<60} {short:<14} {:>12}", record.size)?;
+            listing.push_str(&format!("{tag:<60} {short:<14} {:>12}\n", record.size));
         }
     }
-    Ok(print(&listing)?)
+    listing
 }
 
 #[cfg(test)]

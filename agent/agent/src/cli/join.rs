@@ -3,6 +3,8 @@
 use crate::identity::join::{IdentityFiles, JoinParams, check_name, join};
 use crate::node::machine;
 use coracle_cli::causes::chain;
+use coracle_cli::output::Output;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +29,37 @@ pub struct JoinArgs {
     /// How long to wait for the certificate, in seconds.
     #[arg(long, default_value_t = 60)]
     pub timeout: u64,
+    /// Format of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// A node that is a member of a cluster.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Membership {
+    node: String,
+    servers: Vec<String>,
+    kubeconfig: PathBuf,
+    /// Whether it joined now; it was a member already otherwise.
+    joined: bool,
+    /// Why the server could not say whether it still accepts a certificate of before.
+    unverified: Option<String>,
+}
+
+impl Membership {
+    fn text(&self) -> String {
+        let (node, kubeconfig) = (&self.node, self.kubeconfig.display());
+        if self.joined {
+            let servers = self.servers.join(", ");
+            return format!(
+                "{node} joined {servers}\ncoracle-agent run --node-name {node} --kubeconfig {kubeconfig}\n"
+            );
+        }
+        let reason = self.unverified.as_ref();
+        let reason = reason.map(|reason| format!(" (the server could not be asked: {reason})"));
+        format!("{node} is a member already: {kubeconfig}{}\n", reason.unwrap_or_default())
+    }
 }
 
 impl JoinArgs {
@@ -43,24 +76,55 @@ impl JoinArgs {
         let root = std::path::absolute(&self.root_dir)?;
         let place = IdentityFiles::below(&root);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        if place.joined(&node) {
-            let member = format!("{node} is a member already: {}", place.kubeconfig.display());
+        let mut membership = Membership {
+            node,
+            servers: self.server,
+            kubeconfig: place.kubeconfig.clone(),
+            joined: true,
+            unverified: None,
+        };
+        if place.joined(&membership.node) {
             match runtime.block_on(place.is_accepted()) {
-                Ok(true) => {
-                    println!("{member}");
-                    return Ok(());
+                Ok(true) => membership.joined = false,
+                Ok(false) => {
+                    eprintln!(
+                        "the certificate of {} is not accepted any more: joining anew",
+                        membership.node
+                    );
                 }
-                Ok(false) => eprintln!("the certificate of {node} is not accepted any more: joining anew"),
                 // The server may not be up yet: the certificate is kept.
                 Err(error) => {
-                    println!("{member} (the server could not be asked: {})", chain(&error));
-                    return Ok(());
+                    membership.joined = false;
+                    membership.unverified = Some(chain(&error));
                 }
             }
         }
-        runtime.block_on(join(&invitation, &node, &place, Duration::from_secs(self.timeout)))?;
-        println!("{node} joined {}", self.server.join(", "));
-        println!("coracle-agent run --node-name {node} --kubeconfig {}", place.kubeconfig.display());
-        Ok(())
+        if membership.joined {
+            let timeout = Duration::from_secs(self.timeout);
+            runtime.block_on(join(&invitation, &membership.node, &place, timeout))?;
+        }
+        Ok(self.output.print(&membership, || membership.text())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_is_said() {
+        let joined = Membership {
+            node: "a".into(),
+            servers: vec!["https://b:1".into(), "https://c:1".into()],
+            kubeconfig: "/k".into(),
+            joined: true,
+            unverified: None,
+        };
+        let text = "a joined https://b:1, https://c:1\ncoracle-agent run --node-name a --kubeconfig /k\n";
+        assert_eq!(joined.text(), text);
+        let kept = Membership { joined: false, ..joined };
+        assert_eq!(kept.text(), "a is a member already: /k\n");
+        let kept = Membership { unverified: Some("no route".into()), ..kept };
+        assert_eq!(kept.text(), "a is a member already: /k (the server could not be asked: no route)\n");
     }
 }

@@ -87,3 +87,26 @@ impl Cli {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands without `--output` that are not hidden.
+    fn without_output(command: &clap::Command) -> Vec<String> {
+        let has_output = command.get_arguments().any(|argument| argument.get_long() == Some("output"));
+        if !command.has_subcommands() {
+            return if has_output { Vec::new() } else { vec![command.get_name().to_owned()] };
+        }
+        let visible =
+            command.get_subcommands().filter(|each| !each.is_hide_set() && each.get_name() != "help");
+        visible.flat_map(without_output).collect()
+    }
+
+    #[test]
+    fn all_commands_that_end_with_an_answer_have_formats_for_programs() {
+        let mut command = Cli::full_command();
+        command.build();
+        assert_eq!(without_output(&command), ["run", "engine", "completion"]);
+    }
+}

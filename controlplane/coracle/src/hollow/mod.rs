@@ -34,6 +34,8 @@ pub async fn run(args: HollowArgs) -> anyhow::Result<()> {
     let names: Vec<String> = (0..hollow.args.nodes).map(|i| hollow.shape.name(i)).collect();
     hollow.register(&names).await;
     tracing::info!(nodes = names.len(), "hollow nodes are ready");
+    let text = || format!("{} hollow nodes are ready\n", names.len());
+    hollow.args.output.print(&serde_json::json!({"nodes": names}), text)?;
     let mut tasks = JoinSet::new();
     tasks.spawn(hollow.clone().beat(names));
     tasks.spawn(pods::follow(hollow));

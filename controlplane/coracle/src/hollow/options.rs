@@ -1,5 +1,6 @@
 //! Options of `coracle hollow`.
 
+use crate::output::Output;
 use std::path::PathBuf;
 
 /// Options of `coracle hollow`.
@@ -35,4 +36,7 @@ pub struct HollowArgs {
     /// Milliseconds after which pods succeed unless their restartPolicy is Always; never by default.
     #[arg(long)]
     pub(super) complete_after: Option<u64>,
+    /// Format of the line that says that the nodes are ready.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output: Output,
 }

@@ -10,7 +10,7 @@ use crate::up::{State, node_name, program_beside};
 use anyhow::{Context as _, bail};
 use archive::{Archive, Engine};
 use clap::{Args, Subcommand};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -69,7 +69,7 @@ pub fn run(args: &ImageArgs) -> anyhow::Result<()> {
     let (archives, agent) = (archives?, program_beside("coracle-agent")?);
     let mut loaded = Vec::new();
     for (node, store) in &stores {
-        for (image, id) in import(&agent, store, &archives).with_context(|| node.clone())? {
+        for Imported { image, id } in import(&agent, store, &archives).with_context(|| node.clone())? {
             record(&mut loaded, image, id, node);
         }
     }
@@ -109,17 +109,23 @@ fn stores(state: Option<&State>, dir: &Path) -> anyhow::Result<Vec<(String, Path
     )
 }
 
-/// Names and ids of what was imported.
-fn import(agent: &Path, store: &Path, archives: &[Archive]) -> anyhow::Result<Vec<(String, String)>> {
+/// An image that the agent imported.
+#[derive(Debug, Deserialize)]
+struct Imported {
+    image: String,
+    id: String,
+}
+
+/// What was imported into a store.
+fn import(agent: &Path, store: &Path, archives: &[Archive]) -> anyhow::Result<Vec<Imported>> {
     let mut command = Command::new(agent);
-    command.args(["image", "--image-dir"]).arg(store).arg("import").args(archives.iter().map(Archive::path));
+    command.args(["image", "--image-dir"]).arg(store).args(["--output", "json", "import"]);
+    command.args(archives.iter().map(Archive::path));
     let output = command.output().with_context(|| agent.display().to_string())?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    let pair = |line: &str| line.split_once('\t').map(|(name, id)| (name.to_owned(), id.to_owned()));
-    Ok(lines.lines().filter_map(pair).collect())
+    serde_json::from_slice(&output.stdout).with_context(|| format!("the answer of {}", agent.display()))
 }
 
 #[cfg(test)]

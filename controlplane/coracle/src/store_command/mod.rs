@@ -27,7 +27,16 @@ enum StoreCommand {
     /// Copy all keys of the store to an empty one: embedded to etcd, or back.
     Copy(Box<CopyArgs>),
     /// Let a server take writes again whose store was copied.
-    Resume(KubeconfigArgs),
+    Resume(ResumeArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+struct ResumeArgs {
+    #[command(flatten)]
+    server: KubeconfigArgs,
+    /// Format of the answer.
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Output,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -68,9 +77,10 @@ struct Copied {
 /// Runs `coracle store`.
 pub async fn run(args: &StoreArgs) -> anyhow::Result<()> {
     match &args.command {
-        StoreCommand::Resume(server) => {
-            ask(&server.remote()?, Method::POST, STORE_RESUME, None).await?;
-            println!("the server takes writes again; the copy is out of date from now on");
+        StoreCommand::Resume(args) => {
+            ask(&args.server.remote()?, Method::POST, STORE_RESUME, None).await?;
+            let text = || "the server takes writes again; the copy is out of date from now on\n".to_owned();
+            args.output.print(&serde_json::json!({"resumed": true}), text)?;
         }
         StoreCommand::Copy(args) => {
             let copied = match args.from.as_str() {
