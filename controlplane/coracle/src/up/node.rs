@@ -92,7 +92,7 @@ fn agent_flags(
         ("--root", dir.join("engine").display().to_string()),
         ("--cni-conf-dir", dir.join("cni").display().to_string()),
         ("--cni-cache-dir", dir.join("cni-state").display().to_string()),
-        ("--cni-bin-dir", program.with_file_name("").display().to_string()),
+        ("--cni-bin-dir", cni_plugins(program).display().to_string()),
         ("--cgroup-parent", cgroup.clone()),
         ("--cgroup-root", cgroup),
         // A cluster for trying things shares the disk with everything else on the machine.
@@ -110,6 +110,15 @@ fn agent_flags(
     }
     flags.extend(args.agent_flags.iter().cloned());
     Ok(flags)
+}
+
+/// The directory of the CNI plugins: beside the programs of a build, in `cni` of a release, in `lib/coracle/cni` of an
+/// installation.
+fn cni_plugins(program: &Path) -> PathBuf {
+    let beside = program.with_file_name("");
+    let above = beside.parent().unwrap_or(&beside);
+    let places = [beside.clone(), above.join("cni"), above.join("lib/coracle/cni")];
+    places.into_iter().find(|place| place.join("bridge").is_file()).unwrap_or(beside)
 }
 
 /// Whether flags set an option, as `--flag value` or `--flag=value`.
@@ -181,4 +190,22 @@ fn ensure_identity(data_dir: &Path, dir: &Path, node: &Node) -> anyhow::Result<P
     let path = dir.join("kubeconfig");
     kubeconfig::write_node(&path, &format!("https://{HUB}:{PORT}"), &pki, &node.name)?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn plugins_are_found_in_a_build_a_release_and_an_installation() {
+        for place in ["bin", "cni", "lib/coracle/cni"] {
+            let dir = tempfile::tempdir().unwrap();
+            let program = dir.path().join("bin/coracle-agent");
+            assert_eq!(cni_plugins(&program), dir.path().join("bin"), "without plugins");
+            std::fs::create_dir_all(dir.path().join(place)).unwrap();
+            std::fs::write(dir.path().join(place).join("bridge"), "").unwrap();
+            assert_eq!(cni_plugins(&program), dir.path().join(place));
+        }
+    }
 }
