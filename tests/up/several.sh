@@ -36,6 +36,8 @@ answers http://127.0.0.1:8080/ | grep -qi nginx
 [ ! -e /proc/net/if_inet6 ] || answers 'http://[::1]:8080/' | grep -qi nginx
 # The demo finds both, and ends with where the time went.
 CORACLE_BIN=$BIN CORACLE_DATA_DIR=/var/lib/coracle-clusters/a scripts/demo > /run/demo
+grep -qx '2 of 2 pods of deployment.apps/web are ready' /run/demo
+if grep -q ' created$' /run/demo; then echo "what was there is created again"; cat /run/demo; exit 1; fi
 grep -qx 'open in a browser on this machine: http://127.0.0.1:8080/' /run/demo
 sed -n '/^\$ coracle trace deployment\/web$/,$p' /run/demo > /run/timeline
 for part in '2 pods ready' '% explained' 'critical path:'; do
@@ -53,6 +55,11 @@ answers http://127.0.0.1:8080/ > /dev/null
 # A port that is taken is named, and nothing has changed.
 fails coracle up --name b --publish 8080:web:80 | grep -q "port 8080 is in use already"
 [ "$(grep -c 8080 /var/lib/coracle-clusters/b/up.json)" = 0 ]
+# A demo without its image has changed nothing; archives that do not have it are named.
+cp /var/lib/coracle-clusters/b/up.json /run/b.json
+fails coracle up --name b --demo | grep -q "the image docker.io/library/nginx:latest is not there: .*--image ARCHIVE"
+cmp /run/b.json /var/lib/coracle-clusters/b/up.json
+fails coracle up --name b --demo --image .cache/images/busybox.tar | grep -q "node-1 has no image .* after loading .*busybox.tar"
 
 # Both in the user's kubeconfig, beside what was there.
 mkdir -p /run/.kube

@@ -31,6 +31,8 @@ mod registry;
 mod rules;
 // Nodes.
 mod node;
+// `--demo`: a page that nginx serves.
+mod demo;
 // Removing pods from a node.
 mod drain;
 // `coracle node`: adding and removing nodes.
@@ -49,7 +51,9 @@ pub(crate) use state::{State, node_name};
 pub use supervise::{SuperviseArgs, supervise};
 
 use crate::kubeconfig;
+use crate::output::Output;
 use anyhow::{Context, bail};
+use demo::Demo;
 use options::{HUB, PORT};
 use outbound::OutboundSetup;
 use process::Process;
@@ -73,7 +77,11 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     }
     let dir = &args.data_dir();
     let mut state = State::read(dir)?.unwrap_or_default();
-    let (args, warnings) = &options::merge(args, &mut state);
+    let (mut args, program) = (args.clone(), std::env::current_exe()?);
+    if args.demo {
+        demo::prepare(&mut args, &state, &program)?;
+    }
+    let (args, warnings) = &options::merge(&args, &mut state);
     for warning in warnings {
         eprintln!("{warning}");
     }
@@ -101,6 +109,9 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     publish::start(reserved, &mut state, dir)?;
     registry::wait(&state, dir)?;
     state.write(dir)?;
+    if args.demo {
+        demo::check(args, &state, &program)?;
+    }
     let took = before.elapsed().as_secs_f64();
     // From here on with the privileges of the user who ran sudo, if it was run.
     let kubeconfig = match kubeconfig::of_user::keep(dir) {
@@ -110,7 +121,12 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
             dir.join("admin.kubeconfig")
         }
     };
-    show(args, &state, &kubeconfig, took)
+    let demo = args.demo.then(|| demo::run(&state, &kubeconfig, before)).transpose()?;
+    show(args, &state, &kubeconfig, took, demo.as_ref())?;
+    match (demo, args.output) {
+        (Some(_), Output::Text) => demo::show_timeline(&kubeconfig),
+        _ => Ok(()),
+    }
 }
 
 /// Paths that mean the same from every directory.
@@ -118,8 +134,14 @@ fn absolute(paths: &[PathBuf]) -> Vec<PathBuf> {
     paths.iter().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())).collect()
 }
 
-/// Prints what runs. The last line for people sets the kubeconfig in a shell.
-fn show(args: &UpArgs, state: &State, kubeconfig: &Path, took: f64) -> anyhow::Result<()> {
+/// Prints what runs. The last line for people sets the kubeconfig in a shell, unless there is a demo.
+fn show(
+    args: &UpArgs,
+    state: &State,
+    kubeconfig: &Path,
+    took: f64,
+    demo: Option<&Demo>,
+) -> anyhow::Result<()> {
     let published = state
         .published
         .iter()
@@ -132,15 +154,17 @@ fn show(args: &UpArgs, state: &State, kubeconfig: &Path, took: f64) -> anyhow::R
         "registry": state.registry.as_ref().map(Registry::host),
         "kubeconfig": kubeconfig,
         "seconds": took,
+        "demo": demo,
     });
     let text = || {
         let lines = state.published.iter().map(|each| format!("{} leads to {}\n", each.url(), each.target));
         let images = state.registry.iter().map(|each| format!("{}/NAME is for images\n", each.host()));
         format!(
-            "cluster up in {took:.2} s: API server and {} node(s)\n{}export KUBECONFIG={}\n",
+            "cluster up in {took:.2} s: API server and {} node(s)\n{}export KUBECONFIG={}\n{}",
             state.nodes.len(),
             lines.chain(images).collect::<String>(),
-            kubeconfig.display()
+            kubeconfig.display(),
+            demo.map(Demo::text).unwrap_or_default()
         )
     };
     Ok(args.output.print(&answer, text)?)

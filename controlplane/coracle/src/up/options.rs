@@ -55,6 +55,10 @@ pub struct UpArgs {
     /// under that name. 5000 if no port is said, `off` for none [default: as before, or off].
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "5000")]
     pub(super) registry: Option<RegistryArg>,
+    /// Also run three replicas of nginx at a port of this machine, wait until they answer, and show where the time went. The
+    /// image is that of --image, of the release that this program is part of, or what the nodes have.
+    #[arg(long)]
+    pub(super) demo: bool,
     /// Format of the output.
     #[arg(short, long, value_enum, default_value_t)]
     pub(super) output: Output,
@@ -73,6 +77,7 @@ impl UpArgs {
             outbound: None,
             publish: Vec::new(),
             registry: None,
+            demo: false,
             output,
         }
     }

@@ -3,9 +3,9 @@
 use super::super::connect::ConnectArgs;
 use super::ask::AskError;
 use super::waterfall::Form;
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches as _, ValueEnum};
 use coracle_proto::time::parse_duration;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,6 +87,19 @@ pub fn plugin_arguments(mut arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 impl TraceArgs {
+    /// Options that draw an object of the namespace `default`.
+    pub(crate) fn of_object(object: &str, kubeconfig: &Path) -> Result<Self, clap::Error> {
+        let words: [&OsStr; 5] = [
+            "trace".as_ref(),
+            object.as_ref(),
+            "--namespace=default".as_ref(),
+            "--kubeconfig".as_ref(),
+            kubeconfig.as_ref(),
+        ];
+        let matches = Self::augment_args(clap::Command::new("trace")).try_get_matches_from(words)?;
+        Self::from_arg_matches(&matches)
+    }
+
     /// What is asked for, if the flags fit together.
     pub(super) fn task(&self) -> Result<Task<'_>, AskError> {
         let wrong = |text: &str| Err(AskError::Input(text.to_owned()));
@@ -169,6 +182,12 @@ mod tests {
             parse(&["--", "kubectl", "apply", "-f", "x.yaml"]).task().unwrap(),
             Task::Command(&command)
         );
+    }
+
+    #[test]
+    fn an_object_of_another_command() {
+        let args = TraceArgs::of_object("deployment/web", Path::new("/k")).unwrap();
+        assert_eq!(args.task().unwrap(), Task::Object { kind: "deployment", name: "web" });
     }
 
     #[test]
