@@ -8,16 +8,8 @@ mount -t tmpfs tmpfs /var/log
 mount -t tmpfs tmpfs /mnt
 ip link set lo up
 
-# Everything a cluster could leave: processes, namespaces, links, routes, rules, mounts, control groups, files.
-look() {
-    echo "# processes"; for pid in /proc/[0-9]*; do [ "$pid" = /proc/$$ ] || [ "$pid" = /proc/$BASHPID ] || tr '\0' ' ' < "$pid/cmdline" 2>/dev/null | grep -v '^$' || true; done
-    echo "# links"; ip -br link
-    echo "# routes"; ip route show table all; ip rule
-    echo "# rules"; nft list ruleset
-    echo "# mounts"; cat /proc/self/mounts
-    echo "# control groups"; find /sys/fs/cgroup -maxdepth 3 -type d -name "coracle-$hub-*" 2>/dev/null || true
-    echo "# files"; find /run /mnt /var/log /etc/cni /opt/cni /var/lib/cni -xdev 2>/dev/null | sort || true
-}
+# shellcheck source=tests/up/look.sh
+. tests/up/look.sh
 hub=none
 # The commands that look are gone when they are not looked for.
 look | grep -v 'bash\|look' > /tmp/before.$$
