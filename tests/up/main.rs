@@ -100,6 +100,17 @@ fn a_release_is_reproducible_and_what_is_not_signed_is_refused() {
 }
 
 #[test]
+fn a_release_shows_its_page_and_leaves_nothing() {
+    assert!(nix::unistd::geteuid().is_root(), "this suite makes namespaces and mounts: run it as root");
+    let script = Path::new(TREE).join("tests/up/first_run.sh");
+    let output = Command::new("bash").arg(script).env("TREE", TREE).env("BIN", bin()).output().unwrap();
+    let text = text(&output);
+    assert!(output.status.success() && text.contains("nothing is left of the first run\n"), "{text}");
+    // How long it took.
+    print!("{text}");
+}
+
+#[test]
 fn an_rpm_package_is_reproducible_and_leaves_nothing() {
     installs("rpm.sh", "in and out of a root\n");
 }
