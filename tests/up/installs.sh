@@ -51,9 +51,56 @@ run uninstall > "$work/said" 2>&1
 grep -q 'coracle-server.service was changed since' "$work/said" || fail "$(cat "$work/said")"
 [ -e "$root/etc/systemd/system/coracle-server.service" ] || fail "a changed file was removed"
 
+# A version that is older is refused with its reason, and nothing is changed; a newer or the same one, or one that is unknown, is not.
+run uninstall --purge > /dev/null 2>&1
+rm -rf "${root:?}/etc/systemd"
+names | diff "$work/before" - || fail "something is left, or missing"
+run server > /dev/null
+chmod 755 "$release/bin/coracle"
+program() { printf '#!/bin/sh\necho coracle %s\n' "$1"; }
+while read -r there new expected; do
+    program "$there" > "$root/usr/local/bin/coracle"
+    program "$new" > "$release/bin/coracle"
+    seal_release "$release"
+    cp "$root/usr/local/bin/coracle" "$work/there"
+    code=0
+    run upgrade > "$work/said" 2>&1 || code=$?
+    [ "$code" = "$expected" ] || fail "$new over $there: $code: $(cat "$work/said")"
+    if [ "$expected" = 0 ]; then
+        cmp -s "$release/bin/coracle" "$root/usr/local/bin/coracle" || fail "$new is not installed over $there"
+    else
+        grep -q "$there is installed, and this is $new, which is older .*--allow-downgrade" "$work/said" || fail "$(cat "$work/said")"
+        cmp -s "$work/there" "$root/usr/local/bin/coracle" || fail "$there was replaced"
+    fi
+done <<'VERSIONS'
+0.1.0 0.1.0 0
+0.1.0 0.1.1 0
+0.9.0 0.10.0 0
+0.10.0 0.9.0 1
+1.0.0 0.99.99 1
+1.0.0-rc.1 1.0.0 0
+1.0.0 1.0.0-rc.1 1
+1.0.0-rc.2 1.0.0-rc.10 0
+1.0.0-rc.10 1.0.0-rc.2 1
+1.0.0-rc 1.0.0-rc.1 0
+1.0.0-rc.1 1.0.0-beta.2 1
+1.0.0-1 1.0.0-alpha 0
+1.0.0-alpha 1.0.0-1 1
+unknown 0.1.0 0
+1.0.0 unknown 0
+VERSIONS
+program 0.2.0 > "$root/usr/local/bin/coracle"
+program 0.1.0 > "$release/bin/coracle"
+seal_release "$release"
+if run server > "$work/said" 2>&1; then fail "an older version was installed"; fi
+run upgrade --allow-downgrade > /dev/null
+cmp -s "$release/bin/coracle" "$root/usr/local/bin/coracle" || fail "a downgrade that is allowed is not done"
+run uninstall --purge > /dev/null
+names | diff "$work/before" - || fail "something is left, or missing"
+
 # Words that make no sense change nothing.
 rm -rf "${root:?}/etc/systemd" "$root/etc/coracle"
-for words in "" "nothing" "server --nonsense 1" "server --advertise" "server x" "uninstall --all" "agent --server https://10.0.0.1:6443"; do
+for words in "" "nothing" "server --nonsense 1" "server --advertise" "server x" "upgrade --force" "uninstall --all" "agent --server https://10.0.0.1:6443"; do
     # shellcheck disable=SC2086 # words
     if run $words > /dev/null 2> "$work/said"; then fail "install $words succeeds"; else code=$?; fi
     [ "$code" = 2 ] || fail "install $words ends with $code"
