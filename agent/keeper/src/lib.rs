@@ -27,6 +27,10 @@ pub(crate) mod sandbox;
 pub mod launch;
 // Kills OCI runtimes of an earlier keeper.
 mod stale_runtimes;
+// Sizes of pipes.
+mod pipe_size;
+// Buffers of all streams.
+mod shared;
 // Standard streams of one container.
 pub mod streams;
 // epoll.

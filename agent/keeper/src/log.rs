@@ -5,9 +5,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use coracle_host_dir::HostDir;
+use jiff::Timestamp;
+use memchr::memchr;
 
 /// Longer lines are cut into partial ones.
 const MAX_LINE: usize = 16 << 10;
+/// Lines are written to the file when there are so many bytes of them: short lines grow a lot with their headers.
+const MAX_WRITE: usize = 256 << 10;
 
 /// Source of log bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,57 +22,82 @@ pub enum Stream {
     Stderr,
 }
 
-impl Stream {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
+/// What stands before the text of a full line. The same for all lines of one read.
+#[derive(Debug, Clone, Copy)]
+pub struct Header([u8; Self::LEN]);
+
+impl Header {
+    const LEN: usize = "2016-10-06T00:17:09.669794202Z stdout F ".len();
+    /// Where the tag is.
+    const TAG: usize = Self::LEN - 2;
+
+    /// For bytes that were read at this time.
+    pub fn new(stream: Stream, now: Timestamp) -> Self {
+        let mut header = *match stream {
+            Stream::Stdout => b"1970-01-01T00:00:00.000000000Z stdout F ",
+            Stream::Stderr => b"1970-01-01T00:00:00.000000000Z stderr F ",
+        };
+        // Years before 0 do not fit; a clock before 1970 is wrong anyway.
+        if now >= Timestamp::UNIX_EPOCH {
+            let mut time = &mut header[..Self::LEN - " stdout F ".len()];
+            let _ = write!(time, "{now:.9}");
         }
+        Self(header)
     }
 }
 
 /// Cuts a stream of bytes into log lines.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// Bytes of an incomplete line.
+    /// Bytes of an incomplete line, at most [`MAX_LINE`].
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// Appends the lines that `data` completes to `out`.
-    pub fn push(&mut self, stream: Stream, now: &str, mut data: &[u8], out: &mut Vec<u8>) {
-        while !data.is_empty() {
+    /// Appends lines that `data` completes to `out`, until that has [`MAX_WRITE`] bytes. Returns how much of `data` is used.
+    pub fn push(&mut self, header: &Header, data: &[u8], out: &mut Vec<u8>) -> usize {
+        let mut left = data;
+        while !left.is_empty() && out.len() < MAX_WRITE {
             let room = MAX_LINE - self.rest.len();
-            let end = data.iter().take(room + 1).position(|b| *b == b'\n');
-            let (tag, taken, skip) = match end {
-                Some(end) => ("F", end, 1),
-                None if data.len() > room => ("P", room, 0),
+            let window = &left[..left.len().min(room + 1)];
+            let taken = match memchr(b'\n', window) {
+                Some(end) => {
+                    self.write(header, b'F', &left[..=end], out);
+                    end + 1
+                }
+                None if window.len() > room => {
+                    self.write(header, b'P', &left[..room], out);
+                    out.push(b'\n');
+                    room
+                }
                 None => {
-                    self.rest.extend_from_slice(data);
-                    return;
+                    self.rest.extend_from_slice(left);
+                    left.len()
                 }
             };
-            self.write(stream, now, tag, &data[..taken], out);
-            data = &data[taken + skip..];
+            left = &left[taken..];
         }
+        data.len() - left.len()
     }
 
     /// Ends the stream: remaining bytes become a partial line.
-    pub fn finish(&mut self, stream: Stream, now: &str, out: &mut Vec<u8>) {
+    pub fn finish(&mut self, header: &Header, out: &mut Vec<u8>) {
         if !self.rest.is_empty() {
-            self.write(stream, now, "P", &[], out);
+            self.write(header, b'P', b"\n", out);
         }
-        self.rest = Vec::new();
     }
 
-    fn write(&mut self, stream: Stream, now: &str, tag: &str, text: &[u8], out: &mut Vec<u8>) {
-        for part in [now.as_bytes(), b" ", stream.name().as_bytes(), b" ", tag.as_bytes(), b" "] {
-            out.extend_from_slice(part);
+    /// Appends a line. Its newline is in `text`, or the caller appends it.
+    fn write(&mut self, header: &Header, tag: u8, text: &[u8], out: &mut Vec<u8>) {
+        let tag_at = out.len() + Header::TAG;
+        out.extend_from_slice(&header.0);
+        out[tag_at] = tag;
+        if !self.rest.is_empty() {
+            out.extend_from_slice(&self.rest);
+            // Most containers are idle: nothing is kept for them.
+            self.rest = Vec::new();
         }
-        out.extend_from_slice(&self.rest);
         out.extend_from_slice(text);
-        out.push(b'\n');
-        self.rest.clear();
     }
 }
 
@@ -79,6 +108,8 @@ impl Lines {
 pub struct ContainerLog {
     path: PathBuf,
     file: File,
+    /// The file ends within a line.
+    torn: bool,
     stdout: Lines,
     stderr: Lines,
 }
@@ -89,6 +120,7 @@ impl ContainerLog {
         Ok(Self {
             path: path.to_owned(),
             file: open(path)?,
+            torn: false,
             stdout: Lines::default(),
             stderr: Lines::default(),
         })
@@ -97,21 +129,27 @@ impl ContainerLog {
     /// Opens the path again after a rotation; on failure writes continue to the old file.
     pub fn reopen(&mut self) -> io::Result<()> {
         self.file = open(&self.path)?;
+        self.torn = false;
         Ok(())
     }
 
-    /// Writes the lines that `data` completes.
-    pub fn push(&mut self, stream: Stream, data: &[u8]) {
-        let mut out = Vec::with_capacity(data.len() + 64);
-        self.lines(stream).push(stream, &now(), data, &mut out);
-        let _ = self.file.write_all(&out);
+    /// Writes the lines that `data` completes. What `out` holds is replaced; it is passed to be used again.
+    pub fn push(&mut self, stream: Stream, data: &[u8], out: &mut Vec<u8>) {
+        let header = Header::new(stream, Timestamp::now());
+        let mut left = data;
+        while !left.is_empty() {
+            out.clear();
+            let used = self.lines(stream).push(&header, left, out);
+            left = &left[used..];
+            write_lines(&mut self.file, &mut self.torn, out);
+        }
     }
 
     /// Writes what is left of an ended stream.
-    pub fn finish(&mut self, stream: Stream) {
-        let mut out = Vec::new();
-        self.lines(stream).finish(stream, &now(), &mut out);
-        let _ = self.file.write_all(&out);
+    pub fn finish(&mut self, stream: Stream, out: &mut Vec<u8>) {
+        out.clear();
+        self.lines(stream).finish(&Header::new(stream, Timestamp::now()), out);
+        write_lines(&mut self.file, &mut self.torn, out);
     }
 
     fn lines(&mut self, stream: Stream) -> &mut Lines {
@@ -122,14 +160,33 @@ impl ContainerLog {
     }
 }
 
+/// Appends lines to a file. If a write fails, the rest of them is dropped; the next lines do not continue a torn one.
+fn write_lines(file: &mut impl Write, torn: &mut bool, lines: &[u8]) {
+    if lines.is_empty() {
+        return;
+    }
+    if *torn {
+        if file.write_all(b"\n").is_err() {
+            return;
+        }
+        *torn = false;
+    }
+    let mut left = lines;
+    while !left.is_empty() {
+        match file.write(left) {
+            Ok(written @ 1..) => left = &left[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    let written = &lines[..lines.len() - left.len()];
+    *torn = written.last().is_some_and(|byte| *byte != b'\n');
+}
+
 /// Refuses symbolic links in the path: pods that collect logs may write into these directories.
 fn open(path: &Path) -> io::Result<File> {
     let (dir, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
     HostDir::create(dir)?.append(name, 0o640)
-}
-
-fn now() -> String {
-    format!("{:.9}", jiff::Timestamp::now())
 }
 
 #[cfg(test)]
@@ -138,13 +195,42 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// With `T` for the time.
     fn lines(chunks: &[&[u8]]) -> String {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
+        let header = Header::new(Stream::Stdout, Timestamp::UNIX_EPOCH);
         for chunk in chunks {
-            lines.push(Stream::Stdout, "T", chunk, &mut out);
+            let mut left = *chunk;
+            while !left.is_empty() {
+                let mut some = Vec::new();
+                left = &left[lines.push(&header, left, &mut some)..];
+                assert!(some.len() < MAX_WRITE + Header::LEN + MAX_LINE + 1);
+                out.extend(some);
+            }
         }
-        lines.finish(Stream::Stdout, "T", &mut out);
-        String::from_utf8(out).unwrap()
+        lines.finish(&header, &mut out);
+        String::from_utf8(out).unwrap().replace("1970-01-01T00:00:00.000000000Z", "T")
+    }
+
+    /// What `lines` should do, byte by byte.
+    fn reference(data: &[u8]) -> String {
+        let (mut out, mut line) = (String::new(), String::new());
+        for byte in data {
+            if *byte == b'\n' {
+                out.push_str(&format!("T stdout F {line}\n"));
+                line.clear();
+                continue;
+            }
+            if line.len() == MAX_LINE {
+                out.push_str(&format!("T stdout P {line}\n"));
+                line.clear();
+            }
+            line.push(char::from(*byte));
+        }
+        if !line.is_empty() {
+            out.push_str(&format!("T stdout P {line}\n"));
+        }
+        out
     }
 
     #[test]
@@ -164,31 +250,99 @@ mod tests {
         assert_eq!(lines(&[longer.as_bytes()]), format!("T stdout P {text}\nT stdout F yz\n"));
     }
 
+    /// Runs of letters that are often about as long as a line may be, and newlines.
+    fn output() -> impl Strategy<Value = Vec<u8>> {
+        let length = prop_oneof![0usize..200, MAX_LINE - 2..MAX_LINE + 3, 2 * MAX_LINE - 2..2 * MAX_LINE + 3];
+        let part = (length, any::<bool>()).prop_map(|(length, end)| {
+            let mut part = vec![b'a'; length];
+            part.extend(end.then_some(b'\n'));
+            part
+        });
+        proptest::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
+    }
+
     proptest! {
         #[test]
-        fn no_byte_is_lost_and_chunks_do_not_matter(data in "[a\n]{0,200}", cut in 0usize..200) {
-            let cut = cut.min(data.len());
-            let cut_lines = lines(&[&data.as_bytes()[..cut], &data.as_bytes()[cut..]]);
-            prop_assert_eq!(&cut_lines, &lines(&[data.as_bytes()]));
-            let text: String = cut_lines.lines().map(|l| {
-                let end = if l.starts_with("T stdout F") { "\n" } else { "" };
-                format!("{}{end}", &l["T stdout F ".len()..])
-            }).collect();
-            prop_assert_eq!(text, data);
+        fn chunks_do_not_matter(data in output(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
+            cuts.sort_unstable();
+            let (mut chunks, mut begin) = (Vec::new(), 0);
+            for cut in cuts.into_iter().chain([data.len()]) {
+                chunks.push(&data[begin..cut]);
+                begin = cut;
+            }
+            prop_assert_eq!(lines(&chunks), reference(&data));
         }
+    }
+
+    #[test]
+    fn many_empty_lines_are_written_in_parts() {
+        let data = vec![b'\n'; 128 << 10];
+        assert_eq!(lines(&[&data]), "T stdout F \n".repeat(data.len()));
+    }
+
+    #[test]
+    fn a_header_has_the_time_and_the_stream() {
+        let header = |stream, time: &str| {
+            String::from_utf8(Header::new(stream, time.parse().unwrap()).0.to_vec()).unwrap()
+        };
+        let time = "2016-10-06T00:17:09.669794202Z";
+        assert_eq!(header(Stream::Stdout, time), format!("{time} stdout F "));
+        assert_eq!(header(Stream::Stderr, time), format!("{time} stderr F "));
+        let epoch = "1970-01-01T00:00:00.000000000Z";
+        assert_eq!(header(Stream::Stdout, "-000001-01-01T00:00:00Z"), format!("{epoch} stdout F "));
+    }
+
+    /// A disk with room for so many bytes.
+    struct Disk {
+        room: usize,
+        bytes: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            let fits = data.len().min(self.room);
+            if fits == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= fits;
+            self.bytes.extend_from_slice(&data[..fits]);
+            Ok(fits)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_after_a_full_disk_are_whole() {
+        let (mut disk, mut torn) = (Disk { room: 6, bytes: Vec::new() }, false);
+        write_lines(&mut disk, &mut torn, b"one\ntwo\n");
+        write_lines(&mut disk, &mut torn, b"lost\n");
+        disk.room = 100;
+        write_lines(&mut disk, &mut torn, b"three\n");
+        write_lines(&mut disk, &mut torn, b"four\n");
+        assert_eq!(disk.bytes, b"one\ntw\nthree\nfour\n");
+        // Nothing is torn if it was full between lines.
+        disk = Disk { room: 4, bytes: Vec::new() };
+        write_lines(&mut disk, &mut torn, b"one\ntwo\n");
+        disk.room = 100;
+        write_lines(&mut disk, &mut torn, b"three\n");
+        assert_eq!(disk.bytes, b"one\nthree\n");
     }
 
     #[test]
     fn a_rotated_log_goes_on_in_the_new_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pod/c/0.log");
-        let mut log = ContainerLog::open(&path).unwrap();
-        log.push(Stream::Stdout, b"before\n");
+        let (mut log, mut out) = (ContainerLog::open(&path).unwrap(), Vec::new());
+        log.push(Stream::Stdout, b"before\n", &mut out);
         let old = dir.path().join("old");
         std::fs::rename(&path, &old).unwrap();
-        log.push(Stream::Stderr, b"between\n");
+        log.push(Stream::Stderr, b"between\n", &mut out);
         log.reopen().unwrap();
-        log.push(Stream::Stdout, b"after\n");
+        log.push(Stream::Stdout, b"after\n", &mut out);
         let ends = |path: &Path| -> Vec<String> {
             let text = std::fs::read_to_string(path).unwrap();
             text.lines().map(|l| l.split_once(' ').unwrap().1.to_owned()).collect()

@@ -18,6 +18,7 @@ use super::log::ContainerLog;
 use super::pidfd::{self, Ended};
 use super::poll::{Poll, Source, StreamId, Token};
 use super::sandbox::clone_pause;
+use super::shared::Shared;
 use super::stale_runtimes;
 use super::streams::{StreamEvent, Streams};
 use super::wire::{
@@ -92,6 +93,8 @@ struct Keeper {
     /// Exit statuses of unknown children: a running OCI runtime may report one of them as its container.
     unclaimed: HashMap<i32, Ended>,
     exits: ExitLog,
+    /// Of all streams.
+    shared: Shared,
     /// The sealed copy of this program, created by the first exec that needs it.
     sealed: Option<Sealed>,
     /// Sealed copies of OCI runtimes.
@@ -122,6 +125,7 @@ pub fn run(paths: &Paths) -> io::Result<()> {
         pending: HashMap::new(),
         unclaimed: HashMap::new(),
         exits: ExitLog::open(&paths.exits)?,
+        shared: Shared::default(),
         sealed: None,
         copies: Copies::default(),
     };
@@ -398,7 +402,7 @@ impl Keeper {
                 self.poll.remove(fd, token);
             }
             if let Some(streams) = task.streams {
-                streams.close(&mut self.poll);
+                streams.close(&mut self.poll, &mut self.shared);
             }
         }
         let _ = self.exits.compact(self.tasks.values().filter_map(|t| t.exit.as_ref()));
@@ -448,8 +452,8 @@ impl Keeper {
     }
 
     fn stream(&mut self, id: &str, which: StreamId, flags: EpollFlags) {
-        let Ok((streams, poll)) = self.streams(id) else { return };
-        if streams.ready(which, flags, poll) == StreamEvent::StdinClosed {
+        let Some(streams) = self.tasks.get_mut(id).and_then(|task| task.streams.as_mut()) else { return };
+        if streams.ready(which, flags, &mut self.poll, &mut self.shared) == StreamEvent::StdinClosed {
             self.broadcast(&Message::StdinClosed { id: id.to_owned() });
         }
     }
@@ -522,7 +526,7 @@ impl Keeper {
     fn record(&mut self, id: &str, ended: Ended) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if let Some(streams) = &mut task.streams {
-            streams.finish(&mut self.poll);
+            streams.finish(&mut self.poll, &mut self.shared);
         }
         if let (Some(fd), Some(token)) = (&task.pidfd, task.token.take()) {
             self.poll.remove(fd, token);

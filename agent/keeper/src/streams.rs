@@ -10,10 +10,13 @@ use nix::unistd::{read, write};
 
 use super::launch::Ends;
 use super::log::{ContainerLog, Stream};
+use super::pipe_size::{self, PipeSize};
 use super::poll::{Poll, Source, StreamId, Token};
+use super::shared::Shared;
 use super::wire::TerminalSize;
 
-const CHUNK: usize = 32 << 10;
+/// The most that is read from an attached client at once: it is kept until the container takes it.
+const INPUT_CHUNK: usize = 32 << 10;
 const READ: EpollFlags = EpollFlags::EPOLLIN;
 const WRITE: EpollFlags = EpollFlags::EPOLLOUT;
 
@@ -56,6 +59,8 @@ pub struct Streams {
     tty: bool,
     stdout: Option<Watched>,
     stderr: Option<Watched>,
+    /// Of stdout and stderr.
+    pipes: [PipeSize; 2],
     log: Option<ContainerLog>,
     attachments: Vec<Attachment>,
     next: u64,
@@ -78,6 +83,7 @@ impl Streams {
             tty: false,
             stdout: watch(ends.stdout, StreamId::Stdout, READ)?,
             stderr: watch(ends.stderr, StreamId::Stderr, READ)?,
+            pipes: Default::default(),
             log,
             attachments: Vec::new(),
             next: 0,
@@ -142,30 +148,43 @@ impl Streams {
     }
 
     /// A descriptor is ready.
-    pub fn ready(&mut self, which: StreamId, flags: EpollFlags, poll: &mut Poll) -> StreamEvent {
+    pub fn ready(
+        &mut self,
+        which: StreamId,
+        flags: EpollFlags,
+        poll: &mut Poll,
+        shared: &mut Shared,
+    ) -> StreamEvent {
         match which {
-            StreamId::Stdout => self.pump(Stream::Stdout, poll),
-            StreamId::Stderr => self.pump(Stream::Stderr, poll),
+            StreamId::Stdout => self.pump(Stream::Stdout, poll, shared),
+            StreamId::Stderr => self.pump(Stream::Stderr, poll, shared),
             StreamId::Stdin => return self.feed(poll),
-            StreamId::AttachIn(number) => return self.take_input(number, poll),
+            StreamId::AttachIn(number) => return self.take_input(number, poll, shared),
             StreamId::AttachOut(number) => self.flush(number, Stream::Stdout, flags, poll),
             StreamId::AttachErr(number) => self.flush(number, Stream::Stderr, flags, poll),
         }
         StreamEvent::Nothing
     }
 
-    /// The process ended: reads everything it wrote and closes the streams, even if its children keep them open.
-    pub fn finish(&mut self, poll: &mut Poll) {
+    /// The process ended: reads everything it wrote and closes the streams, even if its children keep them open, and write.
+    pub fn finish(&mut self, poll: &mut Poll, shared: &mut Shared) {
         for stream in [Stream::Stdout, Stream::Stderr] {
-            while self.read_once(stream, poll) {}
-            self.end(stream, poll);
+            // What the process itself wrote, and nobody has read, fits into the pipe.
+            let mut left = self.source(stream).as_ref().map_or(0, |watched| pipe_size::capacity(&watched.fd));
+            while left > 0
+                && let read @ 1.. = self.read_once(stream, poll, shared)
+            {
+                left = left.saturating_sub(read);
+            }
+            self.end(stream, poll, shared);
         }
         self.close_stdin(poll);
     }
 
     /// Drops every descriptor.
-    pub fn close(mut self, poll: &mut Poll) {
+    pub fn close(mut self, poll: &mut Poll, shared: &mut Shared) {
         self.close_stdin(poll);
+        self.pipes.iter_mut().for_each(|pipe| pipe.release(&mut shared.large_pipes));
         for watched in [self.stdout.take(), self.stderr.take()].into_iter().flatten() {
             poll.remove(&watched.fd, watched.token);
         }
@@ -184,6 +203,14 @@ impl Streams {
         }
     }
 
+    fn pipe(&mut self, stream: Stream) -> (Option<&Watched>, &mut PipeSize) {
+        let [stdout, stderr] = &mut self.pipes;
+        match stream {
+            Stream::Stdout => (self.stdout.as_ref(), stdout),
+            Stream::Stderr => (self.stderr.as_ref(), stderr),
+        }
+    }
+
     fn sinks(&mut self, stream: Stream) -> impl Iterator<Item = &mut Option<Sink>> {
         self.attachments.iter_mut().map(move |a| match stream {
             Stream::Stdout => &mut a.out,
@@ -191,30 +218,33 @@ impl Streams {
         })
     }
 
-    fn pump(&mut self, stream: Stream, poll: &mut Poll) {
-        self.read_once(stream, poll);
+    fn pump(&mut self, stream: Stream, poll: &mut Poll, shared: &mut Shared) {
+        self.read_once(stream, poll, shared);
         let blocked = self.sinks(stream).flatten().any(|s| !s.pending.is_empty());
         if blocked && let Some(watched) = self.source(stream) {
             poll.modify(&watched.fd, watched.token, EpollFlags::empty());
         }
     }
 
-    /// Reads once; false at the end of the stream or if nothing is available.
-    fn read_once(&mut self, stream: Stream, poll: &mut Poll) -> bool {
-        let mut buffer = [0; CHUNK];
-        let Some(watched) = self.source(stream) else { return false };
-        let n = match read(&watched.fd, &mut buffer) {
+    /// Reads once; 0 at the end of the stream or if nothing is available.
+    fn read_once(&mut self, stream: Stream, poll: &mut Poll, shared: &mut Shared) -> usize {
+        let Some(watched) = self.source(stream) else { return 0 };
+        let n = match read(&watched.fd, &mut shared.input) {
             Ok(n @ 1..) => n,
-            Err(Errno::EAGAIN | Errno::EINTR) => return false,
+            Err(Errno::EAGAIN | Errno::EINTR) => return 0,
             // A terminal reports its end as EIO.
             Ok(_) | Err(_) => {
-                self.end(stream, poll);
-                return false;
+                self.end(stream, poll, shared);
+                return 0;
             }
         };
-        let data = &buffer[..n];
+        shared.output_read += n;
+        if let (Some(watched), pipe) = self.pipe(stream) {
+            pipe.adapt(&watched.fd, n, &mut shared.large_pipes);
+        }
+        let data = &shared.input[..n];
         if let Some(log) = &mut self.log {
-            log.push(stream, data);
+            log.push(stream, data, &mut shared.lines);
         }
         for slot in self.sinks(stream) {
             let gone = slot.as_mut().is_some_and(|sink| sink.write(data, poll).is_err());
@@ -222,15 +252,16 @@ impl Streams {
                 poll.remove(&sink.watched.fd, sink.watched.token);
             }
         }
-        true
+        n
     }
 
     /// A stream ended: logs the partial line; attachments are closed after their pending bytes.
-    fn end(&mut self, stream: Stream, poll: &mut Poll) {
+    fn end(&mut self, stream: Stream, poll: &mut Poll, shared: &mut Shared) {
         if let Some(watched) = self.source(stream).take() {
             poll.remove(&watched.fd, watched.token);
+            self.pipe(stream).1.release(&mut shared.large_pipes);
             if let Some(log) = &mut self.log {
-                log.finish(stream);
+                log.finish(stream, &mut shared.lines);
             }
         }
         self.end_sinks(stream, poll);
@@ -281,13 +312,13 @@ impl Streams {
         }
     }
 
-    fn take_input(&mut self, number: u64, poll: &mut Poll) -> StreamEvent {
+    fn take_input(&mut self, number: u64, poll: &mut Poll, shared: &mut Shared) -> StreamEvent {
         let Some(index) = self.attachments.iter().position(|a| a.number == number) else {
             return StreamEvent::Nothing;
         };
         let Some(watched) = &self.attachments[index].stdin else { return StreamEvent::Nothing };
-        let mut buffer = [0; CHUNK];
-        match read(&watched.fd, &mut buffer) {
+        let buffer = &mut shared.input[..INPUT_CHUNK];
+        match read(&watched.fd, buffer) {
             Ok(n @ 1..) => {
                 if self.stdin.is_some() || (self.tty && self.stdout.is_some()) {
                     self.stdin_pending.extend_from_slice(&buffer[..n]);
