@@ -156,7 +156,15 @@ impl Streams {
         shared: &mut Shared,
     ) -> StreamEvent {
         match which {
-            StreamId::Stdout => self.pump(Stream::Stdout, poll, shared),
+            StreamId::Stdout => {
+                // A terminal takes input again.
+                if flags.contains(WRITE) {
+                    self.feed(poll);
+                }
+                if flags != WRITE {
+                    self.pump(Stream::Stdout, poll, shared);
+                }
+            }
             StreamId::Stderr => self.pump(Stream::Stderr, poll, shared),
             StreamId::Stdin => return self.feed(poll),
             StreamId::AttachIn(number) => return self.take_input(number, poll, shared),
@@ -220,9 +228,28 @@ impl Streams {
 
     fn pump(&mut self, stream: Stream, poll: &mut Poll, shared: &mut Shared) {
         self.read_once(stream, poll, shared);
-        let blocked = self.sinks(stream).flatten().any(|s| !s.pending.is_empty());
-        if blocked && let Some(watched) = self.source(stream) {
-            poll.modify(&watched.fd, watched.token, EpollFlags::empty());
+        if self.is_blocked(stream) {
+            self.watch_output(stream, poll);
+        }
+    }
+
+    /// An attached client has not taken all output yet.
+    fn is_blocked(&self, stream: Stream) -> bool {
+        let mut sinks = self.attachments.iter().filter_map(|a| match stream {
+            Stream::Stdout => a.out.as_ref(),
+            Stream::Stderr => a.err.as_ref(),
+        });
+        sinks.any(|sink| !sink.pending.is_empty())
+    }
+
+    /// Waits for output, unless clients are slow; at a terminal also for room for input.
+    fn watch_output(&mut self, stream: Stream, poll: &Poll) {
+        let mut wanted = if self.is_blocked(stream) { EpollFlags::empty() } else { READ };
+        if self.tty && stream == Stream::Stdout && !self.stdin_pending.is_empty() {
+            wanted |= WRITE;
+        }
+        if let Some(watched) = self.source(stream) {
+            poll.modify(&watched.fd, watched.token, wanted);
         }
     }
 
@@ -292,10 +319,8 @@ impl Streams {
             poll.remove(&sink.watched.fd, sink.watched.token);
         }
         self.drop_if_empty(index, poll);
-        if self.sinks(stream).flatten().all(|s| s.pending.is_empty())
-            && let Some(watched) = self.source(stream)
-        {
-            poll.modify(&watched.fd, watched.token, READ);
+        if !self.is_blocked(stream) {
+            self.watch_output(stream, poll);
         }
     }
 
@@ -344,26 +369,20 @@ impl Streams {
             self.stdin_pending.clear();
             return StreamEvent::Nothing;
         };
-        while !self.stdin_pending.is_empty() {
-            match write(&target.fd, &self.stdin_pending) {
-                Ok(n) => drop(self.stdin_pending.drain(..n)),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => break,
-                Err(_) => {
-                    self.stdin_pending.clear();
-                    self.close_stdin(poll);
-                    return StreamEvent::Nothing;
-                }
+        match write_some(&target.fd, &self.stdin_pending) {
+            Ok(n) => drop(self.stdin_pending.drain(..n)),
+            Err(_) => {
+                self.stdin_pending.clear();
+                self.close_stdin(poll);
+                return StreamEvent::Nothing;
             }
         }
         let blocked = !self.stdin_pending.is_empty();
-        let wanted = match (self.tty, blocked) {
-            (true, true) => READ | WRITE,
-            (true, false) => READ,
-            (false, true) => WRITE,
-            (false, false) => EpollFlags::empty(),
-        };
-        poll.modify(&target.fd, target.token, wanted);
+        if self.tty {
+            self.watch_output(Stream::Stdout, poll);
+        } else {
+            poll.modify(&target.fd, target.token, if blocked { WRITE } else { EpollFlags::empty() });
+        }
         for watched in self.attachments.iter().filter_map(|a| a.stdin.as_ref()) {
             poll.modify(&watched.fd, watched.token, if blocked { EpollFlags::empty() } else { READ });
         }
@@ -384,19 +403,36 @@ impl Streams {
 impl Sink {
     /// Writes as much as possible and keeps the rest; an error means that the reader is gone.
     fn write(&mut self, data: &[u8], poll: &Poll) -> nix::Result<()> {
-        self.pending.extend_from_slice(data);
-        while !self.pending.is_empty() {
-            match write(&self.watched.fd, &self.pending) {
-                Ok(n) => drop(self.pending.drain(..n)),
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => break,
-                Err(e) => return Err(e),
-            }
+        let was_blocked = !self.pending.is_empty();
+        if was_blocked {
+            self.pending.extend_from_slice(data);
+            let written = write_some(&self.watched.fd, &self.pending)?;
+            drop(self.pending.drain(..written));
+        } else {
+            let written = write_some(&self.watched.fd, data)?;
+            self.pending.extend_from_slice(&data[written..]);
         }
-        let wanted = if self.pending.is_empty() { EpollFlags::empty() } else { WRITE };
-        poll.modify(&self.watched.fd, self.watched.token, wanted);
+        let blocked = !self.pending.is_empty();
+        if blocked != was_blocked {
+            let wanted = if blocked { WRITE } else { EpollFlags::empty() };
+            poll.modify(&self.watched.fd, self.watched.token, wanted);
+        }
         Ok(())
     }
+}
+
+/// Writes what fits at the moment; an error means that the reader is gone.
+fn write_some(fd: &OwnedFd, data: &[u8]) -> nix::Result<usize> {
+    let mut written = 0;
+    while written < data.len() {
+        match write(fd, &data[written..]) {
+            Ok(0) | Err(Errno::EAGAIN) => break,
+            Ok(n) => written += n,
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(written)
 }
 
 /// Sets a terminal's size through its master.
@@ -407,4 +443,97 @@ pub fn resize(terminal: impl AsFd, size: TerminalSize) -> nix::Result<()> {
     // SAFETY: the kernel reads one `winsize`.
     #[allow(unsafe_code)]
     unsafe { set_window_size(terminal.as_fd().as_raw_fd(), &size) }.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use nix::sys::epoll::EpollTimeout;
+    use std::io::{PipeReader, PipeWriter, Read, Write};
+    use std::path::Path;
+
+    /// A container with a log, and where it writes to.
+    fn container(id: &str, log: &Path, poll: &mut Poll) -> (Streams, PipeWriter) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        crate::launch::set_nonblocking(&reader).unwrap();
+        let ends = Ends { stdout: Some(reader.into()), ..Ends::default() };
+        let log = ContainerLog::open(log).unwrap();
+        (Streams::new(id, ends, Some(log), poll).unwrap(), writer)
+    }
+
+    /// Handles what is ready.
+    fn turn(streams: &mut [(&str, &mut Streams)], poll: &mut Poll, shared: &mut Shared) {
+        for (token, flags) in poll.wait(EpollTimeout::from(20u16)).unwrap() {
+            let Some(Source::Stream(id, which)) = poll.source(token) else { continue };
+            let (_, streams) = streams.iter_mut().find(|(name, _)| *name == id).unwrap();
+            streams.ready(which, flags, poll, shared);
+        }
+    }
+
+    fn drain(mut reader: PipeReader) -> std::thread::JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).unwrap();
+            bytes
+        })
+    }
+
+    /// The text of a log's lines.
+    fn text(log: &Path) -> String {
+        let lines = std::fs::read_to_string(log).unwrap();
+        lines.lines().map(|line| format!("{}\n", line.splitn(4, ' ').last().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_busy_container_does_not_keep_others_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut poll, mut shared) = (Poll::new().unwrap(), Shared::default());
+        let (busy_log, quiet_log) = (dir.path().join("busy/0.log"), dir.path().join("quiet/0.log"));
+        let (mut busy, mut writer) = container("busy", &busy_log, &mut poll);
+        let (mut quiet, mut quiet_writer) = container("quiet", &quiet_log, &mut poll);
+        // Until the pipe is closed.
+        let thread = std::thread::spawn(move || while writer.write_all(&[b'x'; 4096]).is_ok() {});
+        quiet_writer.write_all(b"hello\n").unwrap();
+        let mut turns = 0;
+        while text(&quiet_log).is_empty() {
+            turn(&mut [("busy", &mut busy), ("quiet", &mut quiet)], &mut poll, &mut shared);
+            turns += 1;
+            assert!(turns < 100, "not read");
+        }
+        assert_eq!(text(&quiet_log), "hello\n");
+        // It still writes: what it left behind does not matter.
+        busy.finish(&mut poll, &mut shared);
+        thread.join().unwrap();
+        assert!(!text(&busy_log).is_empty());
+    }
+
+    #[test]
+    fn a_client_that_reads_late_gets_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut poll, mut shared) = (Poll::new().unwrap(), Shared::default());
+        let log = dir.path().join("c/0.log");
+        let (mut streams, mut writer) = container("c", &log, &mut poll);
+        let (client, sink) = std::io::pipe().unwrap();
+        streams.attach([None, Some(sink.into()), None], &mut poll).unwrap();
+        let sent: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
+        let bytes = sent.clone().into_bytes();
+        let thread = std::thread::spawn(move || writer.write_all(&bytes).unwrap());
+        while !streams.is_blocked(Stream::Stdout) {
+            turn(&mut [("c", &mut streams)], &mut poll, &mut shared);
+        }
+        // While the client does not read, nothing is read from the container either.
+        let before = text(&log);
+        for _ in 0..5 {
+            turn(&mut [("c", &mut streams)], &mut poll, &mut shared);
+        }
+        assert!(before.len() < sent.len() && text(&log) == before);
+        let client = drain(client);
+        while streams.stdout.is_some() || streams.is_blocked(Stream::Stdout) {
+            turn(&mut [("c", &mut streams)], &mut poll, &mut shared);
+        }
+        thread.join().unwrap();
+        streams.close(&mut poll, &mut shared);
+        assert!(client.join().unwrap() == sent.as_bytes() && text(&log) == sent);
+    }
 }
