@@ -30,6 +30,10 @@ use crate::enter::sealed::{Copies, Sealed};
 const ZOMBIE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait for the lock of a keeper that is exiting.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause after a turn that read only a little output: what containers write one line at a time is then handled together.
+const OUTPUT_PAUSE: Duration = Duration::from_micros(100);
+/// Less output than this is a little.
+const LITTLE_OUTPUT: usize = 32 << 10;
 /// Fits a full node's answer to List.
 const SOCKET_BUFFER: usize = 1 << 20;
 
@@ -187,9 +191,12 @@ impl Keeper {
     fn poll_once(&mut self) -> io::Result<()> {
         let zombies = self.tasks.values().any(|t| t.zombie_since.is_some());
         let timeout = if zombies { EpollTimeout::from(200u16) } else { EpollTimeout::NONE };
-        let mut children = false;
+        let (mut children, mut only_output) = (false, true);
+        self.shared.output_read = 0;
         for (token, flags) in self.poll.wait(timeout)? {
-            match self.poll.source(token) {
+            let source = self.poll.source(token);
+            only_output &= matches!(source, Some(Source::Stream(_, StreamId::Stdout | StreamId::Stderr)));
+            match source {
                 Some(Source::Listener) => self.accept(),
                 // After the streams of this turn.
                 Some(Source::Signals) => children = true,
@@ -218,6 +225,9 @@ impl Keeper {
             if let Some(client) = self.clients.remove(&number) {
                 client.close(&mut self.poll);
             }
+        }
+        if only_output && (1..LITTLE_OUTPUT).contains(&self.shared.output_read) {
+            std::thread::sleep(OUTPUT_PAUSE);
         }
         Ok(())
     }
