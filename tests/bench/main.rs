@@ -26,6 +26,8 @@ mod hollow;
 mod service;
 // Exec, logs, port-forward, probes.
 mod streams;
+// What a container writes to its log.
+mod logs;
 // What recording spans costs.
 mod explain;
 // Several servers on etcd.
@@ -45,7 +47,9 @@ fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let json = args.iter().any(|a| a == "--json");
     let name = args.iter().find(|a| !a.starts_with("--")).map_or("", String::as_str);
-    if matches!(name, "engine" | "pod" | "streams" | "storage" | "explain") && !namespaces::is_inside() {
+    if matches!(name, "engine" | "pod" | "streams" | "logs" | "storage" | "explain")
+        && !namespaces::is_inside()
+    {
         return in_namespaces(&args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -59,11 +63,12 @@ fn main() -> anyhow::Result<()> {
         "dns" => dns::run()?,
         "service" => runtime.block_on(service::run())?,
         "streams" => runtime.block_on(streams::run())?,
+        "logs" => runtime.block_on(logs::run())?,
         "explain" => runtime.block_on(explain::run())?,
         "ha" => runtime.block_on(ha::run())?,
         "backup" => runtime.block_on(backup::run())?,
         other => anyhow::bail!(
-            "unknown measurement {other:?}: one of api, engine, pod, storage, scheduler, controllers, dns, service, streams, explain, ha, backup"
+            "unknown measurement {other:?}: one of api, engine, pod, storage, scheduler, controllers, dns, service, streams, logs, explain, ha, backup"
         ),
     };
     report.print(json);

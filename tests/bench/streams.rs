@@ -44,7 +44,7 @@ pub async fn run() -> anyhow::Result<Report> {
 }
 
 /// Makes a pod with a script and waits until it runs.
-async fn start(pods: &Api<Pod>, name: &str, script: &str) -> anyhow::Result<Pod> {
+pub async fn start(pods: &Api<Pod>, name: &str, script: &str) -> anyhow::Result<Pod> {
     let pod = json!({"metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [
         {"name": "c", "image": IMAGE, "command": ["sh", "-c", script]}]}});
     pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
@@ -235,7 +235,8 @@ fn seconds(pid: &str, fields: [usize; 2]) -> f64 {
     (ticks[0] + ticks[1]) / 100.0
 }
 
-fn own_seconds(pid: u32) -> f64 {
+/// Processor time of a process.
+pub fn own_seconds(pid: u32) -> f64 {
     seconds(&pid.to_string(), [11, 12])
 }
 
