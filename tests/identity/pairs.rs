@@ -347,6 +347,7 @@ fn two_hundred_pairs_are_decided_as_upstream_does() {
     reviews_agree(&admin);
     refusals_have_words(&who);
     nobody_escalates(&server, &admin, &who);
+    audiences_of_drivers_and_roles(&admin, &who["node-a"]);
     one_name_is_not_all(&who);
 }
 
@@ -478,4 +479,49 @@ fn nobody_escalates(server: &Server, admin: &Caller, who: &HashMap<&'static str,
     assert!(body["message"].as_str().unwrap().contains("is not allowed to modify labels"), "{body}");
     assert_eq!(patch(json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}})).0, 403);
     let _ = server;
+}
+
+/// A node gets tokens for the audiences that the CSI drivers of its pods' claims name, and for those that a role allows.
+fn audiences_of_drivers_and_roles(admin: &Caller, node: &Caller) {
+    let core = "/api/v1/namespaces/default";
+    for name in ["claimed", "ephemeral", "unused"] {
+        let driver = format!("{name}.example");
+        let object = json!({"metadata": {"name": driver}, "spec": {"tokenRequests": [{"audience": name}]}});
+        admin.create("/apis/storage.k8s.io/v1/csidrivers", &object);
+        let volume = json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Mi"},
+            "accessModes": ["ReadWriteOnce"], "csi": {"driver": driver, "volumeHandle": name}}});
+        admin.create("/api/v1/persistentvolumes", &volume);
+    }
+    let claim = |volume: &str| {
+        json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": volume,
+            "resources": {"requests": {"storage": "1Mi"}}})
+    };
+    let object = json!({"metadata": {"name": "tokens"}, "spec": claim("claimed")});
+    admin.create(&format!("{core}/persistentvolumeclaims"), &object);
+    let template = json!({"volumeClaimTemplate": {"spec": claim("ephemeral")}});
+    let pod = json!({"metadata": {"name": "p-tokens"}, "spec": {"nodeName": "node-a", "serviceAccountName": "robot",
+        "containers": [{"name": "c", "image": "none"}], "volumes": [{"name": "e", "ephemeral": template},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "tokens"}}]}});
+    let pod = admin.create(&format!("{core}/pods"), &pod);
+    let ask = |audience: &str| {
+        let bound =
+            json!({"apiVersion": "v1", "kind": "Pod", "name": "p-tokens", "uid": pod["metadata"]["uid"]});
+        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"boundObjectRef": bound, "audiences": [audience]}});
+        node.send("POST", &format!("{core}/serviceaccounts/robot/token"), Some(&body)).0
+    };
+    coracle_tests::eventually("the pod has its own claim", std::time::Duration::from_secs(60), || {
+        admin.get(&format!("{core}/persistentvolumeclaims/p-tokens-e")).0 == 200
+    });
+    assert_eq!(["claimed", "ephemeral", "unused"].map(ask), [201, 201, 403]);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({"metadata": {"name": "audiences"}, "rules": [{"apiGroups": [""], "resources": ["by-role"],
+        "resourceNames": ["robot"], "verbs": ["request-serviceaccounts-token-audience"]}]});
+    admin.create(&format!("{rbac}/roles"), &role);
+    assert_eq!(ask("by-role"), 403);
+    let nodes = json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:nodes"});
+    let binding = json!({"metadata": {"name": "audiences"}, "subjects": [nodes],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "audiences"}});
+    admin.create(&format!("{rbac}/rolebindings"), &binding);
+    assert_eq!(["by-role", "unused"].map(ask), [201, 403]);
 }

@@ -59,6 +59,8 @@ pub mod default_ingress_class;
 pub mod external_ips;
 // NodeRestriction.
 pub mod node_restriction;
+// Audiences of the tokens that nodes request.
+mod token_audience;
 // Requests in the equivalent version that a webhook or policy matched.
 pub mod versioned;
 // Checks of permissions in CEL expressions.

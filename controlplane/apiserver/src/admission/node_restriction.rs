@@ -1,8 +1,12 @@
 //! NodeRestriction: a node may change only its own Node, its Lease and its pods. It cannot set protected labels or
 //! taints on itself, and cannot request tokens or certificates of others.
 
+use super::token_audience::names_audience;
 use super::{Attributes, Operation, Phase, Plugin};
 use crate::authz::graph::references;
+use crate::authz::{Authorizer, Decision};
+use crate::request_info::RequestInfo;
+use crate::verb::Verb;
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_fields::authentication::v1::TokenRequest;
@@ -10,11 +14,11 @@ use coracle_fields::certificates::v1::CertificateSigningRequest;
 use coracle_fields::core::v1::{Node, PersistentVolumeClaim, Pod};
 use coracle_fields::meta::{ObjectMeta, PartialObjectMetadata};
 use coracle_fields::resource::v1::ResourceSlice;
-use coracle_fields::storage::v1::CSIDriver;
 use coracle_fields::{Schema as _, View};
 use coracle_proto::status::ApiError;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
@@ -37,8 +41,11 @@ const LABELS: [&str; 14] = [
     "topology.kubernetes.io/zone",
 ];
 
+/// Verb of the permission to request tokens for an audience, which takes the place of the resource.
+const REQUEST_AUDIENCE: &str = "request-serviceaccounts-token-audience";
+
 /// The plugin.
-pub struct NodeRestriction;
+pub struct NodeRestriction(pub Arc<dyn Authorizer>);
 
 #[async_trait]
 impl Plugin for NodeRestriction {
@@ -69,12 +76,39 @@ impl Plugin for NodeRestriction {
             ("", "nodes", _) => node_object(at, node, object),
             ("", "persistentvolumeclaims", "status") => claim_status(at, node, object),
             ("", "persistentvolumeclaims", _) => Err(at.forbidden("may only update PVC status")),
-            ("", "serviceaccounts", "token") => token(at, node, object),
+            ("", "serviceaccounts", "token") => match token(at, node, object)? {
+                None => Ok(()),
+                Some(audience) => self.authorize_audience(at, &audience).await,
+            },
             ("coordination.k8s.io", "leases", _) => lease(at, node, object),
             ("storage.k8s.io", "csinodes", _) => csi_node(at, node, object),
             ("resource.k8s.io", "resourceslices", _) => slice(at, node, object),
             ("certificates.k8s.io", "certificatesigningrequests", "") => request(at, node, object),
             _ => Ok(()),
+        }
+    }
+}
+
+impl NodeRestriction {
+    /// Whether the node may request tokens of the service account for an audience that no volume of the pod names.
+    async fn authorize_audience(&self, at: &Attributes<'_>, audience: &str) -> Result<(), ApiError> {
+        let request = RequestInfo {
+            verb: Verb::Custom(REQUEST_AUDIENCE.into()),
+            is_resource: true,
+            version: "v1".into(),
+            namespace: at.namespace.into(),
+            resource: audience.into(),
+            name: at.name.into(),
+            ..RequestInfo::default()
+        };
+        let (node, found) = (&at.user.name, format!("audience {audience:?} not found in pod spec volume"));
+        match self.0.authorize(at.user, &request).await {
+            Decision::Allow => Ok(()),
+            Decision::Failed(why) => Err(at.forbidden(format!(
+                "{found}, error authorizing {node} to request tokens for this audience: {why}"
+            ))),
+            Decision::Deny(_) | Decision::NoOpinion(_) => Err(at
+                .forbidden(format!("{found}, {node} is not authorized to request tokens for this audience"))),
         }
     }
 }
@@ -265,7 +299,8 @@ fn claim_status(at: &Attributes<'_>, node: &str, claim: &Value) -> Result<(), Ap
     Ok(())
 }
 
-fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<(), ApiError> {
+/// The audience of the token, if no volume of its pod names it: the node then needs a permission of its own for it.
+fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<Option<String>, ApiError> {
     let spec = TokenRequest::of(request).spec();
     let bound = spec.bound_object_ref();
     let (name, uid) = (bound.name().text(), bound.uid().text());
@@ -291,33 +326,9 @@ fn token(at: &Attributes<'_>, node: &str, request: &Value) -> Result<(), ApiErro
         return Err(at.forbidden("node may only request 0 or 1 audiences"));
     }
     let wanted = spec.audiences().nth(0).text();
-    if !names_audience(at, pod, wanted) {
-        return Err(at.forbidden(format!(
-            "audience {wanted:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
-            at.user.name
-        )));
-    }
-    Ok(())
-}
-
-/// Whether a volume of the pod asks for a token of this audience, itself or through its CSI driver.
-fn names_audience(at: &Attributes<'_>, pod: View<'_, Pod>, wanted: &str) -> bool {
-    let drivers = at.api.objects().registry.preferred("storage.k8s.io", "csidrivers");
-    pod.spec().volumes().items().any(|volume| {
-        let sources = volume.projected().sources().items();
-        let mut tokens =
-            sources.map(|source| source.service_account_token()).filter(|token| token.is_object());
-        if tokens.any(|token| token.audience() == wanted) {
-            return true;
-        }
-        let Some(driver) = volume.csi().driver().get() else { return false };
-        let object = drivers.as_ref().and_then(|kind| at.api.objects().cached(kind, "", driver).ok());
-        object.is_some_and(|driver| {
-            let doc = driver.doc();
-            let mut requests = doc.view::<CSIDriver>().spec().token_requests().items();
-            requests.any(|request| request.audience() == wanted)
-        })
-    })
+    let is_named = names_audience(at, pod, wanted)
+        .map_err(|error| at.forbidden(format!("error validating audience {wanted:?}: {error}")))?;
+    Ok((!is_named).then(|| wanted.to_owned()))
 }
 
 fn lease(at: &Attributes<'_>, node: &str, lease: &Value) -> Result<(), ApiError> {

@@ -78,7 +78,7 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
         Box::new(initial_resources::InitialResources::new(settings, needs.usage_history.clone())?),
         Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
-        Box::new(node_restriction::NodeRestriction),
+        Box::new(node_restriction::NodeRestriction(authz())),
         Box::new(taint_nodes::TaintNodesByCondition),
         Box::new(always_pull_images::AlwaysPullImages),
         Box::new(image_policy::ImagePolicyWebhook::new(settings)?),
