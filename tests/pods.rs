@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Once;
 use std::time::Duration;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, token};
 use crate::kubectl::{self, Kubectl};
 use crate::server::Server;
 use crate::{eventually, namespaces, program};
@@ -85,6 +85,8 @@ pub struct Cluster {
     pub kubectl: Kubectl,
     cgroup: String,
     flags: String,
+    /// Whether the agent has the certificate of a node, and not the administrator's.
+    joined: bool,
     containerd: Option<Containerd>,
     /// Environment of the agent.
     pub environment: Vec<(String, String)>,
@@ -102,6 +104,16 @@ impl Cluster {
 
     /// With a file system of its own for all that the node keeps, of so many MiB.
     pub fn start_on(disk: Option<u32>, flags: &str) -> Self {
+        Self::start_as(false, disk, flags)
+    }
+
+    /// With an agent that has joined and may do what a node may: the Node authorizer and NodeRestriction decide.
+    #[allow(dead_code, reason = "not for every suite")]
+    pub fn start_joined_with(flags: &str) -> Self {
+        Self::start_as(true, None, flags)
+    }
+
+    fn start_as(joined: bool, disk: Option<u32>, flags: &str) -> Self {
         prepare();
         let dir = tempfile::tempdir().unwrap();
         if let Some(size) = disk {
@@ -127,9 +139,13 @@ impl Cluster {
             kubectl,
             cgroup: namespaces::cgroup(&name),
             flags: flags.to_owned(),
+            joined,
             containerd,
             environment: vec![],
         };
+        if joined {
+            cluster.join();
+        }
         cluster.start_agent();
         let admin = Caller::admin(&cluster.server);
         eventually("the node is ready", WAIT, || {
@@ -140,6 +156,17 @@ impl Cluster {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Gets a kubeconfig of the node for the agent, as on a machine that joins.
+    fn join(&self) {
+        let output = Command::new(program("coracle-agent"))
+            .args(["join", "--server", &self.server.url(), "--token", &token(&self.server, &[])])
+            .args(["--node-name", "node1", "--root-dir"])
+            .arg(self.path("agent"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     pub fn start_agent(&mut self) {
@@ -173,6 +200,7 @@ impl Cluster {
              --cluster-dns 10.96.0.10 {eviction}",
             self.cgroup
         );
+        let kubeconfig = if self.joined { self.path("agent/kubeconfig") } else { self.server.kubeconfig() };
         let agent = Command::new(program("coracle-agent"))
             .args(flags.split_whitespace())
             .args(self.flags.split_whitespace())
@@ -184,7 +212,7 @@ impl Cluster {
             )
             .envs(self.environment.iter().cloned())
             .arg("--kubeconfig")
-            .arg(self.server.kubeconfig())
+            .arg(kubeconfig)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()

@@ -23,7 +23,7 @@ pub struct Setting {
 impl Setting {
     pub fn start() -> Self {
         let specs = tempfile::Builder::new().prefix("cdi").tempdir().unwrap().keep();
-        let cluster = Cluster::start_with(&format!("--cdi-spec-dir {}", specs.display()));
+        let cluster = Cluster::start_joined_with(&format!("--cdi-spec-dir {}", specs.display()));
         device_plugin::write_cdi_spec(&specs, &cluster.path("hook-ran"));
         let mut gpus = FakeGpus::new(&cluster.path("kubelet"), &cluster.path("cards"));
         gpus.start();

@@ -17,7 +17,7 @@ pub struct Setting {
 impl Setting {
     /// A cluster whose driver does not run yet.
     pub fn without_driver(spec: &str) -> Self {
-        let cluster = Cluster::start();
+        let cluster = Cluster::start_joined_with("");
         let driver = CsiDriver::new(DRIVER, &cluster.path("kubelet"), &cluster.path("disks"));
         cluster.apply(&format!(
             "{{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {{name: {DRIVER}}}, spec: {{{spec}}}}}"

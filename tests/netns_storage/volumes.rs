@@ -7,8 +7,10 @@ use coracle_tests::pods::IMAGE;
 #[test]
 #[ignore = "run by in_namespaces"]
 fn a_driver_registers_and_data_outlives_pods() {
-    let mut s =
-        Setting::start("attachRequired: false, podInfoOnMount: true, nodeAllocatableUpdatePeriodSeconds: 10");
+    let mut s = Setting::start(
+        "attachRequired: false, podInfoOnMount: true, nodeAllocatableUpdatePeriodSeconds: 10, \
+         tokenRequests: [{audience: vault}]",
+    );
     eventually("the driver is told", PATIENCE, || s.driver.registrations().contains(&String::new()));
     let node = s.cluster.kubectl.run("get csinode node1 -o json");
     let node: serde_json::Value = serde_json::from_str(&node).unwrap();
@@ -25,7 +27,11 @@ fn a_driver_registers_and_data_outlives_pods() {
     let file = s.driver.volume("vol-data").join("file");
     eventually("it wrote", PATIENCE, || std::fs::read_to_string(&file).is_ok_and(|text| text == "kept\n"));
     let told = std::fs::read_to_string(s.driver.volume("vol-data").join(".published-with")).unwrap();
-    for want in ["\"color\": \"blue\"", "\"csi.storage.k8s.io/pod.name\": \"first\""] {
+    for want in [
+        "\"color\": \"blue\"",
+        "\"csi.storage.k8s.io/pod.name\": \"first\"",
+        "\"csi.storage.k8s.io/serviceAccount.tokens\"",
+    ] {
         assert!(told.contains(want), "{want} is not in {told}");
     }
     // A second pod of the node shares what is staged.
