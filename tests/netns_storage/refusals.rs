@@ -60,3 +60,32 @@ fn a_pod_waits_for_space() {
     eventually("a node is chosen", PATIENCE, || selected() == "node1");
     s.cluster.delete("user");
 }
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_volume_for_one_pod_is_not_mounted_for_a_second_one() {
+    let s = Setting::start("attachRequired: false");
+    s.claim_for("alone", "ReadWriteOncePod");
+    // Pods that no scheduler has seen.
+    let pod = |name: &str| {
+        s.cluster.pod(
+            name,
+            &format!(
+                "nodeName: node1, volumes: [{{name: v, persistentVolumeClaim: {{claimName: alone}}}}], \
+                 containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000'], volumeMounts: [{{name: v, mountPath: /v}}]}}]"
+            ),
+        );
+    };
+    eventually("the claim is bound", PATIENCE, || s.field("pvc alone", ".status.phase") == "Bound");
+    pod("first");
+    s.cluster.wait_ready("first");
+    pod("second");
+    s.wait_event(
+        "FailedMount:MountVolume.SetUp failed for volume \"v\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod",
+    );
+    assert_eq!(s.driver.count("publish"), 1, "{:?}", s.driver.calls());
+    s.cluster.delete("first");
+    s.cluster.wait_ready("second");
+    s.cluster.delete("second");
+    s.wait_clean();
+}

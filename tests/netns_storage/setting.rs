@@ -49,14 +49,24 @@ impl Setting {
 
     /// A claim that is bound to a volume of this mode and source.
     pub fn claim_of(&self, name: &str, mode: &str, source: &str) {
+        self.claim_with(name, (mode, "ReadWriteOnce"), source);
+    }
+
+    /// A claim with this access mode that is bound to a volume of the driver.
+    pub fn claim_for(&self, name: &str, access: &str) {
+        let source = format!("csi: {{driver: {DRIVER}, volumeHandle: vol-{name}}}");
+        self.claim_with(name, ("Filesystem", access), &source);
+    }
+
+    fn claim_with(&self, name: &str, (mode, access): (&str, &str), source: &str) {
         self.cluster.apply(&format!(
             "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: {name}}}, spec: {{storageClassName: manual, \
-             capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Retain, \
+             capacity: {{storage: 1Gi}}, accessModes: [{access}], persistentVolumeReclaimPolicy: Retain, \
              volumeMode: {mode}, claimRef: {{namespace: default, name: {name}}}, {source}}}}}"
         ));
         self.cluster.apply(&format!(
             "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}}}, spec: {{storageClassName: manual, \
-             volumeMode: {mode}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}"
+             volumeMode: {mode}, accessModes: [{access}], resources: {{requests: {{storage: 1Gi}}}}}}}}"
         ));
     }
 

@@ -307,6 +307,32 @@ fn a_node_takes_as_many_volumes_as_its_driver_says() {
 }
 
 #[test]
+fn a_claim_for_one_pod_is_not_shared() {
+    let claims = |name: &str, claim: &str| {
+        pod_with(name, |p| {
+            p["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}])
+        })
+    };
+    let mut placer = with_nodes(vec![node("a")]);
+    for (name, mode) in [("alone", "ReadWriteOncePod"), ("shared", "ReadWriteOnce")] {
+        let volume = json!({"spec": {"csi": {"driver": "d", "volumeHandle": name}}});
+        placer.snapshot.volumes.set_volume(name, Some(PersistentVolume::of(&volume)));
+        let claim =
+            json!({"spec": {"volumeName": name, "accessModes": [mode]}, "status": {"phase": "Bound"}});
+        let key = format!("default/{name}");
+        placer.snapshot.volumes.set_claim(&key, Some(PersistentVolumeClaim::of(&claim)));
+        assert_eq!(put(&mut placer, &claims(&format!("{name}-1"), name)).unwrap(), "a");
+    }
+    assert_eq!(put(&mut placer, &claims("shared-2", "shared")).unwrap(), "a");
+    assert_eq!(
+        put(&mut placer, &claims("alone-2", "alone")).unwrap_err(),
+        "0/1 nodes are available: 1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod."
+    );
+    placer.snapshot.remove_pod("default/alone-1");
+    assert_eq!(put(&mut placer, &claims("alone-2", "alone")).unwrap(), "a");
+}
+
+#[test]
 fn a_new_volume_goes_where_its_driver_has_room() {
     let class = json!({"provisioner": "d", "volumeBindingMode": "WaitForFirstConsumer"});
     let claim = json!({"metadata": {"uid": "u"}, "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"],

@@ -62,6 +62,9 @@ pub enum CsiError {
         /// What the CSIDriver says.
         supported: Vec<String>,
     },
+    /// The volume is for one pod only, and another pod of this node has it.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    SinglePod,
     /// The control plane has not attached it.
     #[error(transparent)]
     NotAttached(#[from] NotAttached),

@@ -232,8 +232,12 @@ impl Parts {
             state: State::Planned,
             boot: String::new(),
         };
-        // First of all: whatever happens from here on, the end of the pod undoes it.
         let before = self.records.published(uid, &volume.name);
+        let is_taken = || self.records.is_mounted_elsewhere(&volume.key, uid);
+        if before != Some(State::Done) && volume.is_single_pod() && is_taken() {
+            return Err(CsiError::SinglePod);
+        }
+        // First of all: whatever happens from here on, the end of the pod undoes it.
         if before.is_none() {
             self.records.note_published(uid, &record, State::Planned)?;
         }

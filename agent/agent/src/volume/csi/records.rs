@@ -147,6 +147,14 @@ impl Records {
         table.published.iter().any(|((of, _), record)| of != uid && record.key() == *key)
     }
 
+    /// Whether a volume is, or may be, mounted for pods other than this one.
+    pub fn is_mounted_elsewhere(&self, key: &VolumeKey, uid: &str) -> bool {
+        let table = self.table.lock();
+        table.published.iter().any(|((of, _), record)| {
+            of != uid && record.key() == *key && self.state_now(record) != State::Planned
+        })
+    }
+
     /// Records the state of a volume of the node.
     pub fn note_staged(&self, record: &Record, state: State) -> Result<(), RecordError> {
         let record = Record { state, boot: self.boot.clone(), ..record.clone() };
@@ -261,11 +269,13 @@ mod tests {
         let (records, one) = (load(temp.path(), "1"), record("a"));
         records.note_published("u", &one, State::Planned).unwrap();
         records.note_staged(&one, State::Done).unwrap();
+        assert!(!records.is_mounted_elsewhere(&one.key(), "v"), "it is only planned");
         let again = load(temp.path(), "1");
         assert_eq!(again.staged(&one.key()), Some(State::Done));
         assert_eq!(again.published("u", "pv-a"), Some(State::Planned));
         again.note_published("u", &one, State::Done).unwrap();
         assert!(again.has_other_users(&one.key(), "v") && !again.has_other_users(&one.key(), "u"));
+        assert!(again.is_mounted_elsewhere(&one.key(), "v") && !again.is_mounted_elsewhere(&one.key(), "u"));
         // Nothing stays mounted over a reboot, but the driver may have state of its own.
         let after = load(temp.path(), "2");
         assert_eq!(after.staged(&one.key()), Some(State::Called));

@@ -89,6 +89,11 @@ impl CsiVolume {
         }
     }
 
+    /// Whether only one pod may use it at a time. With several access modes it is not known which of them a pod wants.
+    pub fn is_single_pod(&self) -> bool {
+        matches!(self.access_modes.as_slice(), [mode] if mode == "ReadWriteOncePod")
+    }
+
     /// As CSIDrivers call it.
     pub fn lifecycle(&self) -> &'static str {
         if self.is_ephemeral { "Ephemeral" } else { "Persistent" }
