@@ -70,6 +70,27 @@ fn disks_of_the_node_are_devices_or_file_systems() {
     s.cluster.delete("second");
     let mounted = || run("cat /proc/self/mountinfo").contains(&device);
     eventually("it is unmounted", PATIENCE, || !mounted());
+    // Options of disks and directories count, and paths of the host have none.
+    let directory = s.cluster.path("directory");
+    std::fs::create_dir(&directory).unwrap();
+    let options = |options: &str, path: &str| format!("mountOptions: [{options}], {}", local(path));
+    s.claim_of("disk-noexec", "Filesystem", &options("noexec, noatime", &device));
+    s.claim_of("dir-noexec", "Filesystem", &options("noexec, nodev", &directory.display().to_string()));
+    for (claim, want) in [("disk-noexec", "noexec,noatime"), ("dir-noexec", "nodev,noexec")] {
+        s.pod(claim, claim, "grep \" /v \" /proc/mounts; cp /bin/busybox /v/true; /v/true || echo refused");
+        s.cluster.wait_ready(claim);
+        eventually("it has tried", PATIENCE, || s.cluster.output(claim, "c", 0).contains("refused"));
+        let said = s.cluster.output(claim, "c", 0);
+        assert!(said.contains(want), "{claim}: {said}");
+        s.cluster.delete(claim);
+    }
+    assert!(directory.join("true").exists(), "the end of a pod leaves its volume");
+    s.claim_of("host", "Filesystem", "mountOptions: [noexec], hostPath: {path: /tmp}");
+    s.pod("host", "host", "true");
+    s.wait_event(
+        "FailedMount:MountVolume.MountOptionSupport check failed for volume \"v\" : mount options are not supported for this volume type",
+    );
+    s.cluster.delete("host");
     // What is not a device cannot be one.
     s.claim_of("odd", "Block", &local("/etc"));
     s.block_pod("odd", "odd", false, "true");

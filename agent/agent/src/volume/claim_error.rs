@@ -98,6 +98,9 @@ pub enum ClaimError {
     /// The volume is a path of the host that cannot be used.
     #[error(transparent)]
     HostPath(#[from] HostPathError),
+    /// The volume has mount options, and is not mounted.
+    #[error("mount options are not supported for this volume type")]
+    MountOptions,
     /// The volume is a directory that is not there.
     #[error("path {path:?} does not exist")]
     NoPath {

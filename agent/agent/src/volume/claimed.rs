@@ -42,6 +42,14 @@ impl VolumePreparer<'_> {
             Claimed::Device { path, read_only: always } => {
                 return Ok(Source::Device { path, read_only: read_only || always });
             }
+            Claimed::Directory { name, path, read_only: always, options } => {
+                let dir = self.config.volume_dir(uid, "local-volume", &name);
+                if is_start {
+                    local_disk::ensure_directory(&path, &options, &dir)?;
+                }
+                measure(None, &dir);
+                (dir, read_only || always, true)
+            }
             Claimed::Disk { name, mut disk } => {
                 disk.read_only |= read_only;
                 let dir = self.config.volume_dir(uid, "local-volume", &name);

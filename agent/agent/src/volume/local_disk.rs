@@ -1,11 +1,14 @@
-//! `local` volumes whose path is a block device: formatted if they are empty, and mounted for each pod that uses them.
+//! `local` volumes that are mounted for each pod that uses them: block devices, which are formatted if they are empty, and
+//! directories with mount options.
 
 use nix::errno::Errno;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statvfs::{FsFlags, statvfs};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use super::mount_options::Planned;
 use super::teardown::is_mount;
 use super::{FileError, io};
 use coracle_host_dir::HostDir;
@@ -25,6 +28,8 @@ pub struct LocalDisk {
     pub fs_type: String,
     /// Nobody writes to it.
     pub read_only: bool,
+    /// Mount options of the PersistentVolume.
+    pub options: Vec<String>,
 }
 
 /// Why a disk is not mounted; tried again.
@@ -124,9 +129,43 @@ pub async fn ensure(disk: &LocalDisk, target: &Path) -> Result<(), DiskError> {
             wanted.to_owned()
         }
     };
-    let flags = if disk.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
-    let mounted = mount(Some(&device), target, Some(fs_type.as_str()), flags, None::<&str>);
+    let planned = Planned::of(disk.options.iter().map(String::as_str));
+    let flags = if disk.read_only { planned.flags | MsFlags::MS_RDONLY } else { planned.flags };
+    let mounted = mount(Some(&device), target, Some(fs_type.as_str()), flags, planned.text().as_deref());
     mounted.map_err(|source| DiskError::Mount { device, fs_type, source })
+}
+
+/// Mounts a directory with options; one that is mounted stays. A directory has only options that every file system has.
+pub fn ensure_directory(directory: &Path, options: &[String], target: &Path) -> Result<(), DiskError> {
+    if is_mount(target) {
+        return Ok(());
+    }
+    HostDir::create(target).map_err(io("mkdir", target))?;
+    let failed =
+        |source| DiskError::Mount { device: directory.to_owned(), fs_type: "bind".to_owned(), source };
+    mount(Some(directory), target, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(failed)?;
+    // Options of a bind mount count only when it is changed. Without them it must not stay.
+    let planned = Planned::of(options.iter().map(String::as_str)).flags;
+    let changed = restrictions(target).and_then(|kept| {
+        let flags = planned | kept | MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
+        mount(None::<&str>, target, None::<&str>, flags, None::<&str>)
+    });
+    changed.map_err(|source| {
+        let _ = umount2(target, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
+        failed(source)
+    })
+}
+
+/// Restrictions of a mount, which a change of its flags would lift.
+fn restrictions(mounted: &Path) -> Result<MsFlags, Errno> {
+    let found = statvfs(mounted)?.flags();
+    let known = [
+        (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+    ];
+    Ok(known.into_iter().filter(|(is, _)| found.contains(*is)).map(|(_, flag)| flag).collect())
 }
 
 async fn content(device: &Path) -> Result<Content, DiskError> {

@@ -14,6 +14,8 @@ pub mod token;
 pub mod host_path;
 // Directories that the cluster made volumes of.
 pub mod local_path;
+// Options that volumes are mounted with.
+pub mod mount_options;
 // Disks of this node.
 pub mod local_disk;
 // Directories of NFS servers.

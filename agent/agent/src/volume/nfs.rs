@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use super::mount_options::Planned;
 use super::teardown::{is_mount, mounts_under};
 use super::{FileError, io as file};
 use coracle_host_dir::HostDir;
@@ -184,30 +185,18 @@ fn mount_now(source: &NfsSource, address: IpAddr, target: &Path) -> Result<(), E
 
 /// Flags of the mount, and what the file system itself reads.
 fn plan_mount(source: &NfsSource, address: IpAddr) -> (MsFlags, String) {
-    let mut flags = MsFlags::empty();
     let mut data = format!("addr={address}");
-    for option in source.options().iter().flat_map(|option| option.split(',')) {
-        match option.trim() {
-            "" | "rw" | "defaults" => {}
-            "ro" => flags |= MsFlags::MS_RDONLY,
-            "noexec" => flags |= MsFlags::MS_NOEXEC,
-            "nosuid" => flags |= MsFlags::MS_NOSUID,
-            "nodev" => flags |= MsFlags::MS_NODEV,
-            "noatime" => flags |= MsFlags::MS_NOATIME,
-            "nodiratime" => flags |= MsFlags::MS_NODIRATIME,
-            "relatime" => flags |= MsFlags::MS_RELATIME,
-            "sync" => flags |= MsFlags::MS_SYNCHRONOUS,
-            option => {
-                let option = option
-                    .strip_prefix("nfsvers=")
-                    .map(|version| format!("vers={version}"))
-                    .unwrap_or_else(|| option.to_owned());
-                data.push(',');
-                data.push_str(&option);
-            }
-        }
+    let options = source.options();
+    let planned = Planned::of(options.iter().flat_map(|option| option.split(',')).map(str::trim));
+    for option in planned.data {
+        let option = option
+            .strip_prefix("nfsvers=")
+            .map(|version| format!("vers={version}"))
+            .unwrap_or_else(|| option.clone());
+        data.push(',');
+        data.push_str(&option);
     }
-    (flags, data)
+    (planned.flags, data)
 }
 
 /// Unmounts what is mounted below a directory without asking a server, which may not answer.

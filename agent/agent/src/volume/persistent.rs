@@ -13,6 +13,7 @@ use super::csi::expand::Claim;
 use super::host_path;
 use super::local_disk::LocalDisk;
 use super::local_path;
+use super::mount_options;
 use super::nfs::NfsSource;
 use crate::config::NodeConfig;
 use crate::pod::{affinity, spec};
@@ -27,6 +28,17 @@ pub enum Claimed {
         path: PathBuf,
         /// The volume itself is read-only.
         read_only: bool,
+    },
+    /// A directory of this node that is mounted with options.
+    Directory {
+        /// Name of the PersistentVolume.
+        name: String,
+        /// The directory.
+        path: PathBuf,
+        /// The volume itself is read-only.
+        read_only: bool,
+        /// Mount options.
+        options: Vec<String>,
     },
     /// A disk of this node with a file system.
     Disk {
@@ -146,6 +158,7 @@ pub async fn resolve(
         .await
         .map_err(|error| ClaimError::GetVolume { volume: name.clone(), source: Box::new(error) })?;
     wanted.check_volume(&object, &volume)?;
+    let options = mount_options::of_volume(&volume);
     let spec = volume.spec.unwrap_or_default();
     let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
     if let Some(required) = required
@@ -162,12 +175,14 @@ pub async fn resolve(
     }
     if let Some(nfs) = spec.nfs {
         let read_only = only_read || nfs.read_only == Some(true);
-        let options = spec.mount_options.unwrap_or_default();
         let source = NfsSource { server: nfs.server, path: nfs.path, read_only, options };
         return Ok(Claimed::Nfs { name, source });
     }
     let provisioner = volume.metadata.annotations.as_ref().and_then(|all| all.get(PROVISIONED_BY));
     if let Some(host) = spec.host_path {
+        if !options.is_empty() {
+            return Err(ClaimError::MountOptions);
+        }
         let path = Path::new(&host.path);
         if provisioner.is_some_and(|by| by == PROVISIONER) && local_path::is_own(&node.storage_dirs, path) {
             local_path::ensure(path)?;
@@ -179,29 +194,41 @@ pub async fn resolve(
     let is_block = spec.volume_mode.as_deref() == Some("Block");
     if let Some(local) = spec.local {
         let fs_type = local.fs_type.unwrap_or_default();
-        return of_local(name, local.path, fs_type, is_block, only_read);
+        let local = Local { path: local.path, fs_type, is_block, read_only: only_read, options };
+        return local.resolve(name);
     }
     Err(ClaimError::NoPlugin { volume: name })
 }
 
-/// A `local` volume: a directory, or a block device, which is used as such or mounted.
-fn of_local(
-    volume: String,
+/// A `local` volume.
+struct Local {
     path: String,
     fs_type: String,
     is_block: bool,
     read_only: bool,
-) -> Result<Claimed, ClaimError> {
-    let Ok(stat) = nix::sys::stat::stat(Path::new(&path)) else { return Err(ClaimError::NoPath { path }) };
-    let is_device = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK;
-    match (is_block, is_device) {
-        (true, true) => Ok(Claimed::Device { path: path.into(), read_only }),
-        (true, false) => Err(ClaimError::NotDevice { volume, path }),
-        (false, true) => {
-            let disk = LocalDisk { device: path.into(), fs_type, read_only };
-            Ok(Claimed::Disk { name: volume, disk })
+    options: Vec<String>,
+}
+
+impl Local {
+    /// A directory, or a block device, which is used as such or mounted.
+    fn resolve(self, volume: String) -> Result<Claimed, ClaimError> {
+        let Self { path, fs_type, is_block, read_only, options } = self;
+        let Ok(stat) = nix::sys::stat::stat(Path::new(&path)) else {
+            return Err(ClaimError::NoPath { path });
+        };
+        let is_device = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK;
+        match (is_block, is_device) {
+            (true, true) => Ok(Claimed::Device { path: path.into(), read_only }),
+            (true, false) => Err(ClaimError::NotDevice { volume, path }),
+            (false, true) => {
+                let disk = LocalDisk { device: path.into(), fs_type, read_only, options };
+                Ok(Claimed::Disk { name: volume, disk })
+            }
+            (false, false) if options.is_empty() => {
+                Ok(Claimed::Path(ClaimedPath { path: path.into(), read_only, takes_group: true }))
+            }
+            (false, false) => Ok(Claimed::Directory { name: volume, path: path.into(), read_only, options }),
         }
-        (false, false) => Ok(Claimed::Path(ClaimedPath { path: path.into(), read_only, takes_group: true })),
     }
 }
 
@@ -255,8 +282,15 @@ mod tests {
     fn a_local_volume_is_a_directory_or_a_device() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().to_str().unwrap();
-        let of = |path: &str, is_block| of_local("pv".into(), path.into(), String::new(), is_block, false);
+        let with = |path: &str, is_block, options: &[&str]| {
+            let options = options.iter().map(|option| (*option).to_owned()).collect();
+            let local =
+                Local { path: path.into(), fs_type: String::new(), is_block, read_only: false, options };
+            local.resolve("pv".into())
+        };
+        let of = |path: &str, is_block| with(path, is_block, &[]);
         assert!(matches!(of(path, false), Ok(Claimed::Path(_))));
+        assert!(matches!(with(path, false, &["noexec"]), Ok(Claimed::Directory { .. })));
         let error = of(path, true).err().unwrap().to_string();
         assert_eq!(error, format!("path {path:?} of PersistentVolume pv is not a block device"));
         let error = of("/no/such", false).err().unwrap().to_string();

@@ -36,7 +36,7 @@ pub enum PrepareError {
         source: std::io::Error,
     },
     /// One volume failed.
-    #[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
+    #[error("{} failed for volume {volume:?} : {source}", .source.step())]
     Setup {
         /// Volume name.
         volume: String,
@@ -84,6 +84,16 @@ pub enum VolumeError {
     /// A projected source that this node does not make.
     #[error("projected source is not supported by this node")]
     Projection,
+}
+
+impl VolumeError {
+    /// What has failed, as events of Kubernetes call it.
+    fn step(&self) -> &'static str {
+        match self {
+            Self::Claim(ClaimError::MountOptions) => "MountVolume.MountOptionSupport check",
+            _ => "MountVolume.SetUp",
+        }
+    }
 }
 
 /// What the volumes of a pod are prepared for.
