@@ -47,6 +47,21 @@ packages() {
     fi
 }
 
+# find_builder: sets `builder` to the words before a command that uses cargo. With sudo it is the user who ran it, if the tree is theirs:
+# root has another PATH, and what root builds only root can build again. Fails where there is no cargo.
+builder=()
+find_builder() {
+    local home
+    builder=()
+    if [ "$(id -u)" = 0 ] && [ "${SUDO_USER:-root}" != root ]; then
+        home=$(getent passwd "$SUDO_USER" | cut -d: -f6)
+        builder=(sudo -H -u "$SUDO_USER" env "PATH=${home:+$home/.cargo/bin:}$PATH")
+        if "${builder[@]}" test -w "$PWD" && "${builder[@]}" sh -c 'command -v cargo' >/dev/null; then return 0; fi
+        builder=()
+    fi
+    command -v cargo >/dev/null
+}
+
 # build_units CARGO-ARGUMENT...: what a build with these arguments compiles, `PACKAGE@VERSION[/PROGRAM|/build] SECONDS` per line.
 build_units() {
     local tree=() programs=() program manifest quiet=(-q)

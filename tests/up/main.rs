@@ -296,6 +296,11 @@ fn the_reference_is_what_the_programs_say() {
 }
 
 #[test]
+fn who_ran_sudo_builds() {
+    installs("builder.sh", "built by its user\n");
+}
+
+#[test]
 fn without_root_it_says_so() {
     let copy = tempfile::tempdir().unwrap();
     let script = copy.path().join("scripts");
