@@ -85,6 +85,14 @@ fn pods_pull_what_is_pushed_to_the_registry_of_the_cluster() {
 }
 
 #[test]
+fn images_are_pulled_from_a_registry_with_a_private_ca() {
+    let output = in_sandbox("private_ca.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("trusted by its CA\n"), "{text}");
+}
+
+#[test]
 fn install_changes_and_removes_only_what_it_wrote() {
     installs("installs.sh", "only its own\n");
 }
