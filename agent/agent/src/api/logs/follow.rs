@@ -1,11 +1,11 @@
-//! Sends log files to the client and follows them with inotify.
+//! Sends log files to the client and follows them with inotify. Files are read and decompressed on threads for blocking work.
 
 use bytes::Bytes;
 use coracle_proto::cri;
 use futures::StreamExt;
 use inotify::{EventStream, Inotify, WatchMask};
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,11 @@ use tokio::sync::mpsc;
 
 use super::line::Printer;
 use super::options::LogOptions;
+use super::reader::{LineReader, LogFile};
 use super::segments::{self, Segment};
 use coracle_engine::runtime::Runtime;
 use coracle_host_dir::HostDir;
 
-/// Read at once.
-const CHUNK: usize = 64 << 10;
 /// Delay after a container's exit, for its last lines to be written.
 const FLUSH_DELAY: Duration = Duration::from_millis(200);
 /// Poll interval for runtimes without events.
@@ -49,61 +48,28 @@ pub async fn ended(runtime: Arc<dyn Runtime>, id: String) {
     }
 }
 
-/// Reads lines, whole ones only.
-struct Lines<'a> {
-    printer: Printer,
-    out: &'a mpsc::Sender<Bytes>,
-    /// Bytes of an incomplete line.
-    rest: Vec<u8>,
+/// A slow disk must not hold up other requests.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-impl Lines<'_> {
-    /// Reads to the end; `false` when the client wants no more.
-    async fn drain(&mut self, mut from: Box<dyn Read + Send>) -> io::Result<(bool, Box<dyn Read + Send>)> {
-        loop {
-            // Most reads come from the page cache, but a disk may be slow.
-            let (reader, chunk) = tokio::task::spawn_blocking(move || {
-                let mut chunk = vec![0; CHUNK];
-                let read = from.read(&mut chunk);
-                read.map(|n| {
-                    chunk.truncate(n);
-                    (from, chunk)
-                })
-            })
-            .await
-            .map_err(io::Error::other)??;
-            from = reader;
-            if chunk.is_empty() {
-                return Ok((true, from));
-            }
-            if !self.take(&chunk).await {
-                return Ok((false, from));
-            }
+/// Sends a file to its end; nothing is returned when the client wants no more.
+async fn drain(
+    mut lines: LineReader,
+    mut file: LogFile,
+    out: &mpsc::Sender<Bytes>,
+) -> io::Result<Option<(LineReader, LogFile)>> {
+    loop {
+        let printed;
+        (lines, file, printed) = blocking(move || {
+            let printed = lines.read(&mut file)?;
+            Ok((lines, file, printed))
+        })
+        .await?;
+        let Some(printed) = printed else { return Ok(Some((lines, file))) };
+        if (!printed.is_empty() && out.send(printed.into()).await.is_err()) || lines.is_full() {
+            return Ok(None);
         }
-    }
-
-    async fn take(&mut self, chunk: &[u8]) -> bool {
-        let mut printed = Vec::with_capacity(chunk.len());
-        let mut left = chunk;
-        while let Some(end) = left.iter().position(|byte| *byte == b'\n') {
-            let (line, after) = (&left[..end], &left[end + 1..]);
-            if self.rest.is_empty() {
-                self.printer.print(line, &mut printed);
-            } else {
-                self.rest.extend_from_slice(line);
-                let whole = std::mem::take(&mut self.rest);
-                self.printer.print(&whole, &mut printed);
-            }
-            left = after;
-            if self.printer.is_full() {
-                break;
-            }
-        }
-        if !self.printer.is_full() {
-            self.rest.extend_from_slice(left);
-        }
-        let sent = printed.is_empty() || self.out.send(printed.into()).await.is_ok();
-        sent && !self.printer.is_full()
     }
 }
 
@@ -114,33 +80,32 @@ pub async fn send(
     ended: impl Future<Output = ()>,
     out: &mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
-    let mut lines = Lines { printer: Printer::new(options), out, rest: Vec::new() };
+    let mut lines = LineReader::new(Printer::new(options));
     // Watched before it is read, so that nothing is missed in between.
     let (dir, name) = HostDir::of_file(log)?;
     let dir = Arc::new(dir);
     let mut changes = if options.follow { Some(watch(&dir)?) } else { None };
-    let (mut segments, mut inode) = find(&dir, &name, options.tail)?;
+    let (held, log, tail) = (dir.clone(), name.clone(), options.tail);
+    let (mut segments, mut inode) = blocking(move || find(&held, &log, tail)).await?;
     let last = segments.pop();
     for segment in segments {
-        if !lines.drain(segment.open()?).await?.0 {
-            return Ok(());
-        }
+        let file = blocking(move || segment.open()).await?;
+        let Some(drained) = drain(lines, file, out).await? else { return Ok(()) };
+        lines = drained.0;
     }
     let Some(last) = last else { return Ok(()) };
-    let mut current = last.open()?;
+    let mut current = blocking(move || last.open()).await?;
     tokio::pin!(ended);
     let mut over = false;
     loop {
-        let (more, reader) = lines.drain(current).await?;
-        current = reader;
-        if !more {
-            return Ok(());
-        }
+        let Some(drained) = drain(lines, current, out).await? else { return Ok(()) };
+        (lines, current) = drained;
         // The file was rotated: the keeper writes only to the new one now.
         if let Some(new) = inode_of(&dir, &name).filter(|new| options.follow && *new != inode) {
-            current = lines.drain(current).await?.1;
+            let Some(drained) = drain(lines, current, out).await? else { return Ok(()) };
+            lines = drained.0;
             inode = new;
-            drop(std::mem::replace(&mut current, Box::new(dir.open_file(&name)?)));
+            current = Box::new(dir.open_file(&name)?);
             continue;
         }
         let Some(changes) = changes.as_mut().filter(|_| !over) else { return Ok(()) };

@@ -1,6 +1,7 @@
 //! One line of a log file: `<time> <stream> <tags> <text>`. Lines in another form are skipped.
 
 use jiff::Timestamp;
+use memchr::memchr;
 
 use super::options::{LogOptions, LogStream};
 
@@ -16,14 +17,20 @@ struct Line<'a> {
 
 /// Takes a line apart, without its newline.
 fn parse(line: &[u8]) -> Option<Line<'_>> {
-    let mut parts = line.splitn(4, |byte| *byte == b' ');
-    let (time, stream, tags) = (parts.next()?, parts.next()?, parts.next()?);
-    let text = parts.next().unwrap_or_default();
+    let (time, rest) = word(line)?;
+    let (stream, rest) = word(rest)?;
+    let (tags, text) = word(rest).unwrap_or_else(|| rest.split_at(rest.len()));
     if !matches!(stream, b"stdout" | b"stderr") {
         return None;
     }
-    let partial = tags.split(|byte| *byte == b':').next() == Some(b"P");
+    let partial = tags == b"P" || tags.starts_with(b"P:");
     Some(Line { time, stream, partial, text })
+}
+
+/// What stands before the first space and behind it.
+fn word(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr(b' ', line)?;
+    Some((&line[..end], &line[end + 1..]))
 }
 
 /// Turns lines of files into what the client sees.
@@ -107,6 +114,21 @@ mod tests {
         let (mut printer, mut out) = (Printer::new(options), Vec::new());
         LOG.iter().for_each(|line| printer.print(line.as_bytes(), &mut out));
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn takes_lines_apart() {
+        let line = |partial, text: &'static str| {
+            Some(Line { time: b"T", stream: b"stdout", partial, text: text.as_bytes() })
+        };
+        assert_eq!(parse(b"T stdout F a b"), line(false, "a b"));
+        assert_eq!(parse(b"T stdout F"), line(false, ""));
+        assert_eq!(parse(b"T stdout P:x a"), line(true, "a"));
+        assert_eq!(parse(b"T stdout Pa a"), line(false, "a"));
+        assert_eq!(parse(b"T stdout "), line(false, ""));
+        for bad in ["", "T", "T stdout", "T stdin F a"] {
+            assert_eq!(parse(bad.as_bytes()), None, "{bad:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 pub mod options;
 // One line of a log file.
 pub mod line;
+// Whole lines out of files.
+pub mod reader;
 // The files of one container's log, rotated ones too.
 pub mod segments;
 // Sends and follows log files.

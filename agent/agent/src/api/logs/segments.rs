@@ -3,6 +3,7 @@
 //! A pod that collects logs may write into their directories: a link in the place of a log is not read.
 
 use flate2::read::GzDecoder;
+use memchr::{memchr_iter, memrchr_iter};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -101,7 +102,7 @@ fn count_lines(mut from: impl Read) -> io::Result<u64> {
     loop {
         match from.read(&mut buffer)? {
             0 => return Ok(lines),
-            n => lines += buffer[..n].iter().filter(|byte| **byte == b'\n').count() as u64,
+            n => lines += memchr_iter(b'\n', &buffer[..n]).count() as u64,
         }
     }
 }
@@ -119,7 +120,7 @@ fn last_lines(file: &mut (impl Read + Seek), wanted: u64) -> io::Result<(u64, u6
         let chunk = &mut buffer[..usize::try_from(at - begin).unwrap_or(CHUNK)];
         file.seek(SeekFrom::Start(begin))?;
         file.read_exact(chunk)?;
-        for (index, _) in chunk.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+        for index in memrchr_iter(b'\n', chunk) {
             // The newline before the first of the wanted lines.
             if ends == wanted {
                 return Ok((begin + index as u64 + 1, wanted));
