@@ -22,15 +22,16 @@ pub enum Stream {
     Stderr,
 }
 
+/// Length of a header.
+const HEADER: usize = "2016-10-06T00:17:09.669794202Z stdout F ".len();
+/// Where the tag is in a header.
+const TAG: usize = HEADER - " ".len() - 1;
+
 /// What stands before the text of a full line. The same for all lines of one read.
 #[derive(Debug, Clone, Copy)]
-pub struct Header([u8; Self::LEN]);
+pub struct Header([u8; HEADER]);
 
 impl Header {
-    const LEN: usize = "2016-10-06T00:17:09.669794202Z stdout F ".len();
-    /// Where the tag is.
-    const TAG: usize = Self::LEN - 2;
-
     /// For bytes that were read at this time.
     pub fn new(stream: Stream, now: Timestamp) -> Self {
         let mut header = *match stream {
@@ -39,7 +40,7 @@ impl Header {
         };
         // Years before 0 do not fit; a clock before 1970 is wrong anyway.
         if now >= Timestamp::UNIX_EPOCH {
-            let mut time = &mut header[..Self::LEN - " stdout F ".len()];
+            let mut time = &mut header[..HEADER - " stdout F ".len()];
             let _ = write!(time, "{now:.9}");
         }
         Self(header)
@@ -89,7 +90,7 @@ impl Lines {
 
     /// Appends a line. Its newline is in `text`, or the caller appends it.
     fn write(&mut self, header: &Header, tag: u8, text: &[u8], out: &mut Vec<u8>) {
-        let tag_at = out.len() + Header::TAG;
+        let tag_at = out.len() + TAG;
         out.extend_from_slice(&header.0);
         out[tag_at] = tag;
         if !self.rest.is_empty() {
@@ -204,7 +205,7 @@ mod tests {
             while !left.is_empty() {
                 let mut some = Vec::new();
                 left = &left[lines.push(&header, left, &mut some)..];
-                assert!(some.len() < MAX_WRITE + Header::LEN + MAX_LINE + 1);
+                assert!(some.len() < MAX_WRITE + HEADER + MAX_LINE + 1);
                 out.extend(some);
             }
         }
