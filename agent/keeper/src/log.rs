@@ -27,7 +27,8 @@ const HEADER: usize = "2016-10-06T00:17:09.669794202Z stdout F ".len();
 /// Where the tag is in a header.
 const TAG: usize = HEADER - " ".len() - 1;
 
-/// What stands before the text of a full line. The same for all lines of one read.
+/// What stands before the text of a full line. Made once for all lines of a read, whose times are a nanosecond apart: clients ask
+/// for lines since the time of one, and collectors drop equal lines of one time.
 #[derive(Debug, Clone, Copy)]
 pub struct Header([u8; HEADER]);
 
@@ -45,6 +46,16 @@ impl Header {
         }
         Self(header)
     }
+
+    /// For the next line. The last nanosecond of a second has no next one.
+    fn advance(&mut self) {
+        let end = HEADER - "Z stdout F ".len();
+        let fraction = &mut self.0[end - 9..end];
+        if let Some(at) = fraction.iter().rposition(|digit| *digit != b'9') {
+            fraction[at] += 1;
+            fraction[at + 1..].fill(b'0');
+        }
+    }
 }
 
 /// Cuts a stream of bytes into log lines.
@@ -56,7 +67,7 @@ pub struct Lines {
 
 impl Lines {
     /// Appends lines that `data` completes to `out`, until that has [`MAX_WRITE`] bytes. Returns how much of `data` is used.
-    pub fn push(&mut self, header: &Header, data: &[u8], out: &mut Vec<u8>) -> usize {
+    pub fn push(&mut self, header: &mut Header, data: &[u8], out: &mut Vec<u8>) -> usize {
         let mut left = data;
         while !left.is_empty() && out.len() < MAX_WRITE {
             let room = MAX_LINE - self.rest.len();
@@ -82,17 +93,18 @@ impl Lines {
     }
 
     /// Ends the stream: remaining bytes become a partial line.
-    pub fn finish(&mut self, header: &Header, out: &mut Vec<u8>) {
+    pub fn finish(&mut self, header: &mut Header, out: &mut Vec<u8>) {
         if !self.rest.is_empty() {
             self.write(header, b'P', b"\n", out);
         }
     }
 
     /// Appends a line. Its newline is in `text`, or the caller appends it.
-    fn write(&mut self, header: &Header, tag: u8, text: &[u8], out: &mut Vec<u8>) {
+    fn write(&mut self, header: &mut Header, tag: u8, text: &[u8], out: &mut Vec<u8>) {
         let tag_at = out.len() + TAG;
         out.extend_from_slice(&header.0);
         out[tag_at] = tag;
+        header.advance();
         if !self.rest.is_empty() {
             out.extend_from_slice(&self.rest);
             // Most containers are idle: nothing is kept for them.
@@ -136,11 +148,11 @@ impl ContainerLog {
 
     /// Writes the lines that `data` completes. What `out` holds is replaced; it is passed to be used again.
     pub fn push(&mut self, stream: Stream, data: &[u8], out: &mut Vec<u8>) {
-        let header = Header::new(stream, Timestamp::now());
+        let mut header = Header::new(stream, Timestamp::now());
         let mut left = data;
         while !left.is_empty() {
             out.clear();
-            let used = self.lines(stream).push(&header, left, out);
+            let used = self.lines(stream).push(&mut header, left, out);
             left = &left[used..];
             write_lines(&mut self.file, &mut self.torn, out);
         }
@@ -149,7 +161,7 @@ impl ContainerLog {
     /// Writes what is left of an ended stream.
     pub fn finish(&mut self, stream: Stream, out: &mut Vec<u8>) {
         out.clear();
-        self.lines(stream).finish(&Header::new(stream, Timestamp::now()), out);
+        self.lines(stream).finish(&mut Header::new(stream, Timestamp::now()), out);
         write_lines(&mut self.file, &mut self.torn, out);
     }
 
@@ -196,21 +208,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// With `T` for the time.
+    /// With `T` for the time, after a check that times are in order.
     fn lines(chunks: &[&[u8]]) -> String {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
-        let header = Header::new(Stream::Stdout, Timestamp::UNIX_EPOCH);
+        let mut header = Header::new(Stream::Stdout, Timestamp::UNIX_EPOCH);
         for chunk in chunks {
             let mut left = *chunk;
             while !left.is_empty() {
                 let mut some = Vec::new();
-                left = &left[lines.push(&header, left, &mut some)..];
+                left = &left[lines.push(&mut header, left, &mut some)..];
                 assert!(some.len() < MAX_WRITE + HEADER + MAX_LINE + 1);
                 out.extend(some);
             }
         }
-        lines.finish(&header, &mut out);
-        String::from_utf8(out).unwrap().replace("1970-01-01T00:00:00.000000000Z", "T")
+        lines.finish(&mut header, &mut out);
+        let (text, mut before) = (String::from_utf8(out).unwrap(), "");
+        let mut timeless = String::new();
+        for line in text.lines() {
+            let (time, rest) = line.split_once(' ').unwrap();
+            assert!(before < time && time.parse::<Timestamp>().is_ok(), "{before} {time}");
+            before = time;
+            timeless.push_str(&format!("T {rest}\n"));
+        }
+        timeless
     }
 
     /// What `lines` should do, byte by byte.
@@ -290,6 +310,14 @@ mod tests {
         let time = "2016-10-06T00:17:09.669794202Z";
         assert_eq!(header(Stream::Stdout, time), format!("{time} stdout F "));
         assert_eq!(header(Stream::Stderr, time), format!("{time} stderr F "));
+        let next = |time: &str| {
+            let mut header = Header::new(Stream::Stdout, time.parse().unwrap());
+            header.advance();
+            String::from_utf8(header.0[..time.len()].to_vec()).unwrap()
+        };
+        assert_eq!(next("2016-10-06T00:17:09.000000000Z"), "2016-10-06T00:17:09.000000001Z");
+        assert_eq!(next("2016-10-06T00:17:09.120999999Z"), "2016-10-06T00:17:09.121000000Z");
+        assert_eq!(next("2016-10-06T00:17:09.999999999Z"), "2016-10-06T00:17:09.999999999Z");
         let epoch = "1970-01-01T00:00:00.000000000Z";
         assert_eq!(header(Stream::Stdout, "-000001-01-01T00:00:00Z"), format!("{epoch} stdout F "));
     }
