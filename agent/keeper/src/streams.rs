@@ -450,8 +450,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use nix::sys::epoll::EpollTimeout;
+    use nix::sys::termios;
     use std::io::{PipeReader, PipeWriter, Read, Write};
     use std::path::Path;
+    use std::time::{Duration, Instant};
 
     /// A container with a log, and where it writes to.
     fn container(id: &str, log: &Path, poll: &mut Poll) -> (Streams, PipeWriter) {
@@ -535,5 +537,37 @@ mod tests {
         thread.join().unwrap();
         streams.close(&mut poll, &mut shared);
         assert!(client.join().unwrap() == sent.as_bytes() && text(&log) == sent);
+    }
+
+    #[test]
+    fn a_terminal_that_is_read_late_gets_all_input() {
+        let (mut poll, mut shared) = (Poll::new().unwrap(), Shared::default());
+        let pty = nix::pty::openpty(None, None).unwrap();
+        let mut modes = termios::tcgetattr(&pty.slave).unwrap();
+        termios::cfmakeraw(&mut modes);
+        termios::tcsetattr(&pty.slave, termios::SetArg::TCSANOW, &modes).unwrap();
+        crate::launch::set_nonblocking(&pty.master).unwrap();
+        let ends = Ends { stdout: Some(pty.master), ..Ends::default() };
+        let mut streams = Streams::new("c", ends, None, &mut poll).unwrap().with_tty(true, false);
+        let (input, mut client) = std::io::pipe().unwrap();
+        streams.attach([Some(input.into()), None, None], &mut poll).unwrap();
+        client.write_all(&[b'x'; 40_000]).unwrap();
+        drop(client);
+        // More than a terminal holds.
+        for _ in 0..5 {
+            turn(&mut [("c", &mut streams)], &mut poll, &mut shared);
+        }
+        let mut terminal = std::fs::File::from(pty.slave);
+        let reader = std::thread::spawn(move || {
+            let mut read = vec![0; 40_000];
+            terminal.read_exact(&mut read).unwrap();
+            read
+        });
+        let begun = Instant::now();
+        while !reader.is_finished() {
+            turn(&mut [("c", &mut streams)], &mut poll, &mut shared);
+            assert!(begun.elapsed() < Duration::from_secs(60), "input is missing");
+        }
+        assert!(reader.join().unwrap() == [b'x'; 40_000]);
     }
 }
