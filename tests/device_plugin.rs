@@ -57,8 +57,9 @@ pub struct FakeGpus {
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
-/// Writes the CDI spec of the devices.
+/// Writes the CDI spec of the devices. Its hooks make the file, and write the state of a container that has ended beside it.
 pub fn write_cdi_spec(dir: &Path, hook_file: &Path) {
+    let after = format!("cat > {}", hook_file.with_extension("after").display());
     let device = |id: &&str| {
         serde_json::json!({"name": id, "containerEdits": {
             "env": [format!("CARD_{id}=described")],
@@ -69,7 +70,8 @@ pub fn write_cdi_spec(dir: &Path, hook_file: &Path) {
         "kind": RESOURCE,
         "devices": IDS.iter().map(device).collect::<Vec<_>>(),
         "containerEdits": {"hooks": [
-            {"hookName": "createRuntime", "path": "/bin/touch", "args": ["touch", hook_file]}]},
+            {"hookName": "createRuntime", "path": "/bin/touch", "args": ["touch", hook_file]},
+            {"hookName": "poststop", "path": "/bin/sh", "args": ["sh", "-c", after], "env": ["PATH=/usr/bin:/bin"]}]},
     });
     fs::create_dir_all(dir).unwrap();
     fs::write(dir.join("gpu.json"), spec.to_string()).unwrap();

@@ -68,6 +68,13 @@ fn devices_reach_containers_and_plugins_that_fail_are_named() {
         &format!("containers: [{{name: c, image: '{IMAGE}', resources: {{limits: {{{RESOURCE}: 9}}}}}}]"),
     );
     s.wait_event(&format!("Insufficient {RESOURCE}"));
+
+    let after = s.cluster.path("hook-ran.after");
+    let _ = std::fs::remove_file(&after);
+    s.cluster.delete("user");
+    eventually("its last hook", PATIENCE, || {
+        std::fs::read_to_string(&after).is_ok_and(|state| state.contains(r#""status":"stopped""#))
+    });
 }
 
 #[test]

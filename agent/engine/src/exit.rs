@@ -12,6 +12,7 @@ use super::exec_waiters::ExecWaiters;
 use super::keeper::Keeper;
 use super::objects::{Container, Objects, Sandbox};
 use super::paths::{Paths, remove_tree};
+use super::poststop;
 use super::record::{ContainerPhase, SandboxPhase};
 use crate::runtime::Result;
 use coracle_keeper::exits::Exit;
@@ -109,11 +110,17 @@ impl Exits {
         self.events.emit_container(container, cri::ContainerEventType::ContainerStoppedEvent);
     }
 
-    /// Removes the cgroup and the OCI runtime's state of a container. Concurrent calls are serialized.
+    /// Removes the cgroup and the OCI runtime's state of a container, and runs its hooks in between. Concurrent calls are
+    /// serialized.
     pub(crate) async fn release_processes(&self, container: &Container) -> Result<()> {
         let _alone = container.releasing.lock().await;
         let cgroup = container.record.lock().cgroup.clone();
         self.hierarchy.cgroup(&cgroup)?.remove().await?;
-        remove_tree(&self.paths.runtime_state().join(&container.id)).map_err(internal("runtime state"))
+        let state = self.paths.runtime_state().join(&container.id);
+        // Without it the OCI runtime has created nothing, or the hooks have run.
+        if state.exists() {
+            poststop::run(&self.paths.bundle(&container.id), &container.id).await;
+        }
+        remove_tree(&state).map_err(internal("runtime state"))
     }
 }

@@ -64,6 +64,8 @@ mod oci_implementation;
 mod oci_runtime;
 // Waiters for exits of commands.
 mod exec_waiters;
+// Hooks that run after the end of a container.
+mod poststop;
 // Exits of tasks.
 mod exit;
 // Tasks of the keeper.

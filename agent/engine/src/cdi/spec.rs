@@ -239,10 +239,6 @@ impl Hook {
         if !HOOKS.contains(&self.hook_name.as_str()) {
             return Some(format!("hookName {:?} is not one of {}", self.hook_name, HOOKS.join(", ")));
         }
-        // The engine removes containers without the OCI runtime, which would run it.
-        if self.hook_name == "poststop" {
-            return Some("hooks of type poststop are not supported".into());
-        }
         if !self.path.starts_with('/') {
             return Some(format!("path {:?} is not absolute", self.path));
         }

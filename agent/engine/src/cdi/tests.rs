@@ -135,7 +135,6 @@ fn errors_name_the_file_and_the_field() {
         (node(json!({"path": "/dev/x", "major": -1})), "-1:0 is not a device number"),
         (node(json!({"path": "/dev/x", "permissions": "rwx"})), "permissions \"rwx\""),
         (edits(json!({"hooks": [{"hookName": "later", "path": "/x"}]})), "hookName \"later\""),
-        (edits(json!({"hooks": [{"hookName": "poststop", "path": "/x"}]})), "poststop are not supported"),
         (
             edits(json!({"mounts": [{"hostPath": "/x", "containerPath": "/"}]})),
             "mounts[0]: containerPath \"/\"",
