@@ -1,4 +1,5 @@
-//! Plugins that register themselves: each has a socket in the directory of registrations, and is unregistered when the socket goes.
+//! Plugins that register themselves: each has a socket in the directory of registrations, or below it, and is unregistered when
+//! the socket goes.
 
 use coracle_cli::causes;
 use coracle_csi::pluginregistration::PluginInfo;
@@ -59,6 +60,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 /// More sockets than this in the directory are ignored.
 const MAX_PLUGINS: usize = 256;
+/// More directories than this, and what is deeper in them, are ignored.
+const MAX_DIRECTORIES: usize = 256;
+const MAX_DEPTH: usize = 8;
 
 /// Why a plugin is not used; it is told.
 #[derive(Debug, thiserror::Error)]
@@ -343,20 +347,49 @@ fn watch(paths: &Paths, dir: &Path) -> io::Result<impl futures::Stream + Unpin +
     }
     let inotify = Inotify::init()?;
     let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MOVED_FROM | WatchMask::DELETE;
-    inotify.watches().add(dir, mask | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
+    let mask = mask | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF;
+    inotify.watches().add(dir, mask)?;
+    // Each before it is read: what comes later is an event. One that has gone meanwhile is one, too.
+    visit(dir, &mut |path, metadata| {
+        if metadata.is_dir() {
+            let _ = inotify.watches().add(path, mask);
+        }
+    });
     inotify.into_event_stream([0; 1024])
 }
 
-/// The sockets of a directory; hidden ones are not finished.
+/// The sockets below a directory.
 fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let entries = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
-    let sockets = entries.filter_map(|entry| {
-        let path = entry.path();
-        let metadata = std::fs::symlink_metadata(&path).ok().filter(|m| m.file_type().is_socket())?;
-        Some((path, (metadata.ino(), metadata.ctime(), metadata.ctime_nsec())))
+    let mut found = BTreeMap::new();
+    visit(dir, &mut |path, metadata| {
+        if metadata.file_type().is_socket() && found.len() < MAX_PLUGINS {
+            found.insert(path.to_owned(), (metadata.ino(), metadata.ctime(), metadata.ctime_nsec()));
+        }
     });
-    sockets.take(MAX_PLUGINS).collect()
+    found
+}
+
+/// Calls `see` with everything below a directory, with each directory before its content. Hidden entries are not finished, and
+/// links are not followed.
+fn visit(dir: &Path, see: &mut impl FnMut(&Path, &std::fs::Metadata)) {
+    let mut pending = vec![(dir.to_owned(), 0)];
+    let mut directories = 0;
+    while let Some((dir, depth)) = pending.pop() {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')) {
+            let path = entry.path();
+            let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
+            let is_entered = metadata.is_dir() && depth < MAX_DEPTH && directories < MAX_DIRECTORIES;
+            if metadata.is_dir() && !is_entered {
+                continue;
+            }
+            see(&path, &metadata);
+            if is_entered {
+                directories += 1;
+                pending.push((path, depth + 1));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -408,5 +441,31 @@ mod tests {
         std::fs::remove_file(temp.path().join("d-reg.sock")).unwrap();
         let _c = bind("d-reg.sock");
         assert_ne!(sockets(temp.path()), found, "made again, it is another");
+    }
+
+    #[test]
+    fn plugins_may_have_directories_of_their_own() {
+        let temp = tempfile::tempdir().unwrap();
+        let deep = temp.path().join("a/b");
+        for dir in [&deep, &temp.path().join(".c"), &temp.path().join("1/2/3/4/5/6/7/8/9")] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        std::os::unix::fs::symlink(&deep, temp.path().join("link")).unwrap();
+        let bind = |path: &str| std::os::unix::net::UnixListener::bind(temp.path().join(path)).unwrap();
+        let _bound = ["a/x.sock", "a/b/y.sock", ".c/z.sock", "1/2/3/4/5/6/7/8/9/w.sock"].map(bind);
+        let found: Vec<PathBuf> = sockets(temp.path()).into_keys().collect();
+        assert_eq!(found, [deep.join("y.sock"), temp.path().join("a/x.sock")]);
+    }
+
+    #[tokio::test]
+    async fn a_socket_in_a_directory_is_noticed() {
+        let temp = tempfile::tempdir().unwrap();
+        let paths = Paths::new(temp.path());
+        let dir = paths.registry();
+        std::fs::create_dir_all(dir.join("old")).unwrap();
+        let mut changes = watch(&paths, &dir).unwrap();
+        let _old = std::os::unix::net::UnixListener::bind(dir.join("old/a.sock")).unwrap();
+        let noticed = tokio::time::timeout(Duration::from_secs(60), changes.next()).await;
+        assert!(noticed.is_ok_and(|event| event.is_some()));
     }
 }
