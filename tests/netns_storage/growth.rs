@@ -61,6 +61,13 @@ fn a_volume_grows_under_its_pod_and_says_how_full_it_is() {
         metrics().contains(&format!("kubelet_volume_stats_used_bytes{labels} 400"))
     });
     let all = metrics();
+    for want in [
+        "csi_operations_seconds_count{driver_name=\"disk.example\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Node/NodePublishVolume\",migrated=\"false\"} 1",
+        "storage_operation_duration_seconds_count{migrated=\"false\",operation_name=\"volume_mount\",status=\"success\",volume_plugin=\"kubernetes.io/csi:disk.example\"}",
+        "volume_manager_total_volumes{plugin_name=\"kubernetes.io/csi:disk.example\",state=\"actual_state_of_world\"} 1",
+    ] {
+        assert!(all.contains(want), "{want} is not in {all}");
+    }
     for line in ["capacity_bytes{} 1000", "inodes_free{} 47", "health_status_abnormal{} 0"] {
         let line = format!("kubelet_volume_stats_{}", line.replace("{}", labels));
         assert!(all.contains(&line), "{line} is not in {all}");

@@ -1,8 +1,10 @@
 //! A driver on this node.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
 
 use crate::CallError;
 use crate::socket::{MAX_MESSAGE, answer, channel};
@@ -57,13 +59,37 @@ impl Capabilities {
 pub struct Driver {
     socket: PathBuf,
     client: NodeClient<Channel>,
+    observer: Option<Observer>,
 }
+
+/// Is told of every call of a driver: its name, how long it took, and the code of its answer.
+pub type Observer = Arc<dyn Fn(&'static str, Duration, Code) + Send + Sync>;
 
 impl Driver {
     /// Connects on first use, and again after the driver was restarted.
     pub fn new(socket: &Path) -> Self {
         let client = NodeClient::new(channel(socket.to_owned())).max_decoding_message_size(MAX_MESSAGE);
-        Self { socket: socket.to_owned(), client }
+        Self { socket: socket.to_owned(), client, observer: None }
+    }
+
+    /// Tells an observer of every call.
+    #[must_use]
+    pub fn observed(self, observer: Observer) -> Self {
+        Self { observer: Some(observer), ..self }
+    }
+
+    async fn answer<T>(
+        &self,
+        call: &'static str,
+        limit: Duration,
+        request: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CallError> {
+        let begun = Instant::now();
+        let result = answer(call, &self.socket, limit, request).await;
+        if let Some(observer) = &self.observer {
+            observer(call, begun.elapsed(), result.as_ref().map_or_else(CallError::code, |_| Code::Ok));
+        }
+        result
     }
 
     /// Where the driver listens.
@@ -75,14 +101,14 @@ impl Driver {
     pub async fn info(&self) -> Result<NodeGetInfoResponse, CallError> {
         let mut client = self.client.clone();
         let call = client.node_get_info(NodeGetInfoRequest {});
-        answer("NodeGetInfo", &self.socket, READ_LIMIT, call).await
+        self.answer("NodeGetInfo", READ_LIMIT, call).await
     }
 
     /// What the driver can do.
     pub async fn capabilities(&self) -> Result<Capabilities, CallError> {
         let mut client = self.client.clone();
         let call = client.node_get_capabilities(NodeGetCapabilitiesRequest {});
-        let found = answer("NodeGetCapabilities", &self.socket, READ_LIMIT, call).await?;
+        let found = self.answer("NodeGetCapabilities", READ_LIMIT, call).await?;
         Ok(Capabilities::of(&found.capabilities))
     }
 
@@ -90,7 +116,7 @@ impl Driver {
     pub async fn stage(&self, request: NodeStageVolumeRequest) -> Result<(), CallError> {
         let mut client = self.client.clone();
         let call = client.node_stage_volume(request);
-        answer("NodeStageVolume", &self.socket, WRITE_LIMIT, call).await.map(drop)
+        self.answer("NodeStageVolume", WRITE_LIMIT, call).await.map(drop)
     }
 
     /// The reverse of [`Self::stage`]. A volume that is not there is unstaged.
@@ -100,14 +126,14 @@ impl Driver {
             volume_id: volume.to_owned(),
             staging_target_path: path.to_string_lossy().into_owned(),
         });
-        known(answer("NodeUnstageVolume", &self.socket, WRITE_LIMIT, call).await.map(drop))
+        known(self.answer("NodeUnstageVolume", WRITE_LIMIT, call).await.map(drop))
     }
 
     /// Mounts a volume for one pod.
     pub async fn publish(&self, request: NodePublishVolumeRequest) -> Result<(), CallError> {
         let mut client = self.client.clone();
         let call = client.node_publish_volume(request);
-        answer("NodePublishVolume", &self.socket, WRITE_LIMIT, call).await.map(drop)
+        self.answer("NodePublishVolume", WRITE_LIMIT, call).await.map(drop)
     }
 
     /// The reverse of [`Self::publish`]. A volume that is not there is unpublished.
@@ -117,7 +143,7 @@ impl Driver {
             volume_id: volume.to_owned(),
             target_path: path.to_string_lossy().into_owned(),
         });
-        known(answer("NodeUnpublishVolume", &self.socket, WRITE_LIMIT, call).await.map(drop))
+        known(self.answer("NodeUnpublishVolume", WRITE_LIMIT, call).await.map(drop))
     }
 
     /// How full a volume is.
@@ -127,7 +153,7 @@ impl Driver {
     ) -> Result<NodeGetVolumeStatsResponse, CallError> {
         let mut client = self.client.clone();
         let call = client.node_get_volume_stats(request);
-        answer("NodeGetVolumeStats", &self.socket, READ_LIMIT, call).await
+        self.answer("NodeGetVolumeStats", READ_LIMIT, call).await
     }
 
     /// Makes the file system of a volume as large as the volume.
@@ -137,7 +163,7 @@ impl Driver {
     ) -> Result<NodeExpandVolumeResponse, CallError> {
         let mut client = self.client.clone();
         let call = client.node_expand_volume(request);
-        answer("NodeExpandVolume", &self.socket, WRITE_LIMIT, call).await
+        self.answer("NodeExpandVolume", WRITE_LIMIT, call).await
     }
 }
 
@@ -163,8 +189,12 @@ mod tests {
     #[tokio::test]
     async fn a_driver_that_is_away_is_named() {
         let temp = tempfile::tempdir().unwrap();
-        let driver = Driver::new(&temp.path().join("csi.sock"));
+        let (told, calls) = std::sync::mpsc::channel();
+        let observer: Observer =
+            Arc::new(move |call: &'static str, _: Duration, code: Code| told.send((call, code)).unwrap());
+        let driver = Driver::new(&temp.path().join("csi.sock")).observed(observer);
         let error = driver.unpublish("v", Path::new("/t")).await.unwrap_err();
+        assert_eq!(calls.try_recv(), Ok(("NodeUnpublishVolume", Code::Unavailable)));
         assert!(matches!(&error, CallError::Unreachable { call: "NodeUnpublishVolume", .. }), "{error}");
         assert!(error.to_string().contains("csi.sock"), "{error}");
     }

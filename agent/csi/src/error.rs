@@ -58,6 +58,15 @@ impl CallError {
         CallError::Refused { call, code: status.code(), message }
     }
 
+    /// The code of gRPC that stands for it.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Refused { code, .. } => *code,
+            Self::Timeout { .. } => Code::DeadlineExceeded,
+            Self::Unreachable { .. } => Code::Unavailable,
+        }
+    }
+
     /// Whether the driver said that it cannot do this, now or later.
     pub fn is_infeasible(&self) -> bool {
         let Self::Refused { code, .. } = self else { return false };

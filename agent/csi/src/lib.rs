@@ -14,7 +14,7 @@ mod registration;
 // A driver on this node.
 mod driver;
 
-pub use driver::{Capabilities, Driver};
+pub use driver::{Capabilities, Driver, Observer};
 pub use error::CallError;
 pub use registration::Registrar;
 pub use socket::{MAX_MESSAGE, answer, channel};

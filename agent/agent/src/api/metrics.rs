@@ -13,6 +13,7 @@ use crate::status::report::Reporter;
 use crate::trace::metrics::NodeMetrics;
 use crate::trace::spool::Spool;
 use crate::usage::{Usage, series, summary};
+use crate::volume::metrics::VolumeMetrics;
 use crate::volume::usage::VolumeUsage;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::instrumented::Operations;
@@ -25,6 +26,8 @@ pub struct Metrics {
     pub usage: Usage,
     /// How full volumes are.
     pub volumes: VolumeUsage,
+    /// Mounts of volumes, and calls of storage drivers.
+    pub mounts: VolumeMetrics,
     /// Probes.
     pub probes: Probes,
     /// Operations of the runtime.
@@ -135,6 +138,7 @@ impl Metrics {
         let labels = [("git_version", BUILD), ("major", "1"), ("minor", MINOR)];
         out.value("kubernetes_build_info", &labels, 1);
         self.volumes.render(&mut out);
+        self.mounts.render(&mut out);
         self.operations.render(&mut out);
         self.durations.render(&mut out);
         if let Some(spool) = &self.spool {

@@ -103,7 +103,7 @@ pub fn assemble(
     let others = (plugins.clone(), claim_drivers.clone());
     let api = (&client, &events);
     let (csi, register) = storage_drivers(&config, api, attachments.clone(), (&tokens, machine), others);
-    let volume_usage = VolumeUsage::default();
+    let (volume_usage, mounts) = (VolumeUsage::default(), csi.metrics().clone());
     let measure = (volume_usage.clone(), csi.clone(), events.clone());
     let measure: Make = Box::new(move || {
         let (usage, csi, events) = measure.clone();
@@ -182,6 +182,7 @@ pub fn assemble(
             node: config.name.clone(),
             usage: Usage::default(),
             volumes: volume_usage,
+            mounts,
             probes,
             operations,
             durations: trace.metrics.clone(),

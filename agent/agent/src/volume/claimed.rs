@@ -26,6 +26,7 @@ impl VolumePreparer<'_> {
     ) -> Result<Source, VolumeError> {
         let uid = spec::uid(pod);
         let found = persistent::resolve(self.client, wanted, self.node_labels, self.config).await?;
+        prepared.plugins.insert(wanted.volume.to_owned(), found.plugin());
         let is_start = self.purpose == Purpose::Start;
         let mut measure = |driver: Option<String>, path: &Path| {
             let (volume, claim) = (wanted.volume.to_owned(), Some(wanted.claim.to_owned()));

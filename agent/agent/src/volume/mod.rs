@@ -14,6 +14,8 @@ pub mod token;
 pub mod host_path;
 // Directories that the cluster made volumes of.
 pub mod local_path;
+// Series about volumes.
+pub mod metrics;
 // Options that volumes are mounted with.
 pub mod mount_options;
 // Disks of this node.

@@ -13,6 +13,7 @@ use super::csi::expand::Claim;
 use super::host_path;
 use super::local_disk::LocalDisk;
 use super::local_path;
+use super::metrics::plugin_of_driver;
 use super::mount_options;
 use super::nfs::NfsSource;
 use crate::config::NodeConfig;
@@ -56,6 +57,20 @@ pub enum Claimed {
     },
     /// A volume of a storage driver, and what its claim says of its size.
     Driver(Box<CsiVolume>, Box<Claim>),
+}
+
+impl Claimed {
+    /// The plugin of Kubernetes for such volumes.
+    pub fn plugin(&self) -> String {
+        match self {
+            Self::Path(path) if !path.takes_group => "kubernetes.io/host-path".to_owned(),
+            Self::Path(_) | Self::Device { .. } | Self::Directory { .. } | Self::Disk { .. } => {
+                "kubernetes.io/local-volume".to_owned()
+            }
+            Self::Nfs { .. } => "kubernetes.io/nfs".to_owned(),
+            Self::Driver(volume, _) => plugin_of_driver(&volume.key.driver),
+        }
+    }
 }
 
 /// Where a claim's data is, and whether it is read-only.

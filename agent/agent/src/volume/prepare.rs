@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume, VolumeProje
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::claim_error::ClaimError;
 use super::content::{self, ContentError, File, Keyed, Keys, Payload, mode};
@@ -13,6 +14,7 @@ use super::csi::{CsiError, CsiVolume, CsiVolumes};
 use super::empty_dir::EmptyDirError;
 use super::host_path::{self, HostPathError};
 use super::local_disk::DiskError;
+use super::metrics::{Operation, plugin_of_driver};
 use super::mounts::Source;
 use super::nfs::{NfsError, NfsSource};
 use super::persistent::Wanted;
@@ -135,6 +137,8 @@ pub struct Prepared {
     pub renew_at: Option<i64>,
     /// Volumes that are measured.
     pub measured: Vec<Measured>,
+    /// The plugin of each volume, as far as it is known.
+    pub plugins: BTreeMap<String, String>,
 }
 
 impl VolumePreparer<'_> {
@@ -144,8 +148,15 @@ impl VolumePreparer<'_> {
         let mut prepared = Prepared::default();
         let mut failed = None;
         for volume in spec::spec(pod).volumes.iter().flatten() {
+            prepared.plugins.extend(plugin(volume).map(|plugin| (volume.name.clone(), plugin)));
+            let begun = Instant::now();
             let prepare = self.volume(pod, volume, &mut prepared);
             let made = tracked(Stage::Volume, &volume.name, prepare).await;
+            if let Some(plugin) =
+                prepared.plugins.get(&volume.name).filter(|_| self.purpose == Purpose::Start)
+            {
+                self.csi.metrics().operation(plugin, Operation::Mount, made.is_ok(), begun.elapsed());
+            }
             match made {
                 Ok(source) => drop(prepared.sources.insert(volume.name.clone(), source)),
                 Err(source) => {
@@ -156,6 +167,10 @@ impl VolumePreparer<'_> {
                 }
             }
         }
+        let (wanted, made) = (prepared.plugins.values().cloned(), prepared.plugins.iter());
+        let made =
+            made.filter(|(name, _)| prepared.sources.contains_key(*name)).map(|(_, plugin)| plugin.clone());
+        self.csi.metrics().set(spec::uid(pod), wanted.collect(), made.collect());
         failed.map_or(Ok(prepared), Err)
     }
 
@@ -293,6 +308,24 @@ impl VolumePreparer<'_> {
         };
         Ok((files, None))
     }
+}
+
+/// The plugin of a volume that is not that of a claim.
+fn plugin(volume: &Volume) -> Option<String> {
+    if let Some(csi) = &volume.csi {
+        return Some(plugin_of_driver(&csi.driver));
+    }
+    let known = [
+        (volume.empty_dir.is_some(), "empty-dir"),
+        (volume.host_path.is_some(), "host-path"),
+        (volume.nfs.is_some(), "nfs"),
+        (volume.image.is_some(), "image"),
+        (volume.config_map.is_some(), "configmap"),
+        (volume.secret.is_some(), "secret"),
+        (volume.downward_api.is_some(), "downward-api"),
+        (volume.projected.is_some(), "projected"),
+    ];
+    known.into_iter().find(|(is, _)| *is).map(|(_, name)| format!("kubernetes.io/{name}"))
 }
 
 fn files<T: Keyed>(

@@ -85,6 +85,7 @@ impl Volumes {
             remove(&tree)?;
         }
         unmounted?;
+        self.csi.metrics().remove(uid);
         self.objects.release(uid);
         self.tokens.release(uid);
         Ok(())

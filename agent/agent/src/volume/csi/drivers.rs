@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::volume::metrics::VolumeMetrics;
+
 /// A registered driver.
 #[derive(Clone)]
 pub struct Registered {
@@ -17,22 +19,30 @@ pub struct Registered {
 
 /// The drivers that are registered now.
 #[derive(Clone, Default)]
-pub struct Drivers(Arc<RwLock<BTreeMap<String, Registered>>>);
+pub struct Drivers {
+    all: Arc<RwLock<BTreeMap<String, Registered>>>,
+    metrics: VolumeMetrics,
+}
 
 impl Drivers {
+    /// Series about their calls, and about volumes.
+    pub fn metrics(&self) -> &VolumeMetrics {
+        &self.metrics
+    }
+
     /// The driver of this name.
     pub fn get(&self, name: &str) -> Option<Registered> {
-        self.0.read().get(name).cloned()
+        self.all.read().get(name).cloned()
     }
 
     /// Adds a driver, or replaces the one of the same name.
     pub(super) fn insert(&self, name: &str, registered: Registered) {
-        self.0.write().insert(name.to_owned(), registered);
+        self.all.write().insert(name.to_owned(), registered);
     }
 
     /// Removes a driver, unless another plugin has registered one of the same name since.
     pub(super) fn remove(&self, name: &str, socket: &Path) -> bool {
-        let mut all = self.0.write();
+        let mut all = self.all.write();
         let same = all.get(name).is_some_and(|registered| registered.driver.socket() == socket);
         if same {
             all.remove(name);

@@ -23,6 +23,7 @@ use super::volume::CsiVolume;
 use crate::events::Recorder;
 use crate::locks::Locks;
 use crate::pod::spec;
+use crate::volume::metrics::VolumeMetrics;
 use crate::volume::token::Tokens;
 
 /// How often volumes are published again whose drivers want that, and claims are read that may have grown.
@@ -150,6 +151,11 @@ impl CsiVolumes {
         });
         call.await??;
         Ok(mounted)
+    }
+
+    /// Series about volumes.
+    pub fn metrics(&self) -> &VolumeMetrics {
+        self.0.drivers.metrics()
     }
 
     /// Where a volume was mounted for a pod that runs, without asking its driver.

@@ -303,7 +303,7 @@ impl Registration {
     }
 
     async fn register_storage(&self, info: &PluginInfo, endpoint: &Path) -> Result<(), RegistrationError> {
-        let driver = Driver::new(endpoint);
+        let driver = Driver::new(endpoint).observed(self.drivers.metrics().observer(&info.name));
         let node = driver.info().await?;
         if node.node_id.is_empty() {
             return Err(RegistrationError::NodeId { name: info.name.clone() });

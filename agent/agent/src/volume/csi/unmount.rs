@@ -3,12 +3,14 @@
 use coracle_cli::causes;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Instant;
 
 use super::device;
 use super::drivers::Registered;
 use super::error::CsiError;
 use super::mount::{CsiVolumes, Parts, no_driver};
 use super::records::{Record, State};
+use crate::volume::metrics::{Operation, plugin_of_driver};
 
 impl CsiVolumes {
     /// Unmounts all volumes of a pod that has ended. Goes on behind an error; returns the first.
@@ -17,7 +19,11 @@ impl CsiVolumes {
         let _held = parts.pods.lock(uid).await;
         let mut failed = None;
         for record in parts.records.of_pod(uid) {
-            if let Err(error) = parts.unmount(uid, &record).await {
+            let begun = Instant::now();
+            let unmounted = parts.unmount(uid, &record).await;
+            let (plugin, succeeded) = (plugin_of_driver(&record.driver_name), unmounted.is_ok());
+            self.metrics().operation(&plugin, Operation::Unmount, succeeded, begun.elapsed());
+            if let Err(error) = unmounted {
                 tracing::debug!(uid, volume = record.name, error = %causes::chain(&error), "volume not unmounted");
                 failed.get_or_insert(error);
             }
