@@ -1,8 +1,8 @@
-//! A storage driver whose volumes are directories or loop devices of this machine. It notes its calls, and fails, hangs or is away
-//! when told.
+//! A storage driver whose volumes are directories or loop devices of this machine. It notes its calls, and misbehaves when told.
+//! It runs in the process of the test, or as a process that can be killed.
 #![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,35 +22,26 @@ use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-/// What a call does instead of its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Answers with an error.
-    Fails,
-    /// Does not answer.
-    Hangs,
-    /// Does its work, and does not answer.
-    LosesItsAnswer,
-    /// Says that it can never do this.
-    Refuses,
-    /// Says that it cannot do this while the volume is in use.
-    InUse,
-}
+pub use crate::driver_ledger::Fault;
+use crate::driver_ledger::{DriverProcess, Ledger};
+
+/// What it keeps besides its volumes, in their directory.
+const LEDGER: &str = ".driver";
+/// Values in the ledger: how many volumes a node can have, what is wrong with all volumes, and whether it registers twice.
+const LIMIT: &str = "limit";
+const TROUBLE: &str = "trouble";
+const TWICE: &str = "twice";
 
 struct State {
     name: String,
     /// Directories of volumes, by id.
     data: PathBuf,
     endpoint: PathBuf,
-    calls: Mutex<Vec<String>>,
-    faults: Mutex<HashMap<String, Fault>>,
-    registered: Mutex<Vec<String>>,
+    ledger: Ledger,
+    /// What agents said of registrations.
+    registrations: Ledger,
     /// Loop devices of block volumes, by id.
     loops: Mutex<BTreeMap<String, PathBuf>>,
-    /// What is wrong with all volumes.
-    trouble: Mutex<Option<String>>,
-    /// How many volumes a node can have.
-    limit: Mutex<i64>,
 }
 
 impl Drop for State {
@@ -64,8 +55,10 @@ impl Drop for State {
 /// The driver; away when dropped.
 pub struct CsiDriver {
     state: Arc<State>,
+    kubelet_dir: PathBuf,
     registration: PathBuf,
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    process: Option<DriverProcess>,
 }
 
 impl CsiDriver {
@@ -78,15 +71,34 @@ impl CsiDriver {
             name: name.to_owned(),
             data: data.to_owned(),
             endpoint: plugin.join("csi.sock"),
-            calls: Mutex::default(),
-            faults: Mutex::default(),
-            registered: Mutex::default(),
+            ledger: Ledger::new(data.join(LEDGER)),
+            registrations: Ledger::new(data.join(LEDGER).join("registrations")),
             loops: Mutex::default(),
-            trouble: Mutex::default(),
-            limit: Mutex::new(7),
         };
         let registration = kubelet_dir.join("plugins_registry").join(format!("{name}-reg.sock"));
-        Self { state: Arc::new(state), registration, running: None }
+        let kubelet_dir = kubelet_dir.to_owned();
+        Self { state: Arc::new(state), kubelet_dir, registration, running: None, process: None }
+    }
+
+    /// Serves in a process of its own, which can be killed.
+    pub fn start_process(&mut self) {
+        let dirs = [self.kubelet_dir.as_path(), self.state.data.as_path()];
+        self.process = Some(DriverProcess::start("csi", dirs, Some(&self.state.name), &self.registration));
+    }
+
+    /// Kills the process; its sockets stay, and nobody listens.
+    pub fn kill(&mut self) {
+        drop(self.process.take());
+    }
+
+    /// Waits until the process has crashed.
+    pub fn wait_crashed(&mut self) {
+        self.process.take().unwrap().wait_crashed();
+    }
+
+    /// Registers with two sockets, from the next start on.
+    pub fn register_twice(&self) {
+        self.state.ledger.set(TWICE, "");
     }
 
     /// Serves, and registers with the agent.
@@ -103,6 +115,14 @@ impl CsiDriver {
                 let _ = fs::remove_file(&registration);
                 let node = UnixListenerStream::new(UnixListener::bind(&state.endpoint).unwrap());
                 let register = UnixListenerStream::new(UnixListener::bind(&registration).unwrap());
+                if state.ledger.get(TWICE).is_some() {
+                    let second = second(&registration);
+                    let _ = fs::remove_file(&second);
+                    let second = UnixListenerStream::new(UnixListener::bind(&second).unwrap());
+                    let server = tonic::transport::Server::builder()
+                        .add_service(RegistrationServer::new(Service(state.clone())));
+                    tokio::spawn(server.serve_with_incoming(second));
+                }
                 ready.send(()).unwrap();
                 let node = tonic::transport::Server::builder()
                     .add_service(NodeServer::new(Service(state.clone())))
@@ -128,33 +148,36 @@ impl CsiDriver {
             let _ = stop.send(());
             let _ = thread.join();
         }
-        let _ = fs::remove_file(&self.registration);
-        let _ = fs::remove_file(&self.state.endpoint);
+        self.kill();
+        for socket in [&self.registration, &second(&self.registration), &self.state.endpoint] {
+            let _ = fs::remove_file(socket);
+        }
     }
 
     /// How many volumes a node can have, from the next registration on.
     pub fn set_limit(&self, limit: i64) {
-        *self.state.limit.lock().unwrap() = limit;
+        self.state.ledger.set(LIMIT, &limit.to_string());
     }
 
     /// From now on a call, such as `publish`, goes wrong.
     pub fn fault(&self, call: &str, fault: Fault) {
-        self.state.faults.lock().unwrap().insert(call.to_owned(), fault);
+        assert!(fault != Fault::Crashes || self.running.is_none(), "this would kill the test");
+        self.state.ledger.set_fault(call, fault);
     }
 
     /// All is well again.
     pub fn mend(&self) {
-        self.state.faults.lock().unwrap().clear();
+        self.state.ledger.mend();
     }
 
     /// From now on something is wrong with all volumes.
     pub fn trouble(&self, message: &str) {
-        *self.state.trouble.lock().unwrap() = Some(message.to_owned());
+        self.state.ledger.set(TROUBLE, message);
     }
 
     /// Calls so far, such as `publish vol-1`.
     pub fn calls(&self) -> Vec<String> {
-        self.state.calls.lock().unwrap().clone()
+        self.state.ledger.calls()
     }
 
     pub fn count(&self, call: &str) -> usize {
@@ -163,7 +186,7 @@ impl CsiDriver {
 
     /// What the agent has said of the registration; empty texts are good.
     pub fn registrations(&self) -> Vec<String> {
-        self.state.registered.lock().unwrap().clone()
+        self.state.registrations.calls()
     }
 
     /// The directory of a volume.
@@ -189,22 +212,20 @@ impl Service {
         volume: &str,
         work: impl FnOnce() -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
-        self.0.calls.lock().unwrap().push(format!("{call} {volume}"));
-        let fault = self.0.faults.lock().unwrap().get(call).copied();
+        self.0.ledger.note(&format!("{call} {volume}"));
+        let fault = self.0.ledger.fault(call);
         match fault {
             Some(Fault::Fails) => return Err(Status::internal(format!("the disk of {volume} is on fire"))),
             Some(Fault::Refuses) => {
                 return Err(Status::out_of_range(format!("the disk of {volume} has no room")));
             }
             Some(Fault::InUse) => return Err(Status::failed_precondition(format!("{volume} is in use"))),
-            Some(Fault::Hangs) => return never().await,
-            Some(Fault::LosesItsAnswer) => {
-                work()?;
-                return never().await;
-            }
-            None => {}
+            Some(Fault::Hangs) => return std::future::pending().await,
+            Some(Fault::LosesItsAnswer | Fault::Slow(_) | Fault::Crashes) | None => {}
         }
-        work().map(Response::new)
+        let answer = work()?;
+        self.0.ledger.before_answer(call, fault).await;
+        Ok(Response::new(answer))
     }
 
     /// The device of a block volume: a loop device over a file.
@@ -238,8 +259,9 @@ impl Service {
     }
 }
 
-async fn never<T>() -> T {
-    std::future::pending().await
+/// The socket of a second registration.
+fn second(registration: &Path) -> PathBuf {
+    registration.with_extension("2.sock")
 }
 
 fn is_mounted(path: &Path) -> bool {
@@ -292,7 +314,7 @@ impl Registration for Service {
         &self,
         status: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        self.0.registered.lock().unwrap().push(status.into_inner().error);
+        self.0.registrations.note(&status.into_inner().error);
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
@@ -386,7 +408,7 @@ impl Node for Service {
                 used,
                 available: total - used,
             };
-            let trouble = self.0.trouble.lock().unwrap().clone();
+            let trouble = self.0.ledger.get(TROUBLE);
             Ok(v1::NodeGetVolumeStatsResponse {
                 usage: vec![
                     usage(v1::volume_usage::Unit::Bytes, 1000, 400),
@@ -437,11 +459,15 @@ impl Node for Service {
         &self,
         _: Request<v1::NodeGetInfoRequest>,
     ) -> Result<Response<v1::NodeGetInfoResponse>, Status> {
-        let zone = [("disk.example/zone".to_owned(), "here".to_owned())].into();
-        Ok(Response::new(v1::NodeGetInfoResponse {
-            node_id: "this-machine".into(),
-            max_volumes_per_node: *self.0.limit.lock().unwrap(),
-            accessible_topology: Some(v1::Topology { segments: zone }),
-        }))
+        let work = || {
+            let limit = self.0.ledger.get(LIMIT);
+            let zone = [("disk.example/zone".to_owned(), "here".to_owned())].into();
+            Ok(v1::NodeGetInfoResponse {
+                node_id: "this-machine".into(),
+                max_volumes_per_node: limit.and_then(|limit| limit.parse().ok()).unwrap_or(7),
+                accessible_topology: Some(v1::Topology { segments: zone }),
+            })
+        };
+        self.call("info", "of the node", work).await
     }
 }

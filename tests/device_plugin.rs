@@ -1,5 +1,5 @@
-//! A device plugin with four devices that are none, described by a CDI spec. It notes its calls, and fails, hangs or is away when
-//! told.
+//! A device plugin with four devices that are none, described by a CDI spec. It notes its calls, and misbehaves when told. It runs
+//! in the process of the test, or as a process that can be killed.
 #![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,20 +25,18 @@ use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
 use tonic::{Request, Response, Status};
 
+pub use crate::driver_ledger::Fault;
+use crate::driver_ledger::{DriverProcess, Ledger};
+
 /// The extended resource.
 pub const RESOURCE: &str = "gpu.example/card";
 /// Ids of the devices.
 pub const IDS: [&str; 4] = ["0", "1", "2", "3"];
 const SOCKET: &str = "gpu.sock";
-
-/// What a call does instead of its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Answers with an error.
-    Fails,
-    /// Does not answer.
-    Hangs,
-}
+/// Value in the ledger: which devices are healthy, as JSON.
+const HEALTH: &str = "health";
+/// Value in the ledger: that it registers twice, and lists every device twice.
+const TWICE: &str = "twice";
 
 struct State {
     /// Of sockets.
@@ -47,14 +45,15 @@ struct State {
     shared: PathBuf,
     /// Whether each device is healthy.
     health: watch::Sender<Vec<bool>>,
-    calls: Mutex<Vec<String>>,
-    faults: Mutex<HashMap<String, Fault>>,
+    ledger: Ledger,
 }
 
 /// The plugin; away when dropped.
 pub struct FakeGpus {
     state: Arc<State>,
+    kubelet_dir: PathBuf,
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    process: Option<DriverProcess>,
 }
 
 /// Writes the CDI spec of the devices. Its hooks make the file, and write the state of a container that has ended beside it.
@@ -85,10 +84,31 @@ impl FakeGpus {
             dir: kubelet_dir.join("device-plugins"),
             shared: shared.to_owned(),
             health: watch::Sender::new(vec![true; IDS.len()]),
-            calls: Mutex::default(),
-            faults: Mutex::default(),
+            // Beside what containers see.
+            ledger: Ledger::new(shared.with_extension("ledger")),
         };
-        Self { state: Arc::new(state), running: None }
+        Self { state: Arc::new(state), kubelet_dir: kubelet_dir.to_owned(), running: None, process: None }
+    }
+
+    /// Serves in a process of its own, which can be killed.
+    pub fn start_process(&mut self) {
+        let dirs = [self.kubelet_dir.as_path(), self.state.shared.as_path()];
+        self.process = Some(DriverProcess::start("gpus", dirs, None, &self.state.dir.join(SOCKET)));
+    }
+
+    /// Kills the process; its socket stays, and nobody listens.
+    pub fn kill(&mut self) {
+        drop(self.process.take());
+    }
+
+    /// Waits until the process has crashed.
+    pub fn wait_crashed(&mut self) {
+        self.process.take().unwrap().wait_crashed();
+    }
+
+    /// Registers twice and lists every device twice, from the next start on.
+    pub fn say_everything_twice(&self) {
+        self.state.ledger.set(TWICE, "");
     }
 
     /// Serves, and registers with the agent, and again with each agent after it.
@@ -115,26 +135,38 @@ impl FakeGpus {
             let _ = stop.send(());
             let _ = thread.join();
         }
+        self.kill();
         let _ = fs::remove_file(self.state.dir.join(SOCKET));
     }
 
     pub fn set_health(&self, id: usize, healthy: bool) {
-        self.state.health.send_modify(|all| all[id] = healthy);
+        let mut all = self.state.health_now();
+        all[id] = healthy;
+        self.state.ledger.set(HEALTH, &serde_json::to_string(&all).unwrap());
     }
 
     /// From now on a call, such as `allocate`, goes wrong.
     pub fn fault(&self, call: &str, fault: Fault) {
-        self.state.faults.lock().unwrap().insert(call.to_owned(), fault);
+        assert!(fault != Fault::Crashes || self.running.is_none(), "this would kill the test");
+        self.state.ledger.set_fault(call, fault);
     }
 
     /// All is well again.
     pub fn mend(&self) {
-        self.state.faults.lock().unwrap().clear();
+        self.state.ledger.mend();
     }
 
     /// Calls so far, such as `allocate 1,2`.
     pub fn calls(&self) -> Vec<String> {
-        self.state.calls.lock().unwrap().clone()
+        self.state.ledger.calls()
+    }
+}
+
+impl State {
+    /// Which devices are healthy, as last told.
+    fn health_now(&self) -> Vec<bool> {
+        let told = self.ledger.get(HEALTH).and_then(|text| serde_json::from_str(&text).ok());
+        told.unwrap_or_else(|| vec![true; IDS.len()])
     }
 }
 
@@ -147,6 +179,8 @@ async fn serve_for_ever(state: Arc<State>) {
     let mut known = None;
     let mut server: Option<tokio::task::JoinHandle<()>> = None;
     loop {
+        let health = state.health_now();
+        state.health.send_if_modified(|all| std::mem::replace(all, health.clone()) != health);
         let now = agent(&state);
         if now.is_some() && now != known {
             if let Some(old) = server.take() {
@@ -162,7 +196,11 @@ async fn serve_for_ever(state: Arc<State>) {
                 let _ = server.serve_with_incoming(listener).await;
             }));
             // The agent may not listen yet, or be killed in between.
-            if register(&state).await.is_ok() {
+            let mut registered = register(&state).await;
+            if state.ledger.get(TWICE).is_some() {
+                registered = registered.and(register(&state).await);
+            }
+            if registered.is_ok() {
                 known = now;
             }
         }
@@ -189,13 +227,17 @@ struct Service(Arc<State>);
 impl Service {
     /// Notes a call, and does what it was told to do instead.
     async fn called(&self, name: &str, about: &str) -> Result<(), Status> {
-        self.0.calls.lock().unwrap().push(format!("{name} {about}"));
-        let fault = self.0.faults.lock().unwrap().get(name).copied();
+        self.0.ledger.note(&format!("{name} {about}"));
+        let fault = self.0.ledger.fault(name);
         match fault {
-            None => Ok(()),
-            Some(Fault::Fails) => Err(Status::internal(format!("card {about} is on fire"))),
-            Some(Fault::Hangs) => std::future::pending().await,
+            Some(Fault::Fails) => return Err(Status::internal(format!("card {about} is on fire"))),
+            Some(Fault::Refuses) => return Err(Status::out_of_range(format!("no card {about}"))),
+            Some(Fault::InUse) => return Err(Status::failed_precondition(format!("card {about} is in use"))),
+            Some(Fault::Hangs) => return std::future::pending().await,
+            Some(Fault::LosesItsAnswer | Fault::Slow(_) | Fault::Crashes) | None => {}
         }
+        self.0.ledger.before_answer(name, fault).await;
+        Ok(())
     }
 }
 
@@ -219,8 +261,13 @@ impl DevicePlugin for Service {
             topology: None,
         };
         let lists = WatchStream::new(self.0.health.subscribe());
-        let lists = lists.map(move |health| {
-            Ok(ListAndWatchResponse { devices: IDS.iter().zip(&health).map(device).collect() })
+        let times = if self.0.ledger.get(TWICE).is_some() { 2 } else { 1 };
+        let lists = lists.flat_map(move |health| {
+            let mut devices: Vec<Device> = IDS.iter().zip(&health).map(device).collect();
+            devices.extend_from_within(..devices.len() * (times - 1));
+            futures::stream::iter(
+                vec![ListAndWatchResponse { devices }; times].into_iter().map(Ok::<_, Status>),
+            )
         });
         Ok(Response::new(lists.boxed()))
     }

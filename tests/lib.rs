@@ -16,6 +16,8 @@ pub mod python;
 pub mod cluster;
 // A server and one node whose pods and directories a test can look into.
 pub mod pods;
+// What drivers were asked, and how they are to misbehave.
+pub mod driver_ledger;
 // A storage driver.
 pub mod csi_driver;
 // A device plugin that misbehaves on request.

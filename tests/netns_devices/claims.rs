@@ -2,7 +2,7 @@
 
 use crate::setting::{PATIENCE, Setting};
 use coracle_tests::device_plugin::RESOURCE;
-use coracle_tests::dra_driver::{DRIVER, DraDriver};
+use coracle_tests::dra_driver::{DRIVER, DraDriver, Fault};
 use coracle_tests::eventually;
 use coracle_tests::pods::IMAGE;
 
@@ -22,7 +22,7 @@ impl Setting {
             "{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {name: card}, \
              spec: {spec: {devices: {requests: [{name: one, exactly: {deviceClassName: card.example}}]}}}}",
         );
-        DraDriver::new(&self.cluster.path("kubelet"), cdi)
+        DraDriver::new(&self.cluster.path("kubelet"), &self.cluster.path("claims"), cdi)
     }
 
     /// What a driver does when it has found its devices.
@@ -50,19 +50,19 @@ impl Setting {
         );
     }
 
-    fn wait_card(&self, pod: &str) {
+    pub fn wait_card(&self, pod: &str) {
         self.cluster.wait_ready(pod);
         eventually("it has the device", PATIENCE, || {
             self.cluster.output(pod, "c", 0).trim() == "card=described"
         });
     }
 
-    fn claim_of(&self, pod: &str) -> String {
+    pub fn claim_of(&self, pod: &str) -> String {
         self.get(pod, ".status.resourceClaimStatuses[0].resourceClaimName")
     }
 }
 
-fn count(driver: &DraDriver, call: &str) -> usize {
+pub fn count(driver: &DraDriver, call: &str) -> usize {
     driver.calls().iter().filter(|made| made.starts_with(call)).count()
 }
 
@@ -71,14 +71,14 @@ fn count(driver: &DraDriver, call: &str) -> usize {
 fn a_claim_is_allocated_and_prepared_before_its_pod_starts_and_undone_after() {
     let s = Setting::start();
     let mut driver = s.driver();
-    driver.set_failing(true);
+    driver.fault("prepare", Fault::Fails);
     driver.start();
     s.claimant("first");
     s.wait_event("FailedScheduling:0/1 nodes are available: 1 cannot allocate all claims.");
     s.publish();
     s.wait_event("FailedPrepareDynamicResources:Failed to prepare dynamic resources: ResourceClaim");
     s.wait_event(&format!("NodePrepareResources: cannot prepare default/{}", s.claim_of("first")));
-    driver.set_failing(false);
+    driver.mend();
     s.wait_card("first");
     s.claimant("second");
     let waits = || s.get("second", ".status.conditions[?(@.type==\"PodScheduled\")].message");
@@ -107,13 +107,13 @@ fn an_agent_that_is_killed_during_a_call_prepares_again_and_forgets_nothing() {
     s.publish();
     s.claimant("p");
     s.wait_event(&format!("DRA driver {DRIVER} is not registered on this node"));
-    driver.set_waiting(true);
+    driver.fault("prepare", Fault::Hangs);
     driver.start();
     eventually("the driver is called", PATIENCE, || count(&driver, "prepare") == 1);
     s.cluster.kill_agent();
     s.cluster.start_agent();
     eventually("it is called again", PATIENCE, || count(&driver, "prepare") == 2);
-    driver.set_waiting(false);
+    driver.mend();
     s.wait_card("p");
 
     // What is prepared is known to the next agent, too: it does not ask again, and undoes it.

@@ -7,6 +7,7 @@ mod pods;
 mod restarts;
 mod claims;
 mod refusals;
+mod faults;
 
 use coracle_tests::namespaces;
 

@@ -8,6 +8,7 @@ mod block;
 mod growth;
 mod refusals;
 mod crashes;
+mod faults;
 
 use coracle_tests::namespaces;
 

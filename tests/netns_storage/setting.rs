@@ -115,6 +115,13 @@ impl Setting {
         all.lines().filter(|path| path.starts_with(&dir)).map(str::to_owned).collect()
     }
 
+    /// Fails if something is mounted on top of something else.
+    pub fn assert_mounted_once(&self) {
+        let mut mounts = self.mounts();
+        mounts.sort();
+        assert!(mounts.windows(2).all(|two| two[0] != two[1]), "mounted twice: {mounts:#?}");
+    }
+
     /// Waits until nothing is mounted or kept.
     pub fn wait_clean(&self) {
         eventually("nothing is mounted", PATIENCE, || self.mounts().is_empty());
