@@ -24,6 +24,8 @@ pub mod csi_driver;
 pub mod device_plugin;
 // A driver of dynamic resource allocation.
 pub mod dra_driver;
+// Kills at random moments.
+pub mod kills;
 // Debian's containerd.
 pub mod containerd;
 // A webhook or an identity provider.

@@ -9,6 +9,7 @@ mod growth;
 mod refusals;
 mod crashes;
 mod faults;
+mod random;
 
 use coracle_tests::namespaces;
 
