@@ -8,6 +8,7 @@ mod restarts;
 mod claims;
 mod refusals;
 mod faults;
+mod many;
 
 use coracle_tests::namespaces;
 

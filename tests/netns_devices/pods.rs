@@ -76,23 +76,3 @@ fn devices_reach_containers_and_plugins_that_fail_are_named() {
         std::fs::read_to_string(&after).is_ok_and(|state| state.contains(r#""status":"stopped""#))
     });
 }
-
-#[test]
-#[ignore = "run by in_namespaces"]
-fn many_pods_share_four_devices() {
-    let s = Setting::start();
-    // Whoever gets a device that another pod has fails.
-    let script = "mkdir /opt/cards/in-use-$CARDS && sleep 0.1 && rmdir /opt/cards/in-use-$CARDS";
-    s.cluster.apply(&format!(
-        "{{apiVersion: batch/v1, kind: Job, metadata: {{name: many}}, spec: {{completions: 24, parallelism: 8, backoffLimit: 0, \
-         template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, '{script}'], \
-         resources: {{limits: {{{RESOURCE}: 1}}}}}}]}}}}}}}}"
-    ));
-    let status = |path: &str| s.cluster.kubectl.run(&format!("get job many -o jsonpath={{.status.{path}}}"));
-    eventually("all have run", PATIENCE, || {
-        assert_eq!(status("failed"), "", "a device was given twice: {}", s.cluster.kubectl.run("get events"));
-        status("succeeded") == "24"
-    });
-    let allocated = s.gpus.calls().iter().filter(|call| call.starts_with("allocate")).count();
-    assert_eq!(allocated, 24, "{:?}", s.gpus.calls());
-}
