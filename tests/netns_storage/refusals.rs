@@ -1,8 +1,51 @@
-//! What cannot be done is said in events that name it.
+//! What cannot be done is said in events and conditions that name it.
 
 use crate::setting::{DRIVER, PATIENCE, Setting};
 use coracle_tests::eventually;
 use coracle_tests::pods::IMAGE;
+
+impl Setting {
+    /// Waits until the condition of a pod that is not scheduled says why.
+    fn wait_unschedulable(&self, pod: &str, verdict: &str) {
+        let condition = |field: &str| {
+            let path = format!(".status.conditions[?(@.type==\"PodScheduled\")].{field}");
+            self.field(&format!("pod {pod}"), &path)
+        };
+        eventually(&format!("its condition says {verdict:?}"), PATIENCE, || {
+            condition("message").contains(verdict)
+        });
+        assert_eq!((condition("status"), condition("reason")), ("False".into(), "Unschedulable".into()));
+    }
+
+    /// A node without an agent, with room for so many volumes of the driver.
+    fn hollow_node(&self, name: &str, volumes: u32) {
+        self.cluster.apply(&format!("{{apiVersion: v1, kind: Node, metadata: {{name: {name}}}}}"));
+        self.cluster.apply(&format!(
+            "{{apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {{name: {name}}}, \
+             spec: {{drivers: [{{name: {DRIVER}, nodeID: {name}, topologyKeys: [], allocatable: {{count: {volumes}}}}}]}}}}"
+        ));
+    }
+
+    /// How many pods the node can have.
+    fn set_pods(&self, node: &str, pods: u32) {
+        let room = format!(r#"{{"cpu":"4","memory":"4Gi","pods":"{pods}"}}"#);
+        let patch = format!(r#"{{"status":{{"capacity":{room},"allocatable":{room}}}}}"#);
+        self.cluster
+            .kubectl
+            .run(&format!("patch node {node} --subresource=status --type=merge -p '{patch}'"));
+    }
+
+    /// A pod with the volume of the claim of the same name, on any node that is not full.
+    fn undemanding_pod(&self, name: &str, more: &str) {
+        self.cluster.pod(
+            name,
+            &format!(
+                "{more} tolerations: [{{operator: Exists}}], volumes: [{{name: v, persistentVolumeClaim: {{claimName: {name}}}}}], \
+                 containers: [{{name: c, image: '{IMAGE}', command: [sleep, '1000'], volumeMounts: [{{name: v, mountPath: /v}}]}}]"
+            ),
+        );
+    }
+}
 
 #[test]
 #[ignore = "run by in_namespaces"]
@@ -46,7 +89,9 @@ fn a_pod_waits_for_space() {
          accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}}",
     );
     s.pod("user", "data", "true");
-    s.wait_event("FailedScheduling:0/1 nodes are available: 1 node(s) did not have enough free storage.");
+    let verdict = "0/1 nodes are available: 1 node(s) did not have enough free storage.";
+    s.wait_event(&format!("FailedScheduling:{verdict}"));
+    s.wait_unschedulable("user", verdict);
     let capacity = |size: &str| {
         s.cluster.apply(&format!(
             "{{apiVersion: storage.k8s.io/v1, kind: CSIStorageCapacity, metadata: {{name: here}}, storageClassName: fast, \
@@ -87,5 +132,34 @@ fn a_volume_for_one_pod_is_not_mounted_for_a_second_one() {
     s.cluster.delete("first");
     s.cluster.wait_ready("second");
     s.cluster.delete("second");
+    s.wait_clean();
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn each_node_says_why_it_cannot_have_another_volume() {
+    let mut s = Setting::without_driver("attachRequired: false");
+    s.driver.set_limit(1);
+    s.driver.start();
+    s.wait_registered();
+    s.hollow_node("node2", 1);
+    s.set_pods("node2", 0);
+    ["here", "there", "more"].iter().for_each(|claim| s.claim(claim));
+    s.undemanding_pod("here", "nodeName: node1,");
+    s.cluster.wait_ready("here");
+    s.undemanding_pod("more", "");
+    let both = "0/2 nodes are available: 1 Too many pods, 1 node(s) exceed max volume count.";
+    s.wait_event(&format!("FailedScheduling:{both}"));
+    s.wait_unschedulable("more", both);
+    s.undemanding_pod("there", "nodeName: node2,");
+    s.set_pods("node2", 10);
+    s.wait_unschedulable("more", "0/2 nodes are available: 2 node(s) exceed max volume count.");
+    // The limit of one node does not count for the other.
+    s.hollow_node("node2", 2);
+    eventually("it goes to the node with room", PATIENCE, || {
+        s.field("pod more", ".spec.nodeName") == "node2"
+    });
+    s.cluster.kubectl.run("delete pod there more --force --grace-period=0");
+    s.cluster.delete("here");
     s.wait_clean();
 }
