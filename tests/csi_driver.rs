@@ -1,5 +1,5 @@
-//! A storage driver whose volumes are directories or loop devices of this machine. It notes its calls, and misbehaves when told.
-//! It runs in the process of the test, or as a process that can be killed.
+//! A storage driver whose volumes are directories, loop devices or disks of this machine. It notes its calls, and misbehaves when
+//! told. It runs in the process of the test, or as a process that can be killed.
 #![allow(clippy::unwrap_used, missing_docs, clippy::missing_panics_doc)]
 
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ use crate::driver_ledger::{DriverProcess, Ledger};
 
 /// What it keeps besides its volumes, in their directory.
 const LEDGER: &str = ".driver";
+/// The file in the directory of a volume that names its disk.
+const DISK: &str = ".disk";
 /// Values in the ledger: how many volumes a node can have, what is wrong with all volumes, and whether it registers twice.
 const LIMIT: &str = "limit";
 const TROUBLE: &str = "trouble";
@@ -287,6 +289,27 @@ fn bind(from: &Path, to: &Path) -> Result<(), Status> {
         .map_err(|error| Status::internal(format!("mount {}: {error}", to.display())))
 }
 
+/// Mounts a disk. One without a file system gets one of this size.
+fn mount_disk(disk: &str, size: &str, to: &Path) -> Result<(), Status> {
+    fs::create_dir_all(to)?;
+    if is_mounted(to) {
+        return Ok(());
+    }
+    if tool("blkid", &["-p", disk]).is_err() {
+        // It asks before it overwrites anything, and has nobody to ask.
+        tool("mkfs.ext4", &["-q", "-E", "lazy_itable_init=1,lazy_journal_init=1", disk, size])?;
+    }
+    tool("mount", &["-t", "ext4", disk, &to.to_string_lossy()])
+}
+
+fn tool(program: &str, args: &[&str]) -> Result<(), Status> {
+    let output = Command::new(program).args(args).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Status::internal(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
+
 fn unbind(path: &Path) -> Result<(), Status> {
     if is_mounted(path) {
         umount2(path, MntFlags::UMOUNT_NOFOLLOW)
@@ -337,7 +360,14 @@ impl Node for Service {
             {
                 return Err(Status::invalid_argument(format!("unknown file system {:?}", mount.fs_type)));
             }
-            bind(&self.volume(&request.volume_id)?, Path::new(&request.staging_target_path))?;
+            let (dir, target) = (self.volume(&request.volume_id)?, Path::new(&request.staging_target_path));
+            if let Some(disk) = request.volume_context.get("device") {
+                let size = request.volume_context.get("size").map_or("", String::as_str);
+                mount_disk(disk, size, target)?;
+                fs::write(dir.join(DISK), disk)?;
+            } else {
+                bind(&dir, target)?;
+            }
             Ok(v1::NodeStageVolumeResponse {})
         };
         self.call("stage", &request.volume_id, work).await
@@ -433,7 +463,11 @@ impl Node for Service {
             if !is_mounted(Path::new(&request.volume_path)) {
                 return Err(Status::not_found(request.volume_path.clone()));
             }
-            fs::write(self.volume(&request.volume_id)?.join(".size"), bytes.to_string())?;
+            let dir = self.volume(&request.volume_id)?;
+            match fs::read_to_string(dir.join(DISK)) {
+                Ok(disk) => tool("resize2fs", &[disk.as_str(), &format!("{}K", bytes / 1024)])?,
+                Err(_) => fs::write(dir.join(".size"), bytes.to_string())?,
+            }
             Ok(v1::NodeExpandVolumeResponse { capacity_bytes: bytes })
         };
         self.call("expand", &request.volume_id, work).await
