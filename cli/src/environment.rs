@@ -1,7 +1,10 @@
-//! An environment variable for every option of a program that runs as a service. The command line takes precedence over the
-//! environment, and the environment over the file of `--config`.
+//! An environment variable for every option. The command line takes precedence over the environment, and the environment over the
+//! file of `--config`.
 
 use clap::{Arg, Command};
+
+/// Options whose values are not shown in the help.
+const SECRET: [&str; 2] = ["creds", "token"];
 
 /// The command with a variable for every option that has none, such as `CORACLE_SERVER_TLS_SAN` for `--tls-san`. Options in `without`
 /// belong on the command line only.
@@ -10,15 +13,35 @@ pub fn with_variables(command: Command, prefix: &str, without: &[&str]) -> Comma
         let long =
             argument.get_long().filter(|long| !["help", "version"].contains(long) && !without.contains(long));
         match long.map(|long| variable(prefix, long)) {
-            Some(name) if argument.get_env().is_none() => argument.env(name),
+            Some(name) if argument.get_env().is_none() => {
+                let secret = argument.get_long().is_some_and(|long| SECRET.contains(&long));
+                argument.env(name).hide_env_values(secret)
+            }
             _ => argument,
         }
     })
 }
 
+/// The same for all subcommands, with their names before that of the option: `CORACLE_TOKEN_CREATE_TTL` is `--ttl` of `token create`.
+/// Hidden commands have none, because the program starts them itself.
+pub fn with_variables_of_subcommands(command: Command, prefix: &str, without: &[&str]) -> Command {
+    let visible = command.get_subcommands().filter(|each| !each.is_hide_set());
+    let names: Vec<String> = visible.map(|each| each.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| {
+        let prefix = format!("{prefix}{}_", upper(&name));
+        command.mut_subcommand(name, |each| {
+            with_variables_of_subcommands(with_variables(each, &prefix, without), &prefix, without)
+        })
+    })
+}
+
 /// The name of a variable. The parser wants names that last as long as the program; they are made once.
 fn variable(prefix: &str, long: &str) -> &'static str {
-    Box::leak(format!("{prefix}{}", long.replace('-', "_").to_ascii_uppercase()).into_boxed_str())
+    Box::leak(format!("{prefix}{}", upper(long)).into_boxed_str())
+}
+
+fn upper(name: &str) -> String {
+    name.replace('-', "_").to_ascii_uppercase()
 }
 
 /// Whether the environment sets an option, so that the file does not. Variables that other programs use as well do not count.
@@ -46,6 +69,25 @@ mod tests {
             .map(|argument| argument.get_env().and_then(|name| name.to_str()))
             .collect();
         assert_eq!(variables, [Some("CORACLE_SERVER_TLS_SAN"), Some("CORACLE_DATA_DIR"), None, None]);
+    }
+
+    #[test]
+    fn options_of_subcommands_have_the_names_of_these_in_their_variables() {
+        let ttl = Arg::new("ttl").long("ttl");
+        let hidden = Command::new("hold").hide(true).arg(ttl.clone());
+        let create = Command::new("create").arg(ttl).arg(Arg::new("token").long("token"));
+        let command = Command::new("coracle").subcommand(hidden);
+        let command = command.subcommand(Command::new("revoke-node").subcommand(create));
+        let command = with_variables_of_subcommands(command, "CORACLE_", &[]);
+        let create = command.find_subcommand("revoke-node").unwrap().find_subcommand("create").unwrap();
+        let variables =
+            create.get_arguments().map(|argument| argument.get_env().and_then(|name| name.to_str()));
+        let expected = ["CORACLE_REVOKE_NODE_CREATE_TTL", "CORACLE_REVOKE_NODE_CREATE_TOKEN"];
+        assert_eq!(variables.collect::<Vec<_>>(), expected.map(Some));
+        let secret: Vec<bool> = create.get_arguments().map(Arg::is_hide_env_values_set).collect();
+        assert_eq!(secret, [false, true]);
+        let hidden = command.find_subcommand("hold").unwrap().get_arguments();
+        assert_eq!(hidden.filter_map(Arg::get_env).count(), 0);
     }
 
     #[test]

@@ -223,6 +223,13 @@ fn daily_commands_need_no_cluster() {
     let version: Value = serde_json::from_str(&run("version -o json")).unwrap();
     assert!(version["kubernetesVersion"].as_str().unwrap().starts_with("v1."), "{version}");
     assert!(run("version -o yaml").contains("program: coracle\n"));
+    // The environment comes before the default, and a flag before the environment.
+    for (flags, begins) in [(&[][..], "{"), (&["-o", "text"][..], "coracle ")] {
+        let mut command = Command::new(program("coracle"));
+        let output =
+            command.arg("version").args(flags).env("CORACLE_VERSION_OUTPUT", "json").output().unwrap();
+        assert!(text(&output).starts_with(begins), "{flags:?}: {}", text(&output));
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(run(&format!("completion {shell}")).contains("publish"), "{shell}");
     }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -12,6 +12,8 @@ const DEFAULT: &str = "/var/lib/coracle";
 const NAMED: &str = "/var/lib/coracle-clusters";
 /// Environment variable with the data directory.
 const VARIABLE: &str = "CORACLE_DATA_DIR";
+/// Environment variable with the name, which comes before the directory.
+const NAME_VARIABLE: &str = "CORACLE_NAME";
 /// Host names, contexts and directories contain the name.
 const LONGEST_NAME: usize = 40;
 
@@ -21,7 +23,7 @@ pub struct ClusterArgs {
     /// Data directory of the cluster [env: CORACLE_DATA_DIR] [default: /var/lib/coracle].
     #[arg(long, value_name = "DIR", value_parser = directory())]
     data_dir: Option<PathBuf>,
-    /// Name of one of several clusters of `coracle up`; its data directory is /var/lib/coracle-clusters/NAME.
+    /// Name of one of several clusters of `coracle up`; its data directory is /var/lib/coracle-clusters/NAME [env: CORACLE_NAME].
     #[arg(long, value_name = "NAME", conflicts_with = "data_dir")]
     name: Option<ClusterName>,
 }
@@ -34,17 +36,22 @@ pub(crate) fn directory() -> impl TypedValueParser<Value = PathBuf> {
 impl ClusterArgs {
     /// The data directory: what the flags say, else the environment, else the default.
     pub(crate) fn data_dir(&self) -> PathBuf {
-        self.data_dir_in(std::env::var_os(VARIABLE))
+        self.data_dir_in(std::env::var_os(NAME_VARIABLE), std::env::var_os(VARIABLE))
     }
 
-    fn data_dir_in(&self, variable: Option<OsString>) -> PathBuf {
-        match (&self.name, &self.data_dir) {
-            (Some(name), _) => Path::new(NAMED).join(&name.0),
-            (None, Some(dir)) => dir.clone(),
-            (None, None) => match variable.filter(|dir| !dir.is_empty()).map(std::path::absolute) {
-                Some(Ok(dir)) => dir,
-                _ => DEFAULT.into(),
-            },
+    fn data_dir_in(&self, name: Option<OsString>, dir: Option<OsString>) -> PathBuf {
+        if self.name.is_none()
+            && let Some(dir) = &self.data_dir
+        {
+            return dir.clone();
+        }
+        let of_environment = || name.as_deref().and_then(|name| parse_variable(name).ok().flatten());
+        if let Some(ClusterName(name)) = self.name.clone().or_else(of_environment) {
+            return Path::new(NAMED).join(name);
+        }
+        match dir.filter(|dir| !dir.is_empty()).map(std::path::absolute) {
+            Some(Ok(dir)) => dir,
+            _ => DEFAULT.into(),
         }
     }
 
@@ -53,6 +60,28 @@ impl ClusterArgs {
     pub(crate) fn of(data_dir: &Path) -> Self {
         Self { data_dir: Some(data_dir.to_owned()), name: None }
     }
+}
+
+/// Why the environment does not select a cluster.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid value {0:?} of {NAME_VARIABLE}: {reason}", reason = NameError)]
+pub struct VariableError(OsString);
+
+/// Checks the name in the environment, as the parser checks that of a flag.
+pub fn check_environment() -> Result<(), VariableError> {
+    match std::env::var_os(NAME_VARIABLE) {
+        Some(name) => parse_variable(&name).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The name in a variable; an empty one is none.
+fn parse_variable(value: &OsStr) -> Result<Option<ClusterName>, VariableError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let name = value.to_str().and_then(|name| name.parse::<ClusterName>().ok());
+    name.map(Some).ok_or_else(|| VariableError(value.to_owned()))
 }
 
 /// The name of the cluster in a data directory, if `--name` selects it.
@@ -114,18 +143,22 @@ mod tests {
 
     #[test]
     fn flags_come_before_the_environment_and_that_before_the_default() {
-        for (line, variable, expected) in [
-            ("", None, "/var/lib/coracle"),
-            ("", Some(""), "/var/lib/coracle"),
-            ("", Some("/mnt/x"), "/mnt/x"),
-            ("--data-dir /mnt/y", Some("/mnt/x"), "/mnt/y"),
-            ("--name a", Some("/mnt/x"), "/var/lib/coracle-clusters/a"),
+        for (line, name, variable, expected) in [
+            ("", None, None, "/var/lib/coracle"),
+            ("", Some(""), Some(""), "/var/lib/coracle"),
+            ("", None, Some("/mnt/x"), "/mnt/x"),
+            ("", Some("b"), Some("/mnt/x"), "/var/lib/coracle-clusters/b"),
+            ("--data-dir /mnt/y", Some("b"), Some("/mnt/x"), "/mnt/y"),
+            ("--name a", Some("b"), Some("/mnt/x"), "/var/lib/coracle-clusters/a"),
         ] {
-            let dir = parsed(line).unwrap().data_dir_in(variable.map(Into::into));
-            assert_eq!(dir, Path::new(expected), "{line} {variable:?}");
+            let dir = parsed(line).unwrap().data_dir_in(name.map(Into::into), variable.map(Into::into));
+            assert_eq!(dir, Path::new(expected), "{line} {name:?} {variable:?}");
         }
+        assert_eq!(parse_variable(OsStr::new("a")).unwrap(), Some(ClusterName("a".into())));
+        let error = parse_variable(OsStr::new("../a")).unwrap_err().to_string();
+        assert!(error.starts_with("invalid value \"../a\" of CORACLE_NAME: want at most 40"), "{error}");
         assert!(parsed("--name a --data-dir /mnt/y").is_err());
-        assert!(parsed("--data-dir y").unwrap().data_dir_in(None).is_absolute());
+        assert!(parsed("--data-dir y").unwrap().data_dir_in(None, None).is_absolute());
     }
 
     #[test]
@@ -133,7 +166,7 @@ mod tests {
         for bad in ["", "A", "-a", "a-", "a/b", "..", "a.b", "a b", &"a".repeat(41)] {
             assert!(bad.parse::<ClusterName>().is_err(), "{bad:?}");
         }
-        let dir = parsed("--name team-1").unwrap().data_dir_in(None);
+        let dir = parsed("--name team-1").unwrap().data_dir_in(None, None);
         assert_eq!((name_of(&dir), context_of(&dir).as_str()), (Some("team-1"), "coracle-team-1"));
         assert_eq!(selector_of(&dir), " --name team-1");
         for other in ["/var/lib/coracle", "/var/lib/coracle-clusters", "/var/lib/coracle-clusters/a/b"] {

@@ -24,6 +24,7 @@ use coracle::store_command::StoreArgs;
 use coracle::token::TokenArgs;
 use coracle::up::{DownArgs, ForwardArgs, NodeArgs, SuperviseArgs, UpArgs};
 use coracle_cli::causes;
+use coracle_cli::environment;
 use coracle_cli::log::LogArgs;
 use coracle_cli::manual::CompletionArgs;
 use coracle_cli::version::VersionArgs;
@@ -111,32 +112,14 @@ fn main() -> anyhow::Result<()> {
     let arguments = trace::plugin_arguments(std::env::args_os().collect());
     let matches = command().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    // What is printed for people is not interrupted by logs.
-    let asks = matches!(
-        cli.command,
-        Command::Trace(_)
-            | Command::Ui(_)
-            | Command::Why(_)
-            | Command::Status(_)
-            | Command::Certificate(_)
-            | Command::Store(_)
-            | Command::SecretsEncrypt(_)
-            | Command::Backup(_)
-            | Command::Restore(_)
-            | Command::Kubeconfig(_)
-            | Command::Config(_)
-    );
-    // Errors of requests are in the answer of the command.
-    let usual = match &cli.command {
-        Command::Member(_) => "error",
-        _ if asks => "warn,kube_client=off",
-        _ => "info",
-    };
+    if let Err(error) = coracle::cluster_args::check_environment() {
+        command().error(clap::error::ErrorKind::ValueValidation, error).exit();
+    }
     let log = match &cli.command {
         Command::Server(args) => args.log(),
         _ => LogArgs::of_environment(),
     };
-    log.start(usual, "");
+    log.start(usual_log(&cli.command), "");
     match cli.command {
         Command::Server(args) => {
             let matches = matches.subcommand_matches("server").expect("the command is server");
@@ -197,9 +180,44 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// The command line. Every option of the server has an environment variable, too.
+/// What a command logs unless told otherwise: what is printed for people is not interrupted by logs, and errors of requests are in the
+/// answer of the command.
+fn usual_log(command: &Command) -> &'static str {
+    match command {
+        Command::Member(_) => "error",
+        Command::Trace(_)
+        | Command::Ui(_)
+        | Command::Why(_)
+        | Command::Status(_)
+        | Command::Certificate(_)
+        | Command::Store(_)
+        | Command::SecretsEncrypt(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Kubeconfig(_)
+        | Command::Config(_) => "warn,kube_client=off",
+        _ => "info",
+    }
+}
+
+/// Options without a variable of their command: those that confirm or remove something, which the environment must not repeat, and
+/// those that select a cluster, which have one variable for all commands.
+const FLAGS_ONLY: [&str; 9] = [
+    "allow-empty-datastore",
+    "cluster-reset",
+    "data-dir",
+    "force",
+    "name",
+    "prune",
+    "purge",
+    "remove",
+    "yes",
+];
+
+/// The command line. Every option has an environment variable, too.
 fn command() -> clap::Command {
-    Cli::command().mut_subcommand("server", coracle::config::with_variables)
+    let command = Cli::command().mut_subcommand("server", coracle::config::with_variables);
+    environment::with_variables_of_subcommands(command, "CORACLE_", &FLAGS_ONLY)
 }
 
 /// Ends the process with the exit code of `why`.
@@ -243,5 +261,45 @@ mod tests {
         let mut command = command();
         command.build();
         assert_eq!(without_output(&command), ["server", "kubectl", "logs", "completion", "ui"]);
+    }
+
+    /// Options of commands that are not hidden, and their variables.
+    fn variables(command: &clap::Command, path: &str) -> Vec<(String, Option<String>)> {
+        let named = |argument: &clap::Arg| {
+            let variable = argument.get_env().map(|name| name.to_string_lossy().into_owned());
+            Some((format!("{path} --{}", argument.get_long()?), variable))
+        };
+        let mut found: Vec<_> = command.get_arguments().filter_map(named).collect();
+        for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
+            found.extend(variables(each, &format!("{path} {}", each.get_name())));
+        }
+        found
+    }
+
+    #[test]
+    fn every_option_has_a_variable_of_its_own() {
+        let shared = ["CORACLE_DATA_DIR", "KUBECONFIG"];
+        let found = variables(&command(), "coracle");
+        let mut seen = std::collections::BTreeMap::new();
+        for (option, variable) in &found {
+            match variable {
+                None => {
+                    let name = option.rsplit_once("--").map(|(_, name)| name);
+                    assert!(name.is_some_and(|name| FLAGS_ONLY.contains(&name)), "{option}");
+                }
+                Some(variable) if shared.contains(&variable.as_str()) => {}
+                Some(variable) => {
+                    let other = seen.insert(variable, option);
+                    assert_eq!(other, None, "{variable} is also {option}");
+                }
+            }
+        }
+        for (option, variable) in [
+            ("coracle server --tls-san", "CORACLE_SERVER_TLS_SAN"),
+            ("coracle up --nodes", "CORACLE_UP_NODES"),
+            ("coracle token create --ttl", "CORACLE_TOKEN_CREATE_TTL"),
+        ] {
+            assert!(found.contains(&(option.to_owned(), Some(variable.to_owned()))), "{option}");
+        }
     }
 }

@@ -20,7 +20,11 @@ pub mod image;
 pub mod engine;
 
 use clap::{CommandFactory, FromArgMatches};
+use coracle_cli::environment;
 use coracle_cli::version::Version;
+
+/// What names of environment variables begin with.
+const PREFIX: &str = "CORACLE_AGENT_";
 
 /// The Coracle node agent.
 #[derive(Debug, clap::Parser)]
@@ -53,11 +57,15 @@ pub enum Command {
     Manual(coracle_cli::manual::ManualArgs),
 }
 
+/// Options without a variable: the name of one image is not that of all.
+const FLAGS_ONLY: [&str; 1] = ["name"];
+
 impl Cli {
-    /// The command line. Every option of `run` has an environment variable, too.
+    /// The command line. Every option has an environment variable, too; those of `run` have not its name.
     pub fn full_command() -> clap::Command {
-        let variables = |run| coracle_cli::environment::with_variables(run, "CORACLE_AGENT_", &[]);
-        Self::command().mut_subcommand("run", variables)
+        let of_run = |run| environment::with_variables(run, PREFIX, &FLAGS_ONLY);
+        let command = Self::command().mut_subcommand("run", of_run);
+        environment::with_variables_of_subcommands(command, PREFIX, &FLAGS_ONLY)
     }
 
     /// Parses the command line and the file of `run --config`.
@@ -108,5 +116,39 @@ mod tests {
         let mut command = Cli::full_command();
         command.build();
         assert_eq!(without_output(&command), ["run", "engine", "completion"]);
+    }
+
+    /// Options of commands that are not hidden, and their variables.
+    fn variables(command: &clap::Command, path: &str) -> Vec<(String, Option<String>)> {
+        let named = |argument: &clap::Arg| {
+            let variable = argument.get_env().map(|name| name.to_string_lossy().into_owned());
+            Some((format!("{path} --{}", argument.get_long()?), variable))
+        };
+        let mut found: Vec<_> = command.get_arguments().filter_map(named).collect();
+        for each in command.get_subcommands().filter(|each| !each.is_hide_set()) {
+            found.extend(variables(each, &format!("{path} {}", each.get_name())));
+        }
+        found
+    }
+
+    #[test]
+    fn every_option_has_a_variable_of_its_own() {
+        let found = variables(&Cli::full_command(), "coracle-agent");
+        let mut seen = std::collections::BTreeMap::new();
+        for (option, variable) in &found {
+            match variable {
+                None => assert_eq!(option, "coracle-agent image import --name"),
+                Some(variable) => {
+                    let other = seen.insert(variable, option);
+                    assert_eq!(other, None, "{variable} is also {option}");
+                }
+            }
+        }
+        let is = |variable: &str, option: &str| {
+            assert!(found.contains(&(option.to_owned(), Some(variable.to_owned()))), "{found:?}");
+        };
+        is("CORACLE_AGENT_NODE_NAME", "coracle-agent run --node-name");
+        is("CORACLE_AGENT_JOIN_NODE_NAME", "coracle-agent join --node-name");
+        is("CORACLE_AGENT_IMAGE_GC_HIGH", "coracle-agent image gc --high");
     }
 }
