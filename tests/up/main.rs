@@ -69,6 +69,14 @@ fn several_clusters_run_side_by_side_and_are_reached_from_the_machine() {
 }
 
 #[test]
+fn what_is_wrong_is_said_in_one_line_and_nothing_is_changed() {
+    let output = in_sandbox("bad_input.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.ends_with("said, and nothing changed\n"), "{text}");
+}
+
+#[test]
 fn nodes_come_and_go_while_the_cluster_runs() {
     let output = in_sandbox("nodes.sh");
     let text = text(&output);
@@ -224,10 +232,10 @@ fn daily_commands_need_no_cluster() {
     assert!(version["kubernetesVersion"].as_str().unwrap().starts_with("v1."), "{version}");
     assert!(run("version -o yaml").contains("program: coracle\n"));
     // The environment comes before the default, and a flag before the environment.
-    for (flags, begins) in [(&[][..], "{"), (&["-o", "text"][..], "coracle ")] {
+    for (flags, begins) in [(vec![], "{"), (vec!["-o", "text"], "coracle ")] {
         let mut command = Command::new(program("coracle"));
         let output =
-            command.arg("version").args(flags).env("CORACLE_VERSION_OUTPUT", "json").output().unwrap();
+            command.arg("version").args(&flags).env("CORACLE_VERSION_OUTPUT", "json").output().unwrap();
         assert!(text(&output).starts_with(begins), "{flags:?}: {}", text(&output));
     }
     for shell in ["bash", "zsh", "fish"] {

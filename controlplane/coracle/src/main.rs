@@ -29,6 +29,7 @@ use coracle_cli::log::LogArgs;
 use coracle_cli::manual::CompletionArgs;
 use coracle_cli::version::VersionArgs;
 use coracle_why::args::{KubectlWhy, WhyArgs, is_plugin};
+use std::process::ExitCode;
 
 /// Kubernetes you can carry.
 #[derive(Parser)]
@@ -104,7 +105,17 @@ enum Command {
     Supervise(SuperviseArgs),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {}", causes::chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     // kubectl runs its plugins by links to this program.
     if std::env::args_os().next().is_some_and(|program| is_plugin(&program)) {
         return why(&KubectlWhy::parse().args);

@@ -45,8 +45,8 @@ enum TokenCommand {
         #[arg(long, conflicts_with = "bare")]
         server: bool,
         /// Lifetime, such as 30m, 24h or 7d; 0 never expires.
-        #[arg(long, default_value = "24h")]
-        ttl: String,
+        #[arg(long, default_value = "24h", value_parser = seconds)]
+        ttl: i64,
         /// Description of the token.
         #[arg(long, default_value = "")]
         description: String,
@@ -96,7 +96,7 @@ struct Row {
 
 /// Seconds of a duration such as `90s`, `30m`, `24h` or `7d`.
 pub(crate) fn seconds(text: &str) -> anyhow::Result<i64> {
-    let (number, unit) = text.split_at(text.len() - usize::from(text.ends_with(char::is_alphabetic)));
+    let (number, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
     let factor = match unit {
         "" | "s" => 1,
         "m" => 60,
@@ -126,14 +126,14 @@ pub async fn run(args: &TokenArgs) -> anyhow::Result<()> {
         TokenCommand::Create { kubeconfig, server, ttl, description, bare, output } => {
             let remote = kubeconfig.remote()?;
             let token = if *server {
-                ServerTokens(&remote).create(seconds(ttl)?, description).await?
+                ServerTokens(&remote).create(*ttl, description).await?
             } else if *bare {
-                create(&remote, ttl, description, None).await?
+                create(&remote, *ttl, description, None).await?
             } else {
                 let certificate = authorities(&remote, kubeconfig).await?;
                 let hash = Authority::hash_of(&certificate);
                 let hash = hash.context("the authority's certificate cannot be read")?;
-                let token = create(&remote, ttl, description, Some(&hash)).await?;
+                let token = create(&remote, *ttl, description, Some(&hash)).await?;
                 format!("K10{}::{token}", hash.trim_start_matches("sha256:"))
             };
             output.print(&json!({"token": token}), || format!("{token}\n"))?;
@@ -193,7 +193,7 @@ pub(crate) async fn revoke_of_old_cas(
 /// Creates a token and returns its `id.secret`. It is revoked when `ca_hash`, which it names, is not trusted any more.
 async fn create(
     remote: &HttpsClient,
-    ttl: &str,
+    life: i64,
     description: &str,
     ca_hash: Option<&str>,
 ) -> anyhow::Result<String> {
@@ -213,9 +213,9 @@ async fn create(
     if let Some(hash) = ca_hash {
         body.edit().metadata().annotations().insert(CA_HASH, hash);
     }
-    let life = seconds(ttl)?;
     if life > 0 {
-        let until = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + life)?;
+        let until = jiff::Timestamp::now().as_second().saturating_add(life);
+        let until = jiff::Timestamp::from_second(until).context("--ttl is too long")?;
         body.edit().string_data().insert("expiration", until.to_string());
     }
     ask(remote, Method::POST, SECRETS, Some(&body.into_value())).await?;
@@ -301,7 +301,9 @@ mod tests {
             assert_eq!(seconds(text).unwrap(), value, "{text}");
         }
         assert!(seconds("9223372036854775807d").is_err());
-        assert!(seconds("soon").is_err() && seconds("3w").is_err() && seconds("").is_err());
+        for text in ["soon", "3w", "", "5é", "é", "1hh"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
         for text in ["abcdef", "abcdef.0123", "K10ffff::abcdef.0123"] {
             assert_eq!(id_of(text), "abcdef");
         }

@@ -123,7 +123,8 @@ fn import(agent: &Path, store: &Path, archives: &[Archive]) -> anyhow::Result<Ve
     command.args(archives.iter().map(Archive::path));
     let output = command.output().with_context(|| agent.display().to_string())?;
     if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{}", said.trim().trim_start_matches("Error: "));
     }
     serde_json::from_slice(&output.stdout).with_context(|| format!("the answer of {}", agent.display()))
 }

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// Certificates cannot be revoked one by one, so that of a user is short-lived unless more is asked for.
 const USER_LIFE: &str = "30d";
+/// The longest life in seconds, a hundred years.
+const LONGEST_LIFE: i64 = 36_500 * 86_400;
 
 /// Options of `coracle kubeconfig`.
 #[derive(Debug, Clone, Args)]
@@ -48,8 +50,8 @@ pub struct KubeconfigCommandArgs {
     #[arg(long, value_name = "NAME", requires = "user")]
     group: Vec<String>,
     /// Lifetime of the user's certificate, such as 12h or 7d.
-    #[arg(long, default_value = USER_LIFE, requires = "user")]
-    ttl: String,
+    #[arg(long, default_value = USER_LIFE, value_parser = lifetime, requires = "user")]
+    ttl: Duration,
     /// Name of the context and the cluster [default: coracle, or coracle-NAME of a cluster with a name].
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
@@ -79,7 +81,7 @@ pub fn run(args: &KubeconfigCommandArgs) -> anyhow::Result<()> {
         entry.server.clone_from(server);
     }
     if let Some(user) = &args.user {
-        entry.identity = issue(&dir, user, &args.group, &args.ttl)?;
+        entry.identity = issue(&dir, user, &args.group, args.ttl)?;
     }
     match &args.merge {
         Some(path) => merge(args, path.as_deref(), &entry),
@@ -87,15 +89,19 @@ pub fn run(args: &KubeconfigCommandArgs) -> anyhow::Result<()> {
     }
 }
 
+/// The value of `--ttl`.
+fn lifetime(text: &str) -> anyhow::Result<Duration> {
+    match crate::token::seconds(text)? {
+        life @ 1..=LONGEST_LIFE => Ok(Duration::from_secs(life.unsigned_abs())),
+        _ => bail!("want more than nothing and at most 36500d"),
+    }
+}
+
 /// A new certificate of a user, signed by the CA of the cluster.
-fn issue(dir: &Path, user: &str, groups: &[String], ttl: &str) -> anyhow::Result<Identity> {
+fn issue(dir: &Path, user: &str, groups: &[String], life: Duration) -> anyhow::Result<Identity> {
     if user.is_empty() || user.len() > 64 {
         bail!("--user: want a name of 1 to 64 bytes");
     }
-    let life = match crate::token::seconds(ttl)? {
-        life if life > 0 => Duration::from_secs(life.unsigned_abs()),
-        _ => bail!("--ttl {ttl}: want more than nothing"),
-    };
     let pki = dir.join("pki");
     let authority = Authority::read(&pki, "ca")?.with_context(|| {
         format!("{}/ca.key cannot be read: run it as root on the machine of a server", pki.display())

@@ -50,6 +50,7 @@ pub(crate) use registry::log as registry_log;
 pub(crate) use state::{State, node_name};
 pub use supervise::{SuperviseArgs, supervise};
 
+use crate::cluster_args::name_of;
 use crate::kubeconfig;
 use crate::output::Output;
 use anyhow::{Context, bail};
@@ -75,6 +76,9 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("coracle up makes namespaces, bridges and mounts, which needs root");
     }
+    if let Some(missing) = args.image.iter().find(|archive| !archive.is_file()) {
+        bail!("--image {}: there is no such file", missing.display());
+    }
     let dir = &args.data_dir();
     let mut state = State::read(dir)?.unwrap_or_default();
     let (mut args, program) = (args.clone(), std::env::current_exe()?);
@@ -93,9 +97,24 @@ pub fn up(args: &UpArgs) -> anyhow::Result<()> {
             "--registry: nodes read the file of --registries, which has to name it: docs/howto/registry.md"
         );
     }
+    // Who cannot have the address has changed nothing.
+    let listener = match state.server.as_ref().is_some_and(Process::alive) {
+        true => None,
+        false => Some(listen(args.address())?),
+    };
+    let is_new = !dir.exists();
     std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    // Nor has who cannot write, such as to a full disk.
+    if listener.is_some()
+        && let Err(error) = state.write(dir)
+    {
+        if is_new {
+            remove_empty(dir);
+        }
+        return Err(error);
+    }
     let mut outbound = OutboundSetup::plan(args.outbound, &mut state, dir);
-    ensure_server(args, &mut state, &mut outbound)?;
+    ensure_server(args, &mut state, &mut outbound, listener)?;
     outbound.begin(&mut state)?;
     registry::start(&mut registry, &mut state, dir)?;
     let numbers: Vec<usize> = state.numbers().collect();
@@ -170,15 +189,23 @@ fn show(
     Ok(args.output.print(&answer, text)?)
 }
 
-fn ensure_server(args: &UpArgs, state: &mut State, outbound: &mut OutboundSetup) -> anyhow::Result<()> {
-    if state.server.as_ref().is_some_and(Process::alive) {
-        return Ok(());
+/// Removes a data directory in which nothing is, and that of all named clusters if it was the last one there.
+fn remove_empty(dir: &Path) {
+    let _ = std::fs::remove_dir(dir);
+    if let Some(clusters) = dir.parent().filter(|_| name_of(dir).is_some()) {
+        let _ = std::fs::remove_dir(clusters);
     }
-    // First: who cannot have the address has started nothing.
-    let listener = listen(args.address())?;
+}
+
+/// Starts the server at a listener, without which it runs already.
+fn ensure_server(
+    args: &UpArgs,
+    state: &mut State,
+    outbound: &mut OutboundSetup,
+    listener: Option<TcpListener>,
+) -> anyhow::Result<()> {
+    let Some(listener) = listener else { return Ok(()) };
     let dir = &args.data_dir();
-    // And who cannot write, such as to a full disk.
-    state.write(dir)?;
     let hub = match state.hub.as_ref().filter(|hub| hub.alive()) {
         Some(hub) => hub.clone(),
         None => {

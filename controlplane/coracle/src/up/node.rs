@@ -162,7 +162,8 @@ fn load_images(agent: &Path, dir: &Path, archives: &[PathBuf]) -> anyhow::Result
         .args(archives)
         .output()?;
     if !output.status.success() {
-        bail!("images could not be loaded: {}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("images could not be loaded: {}", said.trim().trim_start_matches("Error: "));
     }
     Ok(())
 }
