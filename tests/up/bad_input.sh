@@ -139,6 +139,7 @@ while IFS='|' read -r pattern line; do
 done <<'ROWS'
 the cluster in /var/lib/coracle is down: `coracle up` starts it|coracle node add
 the cluster in /var/lib/coracle is down: `coracle up` starts it|coracle node rm node-1
+/var/lib/coracle is a cluster of `coracle up`|coracle reset --yes
 https://127.0.0.1:6443|coracle token list
 https://127.0.0.1:6443|coracle token create
 https://127.0.0.1:6443|coracle revoke-node node-1
@@ -159,6 +160,7 @@ done <<'ROWS'
 needs root|up
 /var/lib/coracle/up.json is for root alone|down
 needs root|node rm node-1
+needs root|reset --yes
 needs root|image load nginx
 /var/lib/coracle/up.json is for root alone|logs
 /var/lib/coracle/admin.kubeconfig is for root alone|kubeconfig

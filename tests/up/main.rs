@@ -77,6 +77,14 @@ fn what_is_wrong_is_said_in_one_line_and_nothing_is_changed() {
 }
 
 #[test]
+fn a_reset_removes_the_state_of_server_and_node_and_nothing_else() {
+    let output = in_sandbox("reset.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.ends_with("reset\n"), "{text}");
+}
+
+#[test]
 fn nodes_come_and_go_while_the_cluster_runs() {
     let output = in_sandbox("nodes.sh");
     let text = text(&output);

@@ -43,6 +43,8 @@ mod sudo;
 pub mod up;
 // `coracle doctor`: checks what this machine lacks.
 pub mod doctor;
+// `coracle reset`: the end of an installed server and node, and of their state.
+pub mod reset;
 // `coracle kubeconfig`: kubeconfigs of users.
 pub mod kubeconfig;
 // `coracle kubectl`: kubectl with such a kubeconfig.

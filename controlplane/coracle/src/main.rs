@@ -17,6 +17,7 @@ use coracle::kubeconfig::KubeconfigCommandArgs;
 use coracle::kubectl::KubectlArgs;
 use coracle::logs::LogsArgs;
 use coracle::member::MemberArgs;
+use coracle::reset::ResetArgs;
 use coracle::revoke_node::RevokeNodeArgs;
 use coracle::secrets_encrypt::SecretsEncryptArgs;
 use coracle::status::StatusArgs;
@@ -49,6 +50,8 @@ enum Command {
     Down(DownArgs),
     /// Add nodes to the cluster of `coracle up`, and remove them.
     Node(NodeArgs),
+    /// End an installed server and node of this machine, and remove their state.
+    Reset(ResetArgs),
     /// Check whether this machine can run a cluster, and how to fix what is missing.
     Doctor(DoctorArgs),
     /// Print a kubeconfig of a cluster, or merge it into ~/.kube/config.
@@ -183,6 +186,7 @@ fn run() -> anyhow::Result<()> {
         Command::Up(args) => coracle::up::up(&args),
         Command::Down(args) => coracle::up::down(&args),
         Command::Node(args) => coracle::up::node_command(&args),
+        Command::Reset(args) => coracle::reset::run(&args),
         Command::Manual(args) => Ok(args.write(command(), &[("server", "server.yaml")])?),
         Command::Doctor(args) => {
             let fit = coracle::doctor::run(&args)?;
