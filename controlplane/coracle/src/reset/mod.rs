@@ -17,8 +17,7 @@ use std::process::{Command, Stdio};
 
 /// Where an installed node has its state, which `scripts/end-pods` knows.
 const INSTALLED: &str = "/var/lib/coracle";
-/// The units of `install` and of packages, in the order in which they are stopped.
-const UNITS: [&str; 2] = ["coracle-agent", "coracle-server"];
+/// Where units are: of `install`, and of packages.
 const UNIT_DIRECTORIES: [&str; 2] = ["/etc/systemd/system", "/usr/lib/systemd/system"];
 /// Ends pods and what held them, as `install uninstall` does.
 const END_PODS: &str = include_str!("../../../../scripts/end-pods");
@@ -57,8 +56,10 @@ pub fn run(args: &ResetArgs) -> anyhow::Result<()> {
         bail!("{} has state of a node, whose pods can be ended only in {INSTALLED}", dir.display());
     }
     confirm(&found, args.yes)?;
-    let stopped = stop_units()?;
-    check_processes()?;
+    let roles = roles(&found);
+    // A service has its state in another directory only if its configuration says so.
+    let stopped = if dir == Path::new(INSTALLED) { stop_units(&roles)? } else { Vec::new() };
+    check_processes(&roles)?;
     if found.node {
         end_pods()?;
     }
@@ -74,6 +75,21 @@ pub fn run(args: &ResetArgs) -> anyhow::Result<()> {
         lines.chain(found.paths.iter().map(|path| format!("removed {}\n", path.display()))).collect()
     };
     Ok(args.output.print(&answer, text)?)
+}
+
+/// What runs on the state: a unit, and a program with its command.
+struct Role {
+    unit: &'static str,
+    program: &'static str,
+    command: &'static str,
+}
+
+/// The roles whose state was found, in the order in which they are stopped.
+fn roles(found: &Plan) -> Vec<Role> {
+    let agent = Role { unit: "coracle-agent", program: "coracle-agent", command: "run" };
+    let server = Role { unit: "coracle-server", program: "coracle", command: "server" };
+    let is_there = [(found.node, agent), (found.server, server)].into_iter();
+    is_there.filter_map(|(is_there, role)| is_there.then_some(role)).collect()
 }
 
 /// Asks whether to go on, and says what is removed.
@@ -101,12 +117,12 @@ fn confirm(found: &Plan, yes: bool) -> anyhow::Result<()> {
 }
 
 /// Stops the services and keeps them from starting again; returns those that there are.
-fn stop_units() -> anyhow::Result<Vec<&'static str>> {
+fn stop_units(roles: &[Role]) -> anyhow::Result<Vec<&'static str>> {
     let mut stopped = Vec::new();
     if !Path::new("/run/systemd/system").is_dir() {
         return Ok(stopped);
     }
-    for unit in UNITS {
+    for unit in roles.iter().map(|role| role.unit) {
         let file = format!("{unit}.service");
         if !UNIT_DIRECTORIES.iter().any(|dir| Path::new(dir).join(&file).exists()) {
             continue;
@@ -121,30 +137,30 @@ fn stop_units() -> anyhow::Result<Vec<&'static str>> {
     Ok(stopped)
 }
 
-/// Refuses while a server or an agent runs that is not a service. Those of `coracle up` are in networks of their own.
-fn check_processes() -> anyhow::Result<()> {
+/// Refuses while a server or an agent runs that was not stopped. Those of `coracle up` are in networks of their own.
+fn check_processes(roles: &[Role]) -> anyhow::Result<()> {
     let network = std::fs::read_link("/proc/self/ns/net").context("/proc/self/ns/net")?;
     for entry in std::fs::read_dir("/proc").context("/proc")?.flatten() {
         let process = entry.path();
         let is_here = || std::fs::read_link(process.join("ns/net")).is_ok_and(|other| other == network);
         let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
-        if let Some(program) = serving(&words)
+        if let Some(Role { program, command, .. }) = roles.iter().find(|role| role.is(&words))
             && is_here()
         {
-            bail!("process {} is `{program}`: stop it first", entry.file_name().to_string_lossy());
+            let pid = entry.file_name();
+            bail!("process {} is `{program} {command}`: stop it first", pid.to_string_lossy());
         }
     }
     Ok(())
 }
 
-/// The server or agent that a command line, separated by zeros, belongs to.
-fn serving(words: &[u8]) -> Option<&'static str> {
-    let mut words = words.split(|byte| *byte == 0);
-    let program = words.next()?.rsplit(|byte| *byte == b'/').next()?;
-    match (program, words.next()?) {
-        (b"coracle", b"server") => Some("coracle server"),
-        (b"coracle-agent", b"run") => Some("coracle-agent run"),
-        _ => None,
+impl Role {
+    /// Whether a command line, whose words end with zeros, is of this role.
+    fn is(&self, line: &[u8]) -> bool {
+        let mut words = line.split(|byte| *byte == 0);
+        let (path, command) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let program = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        program == self.program.as_bytes() && command == self.command.as_bytes()
     }
 }
 
@@ -166,16 +182,20 @@ mod tests {
 
     #[test]
     fn servers_and_agents_are_told_by_their_command_lines() {
-        for (words, program) in [
-            ("/usr/local/bin/coracle\0server\0--bind\0x\0", Some("coracle server")),
-            ("coracle-agent\0run\0", Some("coracle-agent run")),
+        let all = roles(&Plan { server: true, node: true, paths: Vec::new() });
+        for (line, unit) in [
+            ("/usr/local/bin/coracle\0server\0--bind\0x\0", Some("coracle-server")),
+            ("coracle-agent\0run\0", Some("coracle-agent")),
             ("coracle\0reset\0", None),
             ("coracle\0", None),
             ("sh\0-c\0coracle server\0", None),
             ("", None),
         ] {
-            assert_eq!(serving(words.as_bytes()), program, "{words:?}");
+            let found = all.iter().find(|role| role.is(line.as_bytes()));
+            assert_eq!(found.map(|role| role.unit), unit, "{line:?}");
         }
+        let server = roles(&Plan { server: true, node: false, paths: Vec::new() });
+        assert_eq!(server.iter().map(|role| role.unit).collect::<Vec<_>>(), ["coracle-server"]);
     }
 
     #[test]
