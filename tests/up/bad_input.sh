@@ -114,7 +114,11 @@ ROWS
 bad 1 out "^/mnt/none.yaml: " coracle config validate /mnt/none.yaml
 
 # A port that is taken.
-python3 -c 'import socket, time; s = socket.create_server(("127.0.0.1", 6443)); print("there", flush=True); time.sleep(600)' > /run/said/taken &
+python3 -c 'import os, signal, socket, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+taken = socket.create_server(("127.0.0.1", 6443))
+print("there", flush=True)
+time.sleep(600)' > /run/said/taken &
 taker=$!
 while [ ! -s /run/said/taken ]; do sleep 0.05; done
 bad 1 err "^Error: 127.0.0.1:6443 is in use already" coracle up

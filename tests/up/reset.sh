@@ -39,7 +39,7 @@ ip link add coracle0 type bridge
 fails coracle reset | grep "it takes --yes to end the server and the node of this machine, and remove /var/log/pods/default_web_uid-1, /var/lib/coracle$"
 [ -e /var/lib/coracle/admin.kubeconfig ]
 [ -e /run/coracle ]
-coracle reset --yes -o json > /run/answer
+coracle reset --yes -o json > /run/answer 2> /run/said || { cat /run/said; exit 1; }
 python3 -c 'import json; a = json.load(open("/run/answer")); assert a["removed"] == ["/var/log/pods/default_web_uid-1", "/var/lib/coracle"] and a["stopped"] == [], a'
 [ ! -e /var/lib/coracle ]
 [ ! -e /run/coracle ]
