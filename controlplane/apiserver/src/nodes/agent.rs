@@ -3,7 +3,7 @@
 use super::address::{AddressError, Addresses};
 use super::agent_address::{AgentAddressError, agent_address, joined_recently};
 use super::connection::{Io, exchange};
-use super::node_tls::{self, NodeTls, NodeTlsError};
+use super::node_tls::{self, NodeTls, NodeTlsError, NodeTlsSetupError};
 use super::relay::{Peers, RelayError};
 use super::tunnel::Tunnels;
 use crate::objects::Objects;
@@ -89,7 +89,7 @@ impl Nodes {
     }
 
     /// Uses the cluster's authority as it is now, for connections from now on.
-    pub fn reload_authority(&self, pki: &Pki) -> anyhow::Result<()> {
+    pub fn reload_authority(&self, pki: &Pki) -> Result<(), NodeTlsSetupError> {
         self.tls.reload(pki)
     }
 

@@ -3,14 +3,14 @@
 use crate::objects::Objects;
 use arc_swap::ArcSwap;
 use coracle_cli::server_cert::{self, PresentedCert, ServerCertCheck, SkipVerify};
-use coracle_pki::Pki;
 use coracle_pki::authority::Profile;
+use coracle_pki::{Pki, PkiError};
 use coracle_proto::node_identity::API_CLIENTS;
 use rustls::RootCertStore;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::server::ParsedCertificate;
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
@@ -48,6 +48,20 @@ pub enum NodeTlsError {
     },
 }
 
+/// Why the TLS client of node agents cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeTlsSetupError {
+    /// The client certificate can be neither read nor signed.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// A certificate or key is not PEM.
+    #[error(transparent)]
+    Pem(#[from] pem::Error),
+    /// A certificate or key cannot be used for TLS.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
 /// Takes certificates for servers that the cluster's authority signed, whatever their names are: who it is, is looked at when
 /// the handshake is over, because addresses of nodes change and say nothing.
 #[derive(Debug)]
@@ -69,7 +83,7 @@ struct Connectors {
 
 impl Connectors {
     /// With a client certificate of the cluster's authority.
-    fn new(pki: &Pki) -> anyhow::Result<Self> {
+    fn new(pki: &Pki) -> Result<Self, NodeTlsSetupError> {
         // Whoever answers for a node has this identity shown to it: it must not be worth anything elsewhere.
         let profile = Profile::client("kube-apiserver-kubelet-client", &[API_CLIENTS]);
         let authority = pki.authority();
@@ -80,13 +94,13 @@ impl Connectors {
         }
         // While the authority is rotated, a node may not know the new one yet.
         let shown = format!("{}{}", signed.certificate, authority.cross());
-        let own = |builder: rustls::ConfigBuilder<_, rustls::client::WantsClientCert>| {
+        let own = |builder: rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert>| {
             let mut config = builder.with_client_auth_cert(
                 CertificateDer::pem_slice_iter(shown.as_bytes()).collect::<Result<_, _>>()?,
                 PrivateKeyDer::from_pem_slice(signed.key.as_bytes())?,
             )?;
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            anyhow::Ok(TlsConnector::from(Arc::new(config)))
+            Ok::<_, NodeTlsSetupError>(TlsConnector::from(Arc::new(config)))
         };
         let strict = own(server_cert::client_config(Arc::new(ClusterIssued(roots)))?)?;
         let lenient = own(server_cert::client_config(Arc::new(SkipVerify))?)?;
@@ -103,7 +117,7 @@ pub struct NodeTls {
 
 impl NodeTls {
     /// Of the nodes in `insecure` no certificate is verified; `*` is all.
-    pub fn new(objects: Arc<Objects>, pki: &Pki, insecure: &[String]) -> anyhow::Result<Self> {
+    pub fn new(objects: Arc<Objects>, pki: &Pki, insecure: &[String]) -> Result<Self, NodeTlsSetupError> {
         let connectors = ArcSwap::from_pointee(Connectors::new(pki)?);
         if !insecure.is_empty() {
             tracing::warn!(nodes = ?insecure, "serving certificates of these nodes are not verified");
@@ -112,7 +126,7 @@ impl NodeTls {
     }
 
     /// Uses the cluster's authority as it is now, for connections from now on.
-    pub fn reload(&self, pki: &Pki) -> anyhow::Result<()> {
+    pub fn reload(&self, pki: &Pki) -> Result<(), NodeTlsSetupError> {
         self.connectors.store(Arc::new(Connectors::new(pki)?));
         Ok(())
     }
