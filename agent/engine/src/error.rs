@@ -49,7 +49,7 @@ impl From<image::Error> for RuntimeError {
     fn from(error: image::Error) -> Self {
         let text = chain(&error);
         match error {
-            image::Error::BadReference { .. } => Self::InvalidArgument(text),
+            image::Error::BadReference { .. } => Self::BadImageName(text),
             image::Error::NotFound { .. } | image::Error::Unknown { .. } => Self::NotFound(text),
             image::Error::Unauthorized { .. } => Self::PermissionDenied(text),
             image::Error::Registry { .. } => Self::Unavailable(text),

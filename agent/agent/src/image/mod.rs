@@ -185,7 +185,7 @@ impl Images {
                 });
             }
             Ok(_) => {}
-            Err(error) if refuses_name(&error) => return Err(self.invalid(about, image, &error)),
+            Err(error @ RuntimeError::BadImageName(_)) => return Err(self.invalid(about, image, &error)),
             Err(error) => {
                 let message = format!("Failed to inspect image {image:?}: {error}");
                 self.events.record(about.clone(), Kind::Warning, "InspectFailed", message.clone());
@@ -262,7 +262,9 @@ impl Images {
                 self.events.record(about.clone(), Kind::Normal, "Pulled", text);
                 Ok(present)
             }
-            Err(PullError::Runtime(error)) if refuses_name(&error) => Err(self.invalid(about, image, &error)),
+            Err(PullError::Runtime(error @ RuntimeError::BadImageName(_))) => {
+                Err(self.invalid(about, image, &error))
+            }
             Err(error) => {
                 let (reason, message) = (error.reason(), chain(&error));
                 let text = format!("Failed to pull image {image:?}: {message}");
@@ -312,12 +314,6 @@ fn nanos() -> i64 {
 fn seconds(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis < 1000 { format!("{millis}ms") } else { format!("{}.{:03}s", millis / 1000, millis % 1000) }
-}
-
-/// Whether the runtime cannot parse the name of an image. CRI has no code for that, only what runtimes write.
-fn refuses_name(error: &RuntimeError) -> bool {
-    let text = error.to_string();
-    text.contains("invalid reference format") || text.contains("couldn't parse image")
 }
 
 /// `Always` for `latest`, else `IfNotPresent`.

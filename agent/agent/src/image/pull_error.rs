@@ -16,12 +16,10 @@ pub(super) enum PullError {
 }
 
 impl PullError {
-    /// Reason for the container's waiting state. CRI has no code for it: runtimes begin their message with it.
+    /// Reason for the container's waiting state.
     pub(super) fn reason(&self) -> &'static str {
         match self {
-            Self::Runtime(error) if error.to_string().starts_with("RegistryUnavailable") => {
-                "RegistryUnavailable"
-            }
+            Self::Runtime(RuntimeError::RegistryUnavailable(_)) => "RegistryUnavailable",
             _ => "ErrImagePull",
         }
     }

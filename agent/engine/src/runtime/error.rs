@@ -9,6 +9,9 @@ pub enum RuntimeError {
     /// The request can never work as it is.
     #[error("{0}")]
     InvalidArgument(String),
+    /// The name of an image cannot be parsed.
+    #[error("{0}")]
+    BadImageName(String),
     /// A sandbox or container with this name and attempt exists.
     #[error("{0}")]
     AlreadyExists(String),
@@ -27,6 +30,9 @@ pub enum RuntimeError {
     /// The runtime cannot be reached or is not ready; retry.
     #[error("{0}")]
     Unavailable(String),
+    /// Another runtime says that the registry of an image cannot be reached (`RegistryUnavailable` of CRI).
+    #[error("{0}")]
+    RegistryUnavailable(String),
     /// The runtime does not have this verb.
     #[error("{0}")]
     Unimplemented(String),
@@ -65,13 +71,13 @@ impl From<RuntimeError> for tonic::Status {
     fn from(error: RuntimeError) -> Self {
         match error {
             RuntimeError::NotFound(m) => Self::not_found(m),
-            RuntimeError::InvalidArgument(m) => Self::invalid_argument(m),
+            RuntimeError::InvalidArgument(m) | RuntimeError::BadImageName(m) => Self::invalid_argument(m),
             RuntimeError::AlreadyExists(m) => Self::already_exists(m),
             RuntimeError::FailedPrecondition(m) => Self::failed_precondition(m),
             RuntimeError::DeadlineExceeded(m) => Self::deadline_exceeded(m),
             RuntimeError::PermissionDenied(m) => Self::permission_denied(m),
             RuntimeError::ResourceExhausted(m) => Self::resource_exhausted(m),
-            RuntimeError::Unavailable(m) => Self::unavailable(m),
+            RuntimeError::Unavailable(m) | RuntimeError::RegistryUnavailable(m) => Self::unavailable(m),
             RuntimeError::Unimplemented(m) => Self::unimplemented(m),
             RuntimeError::Internal(m) => Self::unknown(m),
         }

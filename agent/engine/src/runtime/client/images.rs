@@ -4,7 +4,19 @@ use async_trait::async_trait;
 use coracle_proto::cri;
 
 use super::{CriRuntime, READ_TIMEOUT, WRITE_TIMEOUT, request};
-use crate::runtime::{Images, Result};
+use crate::runtime::{Images, Result, RuntimeError};
+
+/// Errors of images for which CRI has no code: runtimes only write a text, which is read here and nowhere else.
+fn image_error(status: tonic::Status) -> RuntimeError {
+    let text = status.message();
+    if text.contains("invalid reference format") || text.contains("couldn't parse image") {
+        RuntimeError::BadImageName(text.to_owned())
+    } else if text.starts_with("RegistryUnavailable") {
+        RuntimeError::RegistryUnavailable(text.to_owned())
+    } else {
+        status.into()
+    }
+}
 
 #[async_trait]
 impl Images for CriRuntime {
@@ -16,7 +28,8 @@ impl Images for CriRuntime {
     ) -> Result<String> {
         // No timeout for pulls: the runtime fails a pull without progress.
         let message = cri::PullImageRequest { image: Some(image), auth, sandbox_config };
-        Ok(self.images.clone().pull_image(message).await?.into_inner().image_ref)
+        let answer = self.images.clone().pull_image(message).await.map_err(image_error)?;
+        Ok(answer.into_inner().image_ref)
     }
 
     async fn list_images(&self, filter: Option<cri::ImageSpec>) -> Result<Vec<cri::Image>> {
@@ -26,7 +39,8 @@ impl Images for CriRuntime {
 
     async fn image_status(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
         let message = cri::ImageStatusRequest { image: Some(image), verbose: false };
-        Ok(call!(self.images.image_status(message), READ_TIMEOUT).image)
+        let answer = self.images.clone().image_status(request(message, READ_TIMEOUT)).await;
+        Ok(answer.map_err(image_error)?.into_inner().image)
     }
 
     async fn remove_image(&self, image: cri::ImageSpec) -> Result<()> {
@@ -36,5 +50,23 @@ impl Images for CriRuntime {
 
     async fn image_fs_info(&self) -> Result<cri::ImageFsInfoResponse> {
         Ok(call!(self.images.image_fs_info(cri::ImageFsInfoRequest {}), READ_TIMEOUT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_runtimes_become_errors_of_images() {
+        let bad_name = "failed to pull and unpack image \"A\": invalid reference format: repository name must be lowercase";
+        let unreachable = "RegistryUnavailable: dial tcp: i/o timeout";
+        for (status, expected) in [
+            (tonic::Status::unknown(bad_name), RuntimeError::BadImageName(bad_name.into())),
+            (tonic::Status::unavailable(unreachable), RuntimeError::RegistryUnavailable(unreachable.into())),
+            (tonic::Status::not_found("image"), RuntimeError::NotFound("image".into())),
+        ] {
+            assert_eq!(image_error(status), expected);
+        }
     }
 }
