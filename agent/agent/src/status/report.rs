@@ -166,6 +166,10 @@ impl Reporter {
                 self.record_wait(&span, waits);
                 next.send(&self.client, &span).await
             };
+            let is_gone = match &result {
+                Err(kube::Error::Api(status)) => next.is_gone(&self.client, status.code).await,
+                _ => false,
+            };
             if result.is_err() && is_repeated {
                 // The first failure is recorded, and in the end how long it took.
                 span.discard();
@@ -186,7 +190,7 @@ impl Reporter {
                     self.done(uid, work, pod);
                 }
                 // Deleted, or another pod of the same name.
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) && is_gone(&status) => {
+                Err(_) if is_gone => {
                     self.gone(uid);
                     return;
                 }
@@ -258,13 +262,6 @@ impl Reporter {
             done();
         }
     }
-}
-
-/// 404, or a precondition on the uid that failed.
-fn is_gone(status: &kube::core::Status) -> bool {
-    status.code == 404
-        || status.message.contains("Precondition failed: UID")
-        || status.message.contains("uid mismatch")
 }
 
 #[cfg(test)]

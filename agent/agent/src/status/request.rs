@@ -3,7 +3,7 @@
 use coracle_trace::{Recorder, Scope, Span, Stage, enter, stage};
 use http::{HeaderValue, Request};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use std::time::Instant;
 
 use crate::trace::moment;
@@ -89,6 +89,24 @@ impl ReportRequest {
         }
     }
 
+    /// Whether the pod was deleted, or another one has its name, after the server refused the request with a code. A failed
+    /// precondition on the uid differs from other conflicts only by its text, so the pod is read.
+    pub(super) async fn is_gone(&self, client: &kube::Client, refused: u16) -> bool {
+        match refused {
+            404 => true,
+            409 => {
+                let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+                match pods.get(&self.name).await {
+                    Ok(pod) => pod.metadata.uid.as_deref() != Some(self.api_uid.as_str()),
+                    // Nodes may not read pods of other nodes.
+                    Err(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
+                    Err(_) => false,
+                }
+            }
+            _ => false,
+        }
+    }
+
     /// Tells the server which span the request is part of.
     fn name_cause(&self, request: &mut Request<Vec<u8>>, span: &Span) {
         if span.id().is_none() {
@@ -164,5 +182,43 @@ mod tests {
         let mut stages = Vec::new();
         drop(recorder.read(&mut |record, _, _| stages.push(record.stage)));
         assert_eq!(stages, [Stage::StatusReport, Stage::ObjectDelete, Stage::ObjectDelete]);
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_is_repeated_only_for_the_same_pod() {
+        let reads = [
+            (200_u16, UID, false),
+            (200, "another", true),
+            (403, "", true),
+            (404, "", true),
+            (500, "", false),
+        ];
+        let cases = reads.map(|(read, uid, gone)| (409, read, uid, gone));
+        for (refused, read, uid, gone) in
+            cases.into_iter().chain([(404, 200, UID, true), (403, 404, "", false)])
+        {
+            let service = tower::service_fn(move |_: Request<Body>| async move {
+                let body = match read {
+                    200 => {
+                        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web", "uid": uid}})
+                    }
+                    code => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}),
+                };
+                let response =
+                    Response::builder().status(read).body(Full::<bytes::Bytes>::from(body.to_string()));
+                Ok::<_, std::convert::Infallible>(response.unwrap())
+            });
+            let client = kube::Client::new(service, "default");
+            let request = ReportRequest {
+                namespace: "default".to_owned(),
+                name: "web".to_owned(),
+                api_uid: UID.to_owned(),
+                work: Work::Delete,
+                scope: Scope::NONE,
+                waiting: None,
+                sent_version: 0,
+            };
+            assert_eq!(request.is_gone(&client, refused).await, gone, "{refused} {read} {uid}");
+        }
     }
 }
