@@ -9,7 +9,7 @@ use crate::api::metrics::Metrics;
 use crate::api::pod_resources::PodResourcesApi;
 use crate::claims::slices::Slices;
 use crate::claims::{self, Claims};
-use crate::cluster::{Cluster, Make};
+use crate::cluster::{AwaitedNames, Cluster, Heard, Make};
 use crate::config::NodeConfig;
 use crate::devices::Devices;
 use crate::devices::registration::PluginRegistration;
@@ -59,6 +59,8 @@ pub struct Node {
     pub runtime: Arc<dyn Runtime>,
     /// Watched state of the cluster.
     pub cluster: Cluster,
+    /// Services whose first DNS answer is awaited.
+    pub awaited: Arc<AwaitedNames>,
     /// Workers of pods.
     pub workers: Workers,
     /// Mirror pods.
@@ -87,7 +89,11 @@ pub fn assemble(
     let pods = PodTable::default();
     let facts = facts(&config, machine);
     let (events, record) = events::recorder(client.clone(), config.name.clone());
-    let (cluster, follow) = Cluster::new(&client, supervisor);
+    let awaited = Arc::new(AwaitedNames::new(trace.recorder));
+    let names = awaited.clone();
+    let heard =
+        config.service_proxy.then(|| -> Heard { Box::new(move |name, origin| names.add(name, origin)) });
+    let (cluster, follow) = Cluster::new(&client, supervisor, heard);
     let (policies, enforce) = policies(&config, &client, &events, &cluster, supervisor);
     let verdicts_changed = wake(&pods, || Message::Verdicts);
     let probes = Probes::new(runtime.clone(), events.clone(), verdicts_changed, supervisor.clone());
@@ -165,6 +171,7 @@ pub fn assemble(
     let node = Node {
         workers,
         cluster,
+        awaited,
         mirrors: Mirrors {
             client: client.clone(),
             node: config.name.clone(),

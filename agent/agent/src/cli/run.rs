@@ -131,8 +131,7 @@ impl RunArgs {
             tunnel::open(&api, &client, &supervisor);
         }
         supervisor.spawn("node API", move || api.clone().serve());
-        let awaited = Arc::new(AwaitedNames::new(trace.recorder));
-        self.serve_dns(&node.cluster, &awaited, &supervisor)?;
+        self.serve_dns(&node.cluster, &node.awaited, &supervisor)?;
         let limits =
             LogLimits { size: self.container_log_max_size, files: self.container_log_max_files.max(2) };
         let of = (pods.clone(), runtime.clone());
@@ -153,9 +152,7 @@ impl RunArgs {
             supervisor.spawn("node network", make);
         }
         if config.service_proxy {
-            let names = awaited.clone();
-            node.cluster.services.before_changes(move |name, origin| names.add(name, origin));
-            let trace = RulesTrace::new(trace, awaited);
+            let trace = RulesTrace::new(trace, node.awaited);
             serve_services(&config, (&node.cluster, &servers), trace, &supervisor)?;
         }
         let status = node.status;

@@ -25,7 +25,7 @@ pub use name::Name;
 pub use namespace::Namespace;
 pub use node::Node;
 pub use origin::{Changed, Origin};
-pub use reflector::{Changes, FromWire, Make, Reflector};
+pub use reflector::{Changes, FromWire, Heard, Make, Reflector};
 pub use service::{External, Port, Protocol, Service};
 pub use slice::{Endpoint, Slice, SlicePort};
 
@@ -45,9 +45,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The reflectors, and the named tasks that run them until the process ends.
-    pub fn new(client: &kube::Client, supervisor: &Supervisor) -> (Self, Vec<(String, Make)>) {
-        let (services, follow_services) = Reflector::follow(client.clone(), supervisor);
+    /// The reflectors, and the named tasks that run them until the process ends. `heard` hears of writes of Services.
+    pub fn new(
+        client: &kube::Client,
+        supervisor: &Supervisor,
+        heard: Option<Heard>,
+    ) -> (Self, Vec<(String, Make)>) {
+        let (services, follow_services) = Reflector::follow_heard(client.clone(), supervisor, heard);
         let (slices, follow_slices) = Reflector::follow(client.clone(), supervisor);
         let (nodes, follow_nodes) = Reflector::follow(client.clone(), supervisor);
         let (namespaces, follow_namespaces) = Reflector::follow(client.clone(), supervisor);

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 
 use super::name::Name;
@@ -56,11 +56,11 @@ struct Shared<T> {
     listeners: Mutex<Vec<Weak<Pending>>>,
     listed: watch::Receiver<Listed>,
     supervisor: Supervisor,
-    heard: OnceLock<Heard>,
+    heard: Option<Heard>,
 }
 
-/// Called with the write that makes or changes an object.
-type Heard = Box<dyn Fn(&Name, Origin) + Send + Sync>;
+/// Called with each write that makes or changes an object, before anybody can see it. It must not ask the reflector.
+pub type Heard = Box<dyn Fn(&Name, Origin) + Send + Sync>;
 
 /// Factory of a task; called again after each failure.
 pub type Make = Box<dyn Fn() -> futures::future::BoxFuture<'static, ()> + Send + Sync>;
@@ -77,10 +77,15 @@ impl<T> Clone for Reflector<T> {
 impl<T: FromWire> Reflector<T> {
     /// An empty reflector, and the factory of the task that fills it.
     pub fn follow(client: kube::Client, supervisor: &Supervisor) -> (Self, Make) {
+        Self::follow_heard(client, supervisor, None)
+    }
+
+    /// As [`Reflector::follow`], with somebody who hears of writes.
+    pub fn follow_heard(client: kube::Client, supervisor: &Supervisor, heard: Option<Heard>) -> (Self, Make) {
         let (sender, listed) = watch::channel(Listed::NotYet);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
         let (known, supervisor) = (RwLock::new(known), supervisor.clone());
-        let (listeners, heard) = (Mutex::default(), OnceLock::new());
+        let listeners = Mutex::default();
         let view = Reflector(Arc::new(Shared { known, listeners, listed, supervisor, heard }));
         let (following, sender) = (view.clone(), Arc::new(sender));
         let make = move || {
@@ -172,7 +177,7 @@ impl<T: FromWire> Reflector<T> {
             if old.map(|old| &**old) == new.as_ref() {
                 return;
             }
-            if let (Some(heard), Some(origin), Some(_)) = (self.0.heard.get(), origin, &new) {
+            if let (Some(heard), Some(origin), Some(_)) = (&self.0.heard, origin, &new) {
                 heard(&name, origin);
             }
             if let Some(old) = known.objects.remove(&name) {
@@ -273,12 +278,6 @@ impl<T: FromWire> Reflector<T> {
         let _ = self.0.listed.clone().wait_for(|listed| *listed == Listed::Whole).await;
     }
 
-    /// Has this called with each write that makes or changes an object, before anybody can see it. It must not ask the reflector; only
-    /// the first one counts.
-    pub fn before_changes(&self, heard: impl Fn(&Name, Origin) + Send + Sync + 'static) {
-        let _ = self.0.heard.set(Box::new(heard));
-    }
-
     /// Subscribes to changes, starting with all current objects.
     pub fn changes(&self) -> Changes {
         let pending = Arc::new(Pending::default());
@@ -344,10 +343,10 @@ mod tests {
     use kube::client::Body;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn view() -> Reflector<Slice> {
+    fn view(heard: Option<Heard>) -> Reflector<Slice> {
         let (_, listed) = watch::channel(Listed::Whole);
         let known = Known { objects: HashMap::new(), groups: HashMap::new() };
-        let (known, listeners, heard) = (RwLock::new(known), Mutex::default(), OnceLock::new());
+        let (known, listeners) = (RwLock::new(known), Mutex::default());
         Reflector(Arc::new(Shared { known, listeners, listed, supervisor: Supervisor::default(), heard }))
     }
 
@@ -357,7 +356,7 @@ mod tests {
 
     #[tokio::test]
     async fn groups_follow_their_members() {
-        let view = view();
+        let view = view(None);
         view.change(Name::new("a", "s1"), Some(slice("web")));
         view.change(Name::new("a", "s2"), Some(slice("web")));
         let mut changes = view.changes();
@@ -378,7 +377,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_change_has_its_newest_write_and_no_write_changes_equality() {
-        let view = view();
+        let heard: Arc<Mutex<Vec<(Name, u64)>>> = Arc::default();
+        let into = heard.clone();
+        let view = view(Some(Box::new(move |name: &Name, origin: Origin| {
+            into.lock().push((name.clone(), origin.revision))
+        })));
         let mut changes = view.changes();
         let write = |revision| {
             let uid = coracle_trace::Uid(7);
@@ -399,9 +402,7 @@ mod tests {
         assert_eq!(revisions(changes.next_caused().await), expected);
         view.change_caused(Name::new("a", "s1"), Some(slice("web")), write(3));
         assert!(changes.take_caused().is_empty(), "nothing changed");
-        let heard: Arc<Mutex<Vec<(Name, u64)>>> = Arc::default();
-        let into = heard.clone();
-        view.before_changes(move |name, origin| into.lock().push((name.clone(), origin.revision)));
+        heard.lock().clear();
         view.change_caused(Name::new("a", "s1"), Some(slice("other")), write(4));
         view.change_caused(Name::new("a", "s1"), Some(slice("other")), write(5));
         view.change_caused(Name::new("a", "s2"), None, write(6));

@@ -148,7 +148,7 @@ mod tests {
         let service = tower::service_fn(|_: Request<Body>| async {
             std::future::pending::<Result<Response<Body>, std::convert::Infallible>>().await
         });
-        Cluster::new(&kube::Client::new(service, "default"), &Supervisor::default()).0
+        Cluster::new(&kube::Client::new(service, "default"), &Supervisor::default(), None).0
     }
 
     fn changed(name: &Name, revision: u64) -> Changed {
