@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coracle_trace::{Clock, Recorder, Sizes, Stage};
+use coracle_trace::{Clock, Recorder, Sizes, Stage, Uid};
 use tracing::{error, info, warn};
 
 use crate::block::{Block, StoredRecord};
@@ -22,7 +22,7 @@ use crate::keep::{Keep, now};
 use crate::keep_error::KeepError;
 use crate::recover::{marker, recover, restarted};
 use crate::search::newest;
-use crate::shared_memory::{self, SharedMemory};
+use crate::shared_memory;
 use crate::taken;
 use crate::usual::{Usual, counted};
 
@@ -60,13 +60,18 @@ pub struct Collector {
 impl Collector {
     /// Starts the thread.
     pub fn start(recorder: Recorder, keep: Keep) -> CollectorHandle {
-        keep.recorded_by(recorder);
+        Self::start_after(HashMap::new(), recorder, keep)
+    }
+
+    /// As [`Collector::start`], with what the end of the process before this one cut off.
+    fn start_after(cut: HashMap<(Uid, Stage), u64>, recorder: Recorder, keep: Keep) -> CollectorHandle {
+        let keep = keep.recorded_by(recorder);
         let mut usual = Usual::default();
         if let Ok(Some(stored)) = newest(&keep, Stage::Usual) {
             usual.remember(&stored.text);
         }
         let (sender, batches) = sync_channel(BATCHES);
-        let shared = Arc::new(Shared::new(recorder, keep, sender, usual));
+        let shared = Arc::new(Shared::new(recorder, keep, sender, usual, cut));
         let mut collector = Self {
             shared: Arc::clone(&shared),
             batches,
@@ -84,14 +89,15 @@ impl Collector {
             let _over = Over(Arc::clone(&collector.shared));
             collector.run();
         };
-        match thread::Builder::new().name("spans".into()).spawn(run) {
-            Ok(join) => shared.started(join),
+        let join = match thread::Builder::new().name("spans".into()).spawn(run) {
+            Ok(join) => Some(join),
             Err(error) => {
                 error!(%error, "cannot start the collector of spans: nothing is recorded");
                 shared.over();
+                None
             }
-        }
-        CollectorHandle { shared }
+        };
+        CollectorHandle::new(shared, join)
     }
 
     fn run(&mut self) {
@@ -298,7 +304,8 @@ pub fn start_recording(path: Option<&Path>, sizes: Sizes, keep: Keep) -> (Record
         }
         None => Ok(None),
     };
-    let recorder = begin(memory, &keep);
+    let keep = keep.epoch_in(memory.epoch());
+    let recorder = memory.start(Clock::start());
     let mut cut = HashMap::new();
     match recovered {
         Ok(Some(mut recovered)) => {
@@ -314,14 +321,7 @@ pub fn start_recording(path: Option<&Path>, sizes: Sizes, keep: Keep) -> (Record
             warn!(error = &error as &dyn std::error::Error, "spans of the process before this one are lost")
         }
     }
-    let handle = Collector::start(recorder, keep);
-    let _ = handle.shared.cut.set(cut);
-    (recorder, handle)
-}
-
-fn begin(memory: SharedMemory, keep: &Keep) -> Recorder {
-    keep.epoch_in(memory.epoch());
-    memory.start(Clock::start())
+    (recorder, Collector::start_after(cut, recorder, keep))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -83,14 +83,12 @@ pub(crate) struct Shared {
     pub(crate) records: AtomicU64,
     pub(crate) dropped_blocks: AtomicU64,
     /// What the end of the process before this one cut off.
-    pub(crate) cut: OnceLock<HashMap<(Uid, Stage), u64>>,
+    cut: HashMap<(Uid, Stage), u64>,
     pub(crate) stop: AtomicBool,
     /// Somebody asks for a round that begins after this was set.
     is_wanted: AtomicBool,
     rounds: Mutex<Rounds>,
     round_done: Condvar,
-    thread: OnceLock<Thread>,
-    join: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -112,6 +110,7 @@ impl Shared {
         keep: Keep,
         batches: SyncSender<(Batch, Written)>,
         usual: Usual,
+        cut: HashMap<(Uid, Stage), u64>,
     ) -> Self {
         Self {
             recorder,
@@ -122,19 +121,12 @@ impl Shared {
             usual: Mutex::new(usual),
             records: AtomicU64::new(0),
             dropped_blocks: AtomicU64::new(0),
-            cut: OnceLock::new(),
+            cut,
             stop: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             rounds: Mutex::default(),
             round_done: Condvar::new(),
-            thread: OnceLock::new(),
-            join: Mutex::default(),
         }
-    }
-
-    pub(crate) fn started(&self, join: JoinHandle<()>) {
-        let _ = self.thread.set(join.thread().clone());
-        *locked(&self.join) = Some(join);
     }
 
     /// The round that begins now answers everybody who waits.
@@ -160,14 +152,6 @@ impl Shared {
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Acquire)
     }
-
-    /// Asks for a round. What it has to see is there before.
-    fn wake(&self) {
-        self.is_wanted.store(true, Release);
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -178,9 +162,26 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Clone)]
 pub struct CollectorHandle {
     pub(crate) shared: Arc<Shared>,
+    /// The thread, if it could be started.
+    thread: Option<Thread>,
+    /// Until somebody waits for its end.
+    join: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl CollectorHandle {
+    pub(crate) fn new(shared: Arc<Shared>, join: Option<JoinHandle<()>>) -> Self {
+        let thread = join.as_ref().map(|join| join.thread().clone());
+        Self { shared, thread, join: Arc::new(Mutex::new(join)) }
+    }
+
+    /// Asks for a round. What it has to see is there before.
+    fn wake(&self) {
+        self.shared.is_wanted.store(true, Release);
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+    }
+
     /// The spans on disk.
     pub fn keep(&self) -> &Keep {
         &self.shared.keep
@@ -194,7 +195,7 @@ impl CollectorHandle {
     /// Starts and ends of pods that the process before this one had begun, and the revisions that they began with: this one goes on
     /// with them.
     pub fn cut_off(&self) -> HashMap<(Uid, Stage), u64> {
-        self.shared.cut.get().cloned().unwrap_or_default()
+        self.shared.cut.clone()
     }
 
     /// How long stages usually take.
@@ -217,7 +218,7 @@ impl CollectorHandle {
         let mut rounds = locked(&self.shared.rounds);
         rounds.wanted += 1;
         let ticket = rounds.wanted;
-        self.shared.wake();
+        self.wake();
         let waiting = |rounds: &mut Rounds| rounds.done < ticket && !rounds.over;
         let waited = self.shared.round_done.wait_timeout_while(rounds, FLUSH, waiting);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
@@ -238,7 +239,7 @@ impl CollectorHandle {
             TrySendError::Full(_) => IngestError::Full,
             TrySendError::Disconnected(_) => IngestError::Stopped,
         })?;
-        self.shared.wake();
+        self.wake();
         Ok(())
     }
 
@@ -277,8 +278,8 @@ impl CollectorHandle {
     /// Writes what was recorded, waits for the disk and ends the thread. Blocks.
     pub fn stop(&self) {
         self.shared.stop.store(true, Relaxed);
-        self.shared.wake();
-        let join = locked(&self.shared.join).take();
+        self.wake();
+        let join = locked(&self.join).take();
         if let Some(join) = join {
             let _ = join.join();
         }

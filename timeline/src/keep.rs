@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use coracle_trace::Recorder;
@@ -52,9 +52,9 @@ pub struct Keep {
     segment_size: u64,
     spool: u64,
     state: Mutex<Segments>,
-    recorder: OnceLock<Recorder>,
+    recorder: Recorder,
     /// Where the unix time of the recorder's epoch is written, if its memory is shared.
-    epoch: OnceLock<&'static AtomicU64>,
+    epoch: Option<&'static AtomicU64>,
     /// Keeps other processes from writing.
     pub(crate) exclusive: Mutex<Option<Flock<File>>>,
 }
@@ -95,8 +95,8 @@ impl Keep {
             segment_size,
             spool,
             state: Mutex::new(segments),
-            recorder: OnceLock::new(),
-            epoch: OnceLock::new(),
+            recorder: Recorder::OFF,
+            epoch: None,
             exclusive: Mutex::default(),
         };
         keep.tend()?;
@@ -120,20 +120,20 @@ impl Keep {
 
     /// The recorder whose spans are kept here: it knows what open spans' moments are in unix time.
     pub fn recorder(&self) -> Recorder {
-        self.recorder.get().copied().unwrap_or(Recorder::OFF)
+        self.recorder
     }
 
-    pub(crate) fn recorded_by(&self, recorder: Recorder) {
-        let _ = self.recorder.set(recorder);
+    pub(crate) fn recorded_by(self, recorder: Recorder) -> Self {
+        Self { recorder, ..self }
     }
 
-    pub(crate) fn epoch_in(&self, word: &'static AtomicU64) {
-        let _ = self.epoch.set(word);
+    pub(crate) fn epoch_in(self, word: &'static AtomicU64) -> Self {
+        Self { epoch: Some(word), ..self }
     }
 
     /// The wall clock was set: the next process has to know what moments of this one are.
     pub(crate) fn clock_moved(&self, epoch: u64) {
-        if let Some(word) = self.epoch.get() {
+        if let Some(word) = self.epoch {
             word.store(epoch, Relaxed);
         }
     }
