@@ -2,6 +2,7 @@
 //!
 //! A record is written before its call and changed after the answer.
 
+use coracle_cli::causes;
 use coracle_devices::dra::Device;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -93,7 +94,7 @@ impl Records {
         let (table, damaged) = match read(path) {
             Ok(table) => (table, None),
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "no resource claims are prepared until the file is repaired or removed and the agent restarted");
+                tracing::error!(path = %path.display(), error = %causes::chain(&error), "no resource claims are prepared until the file is repaired or removed and the agent restarted");
                 (BTreeMap::new(), Some(error.to_string()))
             }
         };

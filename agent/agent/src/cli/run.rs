@@ -105,7 +105,7 @@ impl RunArgs {
         let config = self.config(&machine)?;
         if let Err(error) = propagation::ensure(&config.kubelet_dir, &config.root_dir.join("kubelet")) {
             let dir = config.kubelet_dir.display();
-            tracing::error!(%dir, %error, "mounts of storage drivers in pods are not seen by the node");
+            tracing::error!(%dir, error = %causes::chain(&error), "mounts of storage drivers in pods are not seen by the node");
         }
         let name = usable_runtime(&*runtime, other.as_ref()).await.context("container runtime")?;
         let runtime = (runtime, name);

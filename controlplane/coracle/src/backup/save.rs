@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use coracle_apiserver::https_client::{HttpsClient, HttpsClientError, LongAnswer};
 use coracle_backup::last::LastBackup;
 use coracle_backup::save::{Options, Saved, save};
+use coracle_cli::causes;
 use futures::{Stream, stream};
 use http::Method;
 use serde_json::{Value, json};
@@ -90,6 +91,6 @@ async fn record(remote: &HttpsClient, saved: &Saved) {
     };
     let body = serde_json::to_value(last).unwrap_or_default();
     if let Err(error) = ask(remote, Method::POST, PATH, Some(&body)).await {
-        tracing::warn!(%error, "cannot record the backup in the cluster");
+        tracing::warn!(error = %causes::chain(&*error), "cannot record the backup in the cluster");
     }
 }

@@ -3,6 +3,7 @@
 use super::process::Process;
 use super::state::State;
 use super::{MemberConfig, MemberError};
+use coracle_cli::causes;
 use coracle_store::etcd::{ClusterMember, EtcdError, Membership};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ pub(super) async fn add(
         }
         if told.is_none_or(|told| told.elapsed() >= TELL) {
             told = Some(Instant::now());
-            tracing::warn!(%error, member = state.name, "the cluster does not take the member yet, will retry");
+            tracing::warn!(error = %causes::chain(&error), member = state.name, "the cluster does not take the member yet, will retry");
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -116,7 +117,7 @@ pub(super) async fn promote(
         }
         if told.elapsed() >= TELL {
             told = Instant::now();
-            tracing::info!(%error, member = state.name, "the member copies the data of the leader");
+            tracing::info!(error = %causes::chain(&error), member = state.name, "the member copies the data of the leader");
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -2,6 +2,7 @@
 //! with none, does not use the store: two CAs in one cluster would break clients and nodes at random.
 
 use super::keys::{KEYS, has_keys};
+use coracle_cli::causes;
 use coracle_pki::PkiError;
 use coracle_pki::cluster_keys::{
     ClusterKeys, ClusterKeysError, ENCRYPTION, RotationError, SealedError, SealedInfo, SealingKey,
@@ -144,7 +145,7 @@ impl Claimer<'_> {
             let Found { sealing, publish, problem } = self.look().await?;
             if let Some(error) = problem {
                 let dir = self.dir.display();
-                tracing::warn!(%error, %dir, "servers cannot join through this one");
+                tracing::warn!(error = %causes::chain(&error), %dir, "servers cannot join through this one");
             }
             let Some(Publication { keys, expect, changed }) = publish else {
                 if sealing.is_some() {

@@ -6,6 +6,7 @@ use super::{
     error::EtcdError,
     shared::{Shared, kv},
 };
+use coracle_cli::causes;
 use std::{sync::Arc, time::Duration};
 
 /// The key of the bookmark.
@@ -29,7 +30,7 @@ pub(super) async fn keep_up(etcd: Arc<Shared>) {
                 continue;
             }
             if let Err(error) = etcd.bookmark().await {
-                tracing::debug!(%error, "cannot write a bookmark");
+                tracing::debug!(error = %causes::chain(&error), "cannot write a bookmark");
                 continue;
             }
             let mut idle = IDLE;

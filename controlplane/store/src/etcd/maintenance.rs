@@ -64,7 +64,7 @@ fn report(what: &str, result: Result<(), impl Into<StoreError>>) {
         Ok(()) => {}
         // Whoever gave this user its rights takes care of etcd, too.
         Err(StoreError::Etcd(error)) if error.is_denied() => {
-            tracing::debug!(%error, what, "not allowed in etcd");
+            tracing::debug!(error = %causes::chain(&error), what, "not allowed in etcd");
         }
         Err(error) => {
             tracing::warn!(error = %causes::chain(&error), what, "maintenance of etcd failed, will retry");

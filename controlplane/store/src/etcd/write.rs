@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{KeyValue, Revision, StoreError, Unhealthy, Write};
 use bytes::Bytes;
+use coracle_cli::causes;
 use etcd_client::{
     Compare, CompareOp, EventType, GetOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchOptions,
 };
@@ -92,7 +93,7 @@ impl Shared {
                     limit = self.endpoints.pause(&error, limit).await;
                 }
                 Err(error) if lost || (error.is_transient() && !error.is_without_leader()) => {
-                    tracing::debug!(%error, key = write.key, "answer to a write was lost");
+                    tracing::debug!(error = %causes::chain(&error), key = write.key, "answer to a write was lost");
                     return Err(EtcdError::Ambiguous(write.key).into());
                 }
                 Err(error) if error.is_exhausted() => return Err(self.exhausted(error).await),
@@ -169,7 +170,7 @@ impl Shared {
             // Another server has written the same.
             Ok(_) => Err(refusal.into()),
             Err(error) => {
-                tracing::debug!(%error, key, "who made a write is not known");
+                tracing::debug!(error = %causes::chain(&error), key, "who made a write is not known");
                 Err(EtcdError::Ambiguous(key).into())
             }
         }

@@ -1,6 +1,7 @@
 //! Records of tokens in the store.
 
 use crate::join::wire::{CreateToken, CreatedToken, TokenList, TokenView};
+use coracle_cli::causes;
 use coracle_pki::cluster_keys::SealingKey;
 use coracle_pki::server_token::{SERVER_TOKENS, ServerToken, TokenRecord, is_id};
 use coracle_proto::status::ApiError;
@@ -87,7 +88,7 @@ impl Tokens {
                 Some(TokenView { id, description, created, expires, ca_hash })
             }
             Err(error) => {
-                tracing::warn!(key = stored.key, %error, "server token skipped");
+                tracing::warn!(key = stored.key, error = %causes::chain(&error), "server token skipped");
                 None
             }
         });

@@ -16,6 +16,7 @@ use crate::object::decode::{self, DecodeError};
 use crate::object::{Meta, Object};
 use crate::registry::kinds::Kind;
 use cached_kind::CachedKind;
+use coracle_cli::causes;
 use coracle_cli::supervise::{Subject, Supervisor};
 use coracle_store::encryption::provider::is_encrypted;
 use coracle_store::encryption::reject_undecryptable;
@@ -220,7 +221,7 @@ impl Shared {
             };
             again &= result.is_err();
             if let Err(error) = result {
-                tracing::warn!(%error, rv = self.progress.applied(), "the watch on the store is lost, will retry");
+                tracing::warn!(error = %causes::chain(&error), rv = self.progress.applied(), "the watch on the store is lost, will retry");
                 tokio::time::sleep_until(begun + RETRY).await;
             }
         }

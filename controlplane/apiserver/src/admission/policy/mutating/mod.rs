@@ -17,6 +17,7 @@ use crate::admission::webhook::matching;
 use crate::admission::{Attributes, Operation, Phase, Plugin};
 use crate::authz::Authorizer;
 use async_trait::async_trait;
+use coracle_cli::causes;
 use coracle_expressions::PatchError;
 use coracle_fields::admissionregistration::v1;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -241,7 +242,7 @@ impl Failures {
     fn add(&mut self, of: &Invocation<'_>, why: &MutationError) {
         if of.mutations.ignores_failure() {
             let binding = of.binding.metadata().name().text();
-            tracing::warn!(policy = of.policy.meta.name.as_str(), binding, %why, "mutating policy failed and is ignored");
+            tracing::warn!(policy = of.policy.meta.name.as_str(), binding, why = %causes::chain(why), "mutating policy failed and is ignored");
             return;
         }
         if self.messages.is_empty() {
