@@ -60,7 +60,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("DisableAllocatorDualWrite", Honoured("controlplane/apiserver/src/actions/service_addresses.rs")),
     ("DisableCPUQuotaWithExclusiveCPUs", Refused("containers with exclusive CPUs keep their quota")),
     ("DisableNodeKubeProxyVersion", NotApplicable("the field is never set")),
-    ("DynamicResourceAllocation", Honoured("controlplane/scheduler/src/devices.rs")),
+    ("DynamicResourceAllocation", Honoured("controlplane/scheduler/src/devices/mod.rs")),
     ("EnvFiles", Honoured("agent/agent/src/pod/env_file.rs")),
     ("ExecProbeTimeout", Honoured("agent/agent/src/probe/check.rs")),
     ("ExtendWebSocketsToKubelet", Honoured("agent/engine/src/streams/handshake.rs")),

@@ -1,6 +1,6 @@
 //! Quarantine of objects that made the scheduler panic. They are skipped and retried with exponential backoff, because every
 //! panic rebuilds the whole state. A change of fields that the scheduler reads shortens the delay. The work queue of the
-//! controllers does the same (`informer/src/queue.rs`).
+//! controllers does the same (`informer/src/queue/`).
 
 use crate::event_handlers::{Source, same_for_scheduling};
 use coracle_kinds::object::Object;
