@@ -55,6 +55,18 @@ impl Capabilities {
 }
 
 /// The Node service of a driver. Every call ends: with an answer, an error or a timeout.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), coracle_csi::CallError> {
+/// use coracle_csi::Driver;
+/// use std::path::Path;
+///
+/// let driver = Driver::new(Path::new("/var/lib/kubelet/plugins/example/csi.sock"));
+/// let node = driver.info().await?.node_id;
+/// println!("{node} stages volumes: {}", driver.capabilities().await?.stage);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Driver {
     socket: PathBuf,

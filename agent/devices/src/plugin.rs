@@ -19,6 +19,20 @@ const READ_LIMIT: Duration = Duration::from_secs(10);
 const PREPARE_LIMIT: Duration = Duration::from_secs(30);
 
 /// The API of a device plugin. Every call ends: with an answer, an error or a timeout.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), coracle_devices::CallError> {
+/// use coracle_devices::Plugin;
+/// use std::path::Path;
+///
+/// let plugin = Plugin::new(Path::new("/var/lib/kubelet/device-plugins/example.sock"));
+/// let mut lists = plugin.devices().await?;
+/// while let Some(devices) = lists.next().await? {
+///     println!("{} devices", devices.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plugin {
     socket: PathBuf,

@@ -23,6 +23,18 @@ use super::tasks::Tasks;
 use crate::runtime::Result;
 
 /// The engine. Clones share their state.
+///
+/// ```no_run
+/// # async fn example() -> coracle_engine::runtime::Result<()> {
+/// use coracle_engine::Engine;
+/// use coracle_engine::options::Options;
+/// use coracle_engine::runtime::Runtime;
+///
+/// let engine = Engine::open(Options { root: "/srv/engine".into(), ..Options::default() }).await?;
+/// println!("{:?}", engine.version().await?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) sandboxes: Arc<Sandboxes>,

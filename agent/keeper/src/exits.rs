@@ -30,6 +30,17 @@ pub struct Exit {
 }
 
 /// The file, open for appending.
+///
+/// ```
+/// use coracle_keeper::exits::{Exit, ExitLog, read};
+///
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("exits");
+/// let exit = Exit { id: "web".into(), pid: 42, code: Some(0), signal: None, at: 1 };
+/// ExitLog::open(&path)?.append(&exit)?;
+/// assert_eq!(read(&path)?.get("web"), Some(&exit));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ExitLog {
     path: PathBuf,

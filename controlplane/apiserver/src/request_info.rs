@@ -9,6 +9,16 @@ use std::borrow::Cow;
 
 /// A request as authorization, audit and routing see it. Whoever acts on a request reads it from here and never from the URL
 /// again: what is authorized is what is done.
+///
+/// ```
+/// use coracle_apiserver::request_info::RequestInfo;
+/// use coracle_apiserver::verb::Verb;
+///
+/// let info = RequestInfo::parse(&http::Method::GET, "/api/v1/namespaces/default/pods/web/log", &[]);
+/// assert_eq!(info.verb, Verb::Get);
+/// assert_eq!((info.namespace.as_str(), info.name.as_str()), ("default", "web"));
+/// assert_eq!((info.resource.as_str(), info.subresource.as_str()), ("pods", "log"));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// What it does; for paths that are no resource the HTTP method in lower case.

@@ -50,6 +50,20 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// A client with an identity; cheap to clone.
+///
+/// ```no_run
+/// # async fn example(client: coracle_client::Client) -> Result<(), coracle_proto::status::ApiError> {
+/// use serde_json::json;
+///
+/// let client = client.controller("example-controller");
+/// let kind = client.kind("", "configmaps");
+/// let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"port": "80"}});
+/// client.create(&kind, "default", object).await?;
+/// client.modify(&kind, "default", "web", "", |object| object["data"]["port"] = json!("81")).await?;
+/// let stored = client.get(&kind, "default", "web").await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     api: Arc<dyn Pipeline>,

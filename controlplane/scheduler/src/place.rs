@@ -44,6 +44,28 @@ pub struct Choice {
 }
 
 /// The deciding part of the scheduler: pure but for its own memory.
+///
+/// ```
+/// use coracle_scheduler::node::NodeInfo;
+/// use coracle_scheduler::place::Placer;
+/// use coracle_scheduler::pod::PodInfo;
+/// use serde_json::json;
+/// use std::sync::Arc;
+///
+/// let mut placer = Placer::default();
+/// for (name, cpu) in [("small", "1"), ("large", "4")] {
+///     let allocatable = json!({"cpu": cpu, "memory": "8Gi", "pods": "110"});
+///     let node = json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}});
+///     placer.snapshot.set_node(NodeInfo::parse(node.to_string().as_bytes())?);
+/// }
+/// let container = json!({"name": "web", "image": "web", "resources": {"requests": {"cpu": "2"}}});
+/// let metadata = json!({"name": "web", "namespace": "default", "uid": "web"});
+/// let pod = json!({"metadata": metadata, "spec": {"containers": [container]}});
+/// let pod = Arc::new(PodInfo::parse(pod.to_string().as_bytes())?);
+/// let id = placer.place(&pod).expect("the large node has room");
+/// assert_eq!(placer.snapshot.node(id).map(|node| node.name.as_str()), Some("large"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Placer {
     /// The cluster.

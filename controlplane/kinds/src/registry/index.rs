@@ -30,6 +30,15 @@ impl Tables {
 }
 
 /// Every kind the server serves at this moment.
+///
+/// ```
+/// use coracle_kinds::registry::index::Registry;
+///
+/// let registry = Registry::builtin();
+/// let row = registry.resource("apps", "v1", "deployments").expect("a built-in kind");
+/// assert_eq!((row.kind.as_str(), row.short_names.as_slice()), ("Deployment", ["deploy".to_owned()].as_slice()));
+/// assert!(registry.resource("apps", "v1", "ships").is_none());
+/// ```
 pub struct Registry {
     tables: ArcSwap<Tables>,
     writer: Mutex<()>,
