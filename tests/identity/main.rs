@@ -17,6 +17,8 @@ mod joining;
 mod servers;
 // A node agent that is not ours.
 mod kubelet;
+// Drivers and the devices of others.
+mod devices;
 // Audit, impersonation, encryption, other authorizers.
 mod guards;
 // Certificates that end soon.

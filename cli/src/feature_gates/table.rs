@@ -47,7 +47,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("DRAResourceClaimDeviceStatus", Refused("stored, but not limited to the drivers of the claim")),
     (
         "DRAResourceClaimGranularStatusAuthorization",
-        Refused("who may change the status may change all of it"),
+        Partly("controlplane/apiserver/src/admission/device_status.rs", "`status.devices`, not allocations"),
     ),
     ("DRASchedulerFilterTimeout", Refused("the search for devices is limited by steps, not by time")),
     ("DeclarativeValidation", NotApplicable("an implementation detail of the Go components")),

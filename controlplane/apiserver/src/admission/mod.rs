@@ -79,6 +79,8 @@ pub mod role_escalation;
 pub mod server_leases;
 // Namespaces whose claims may have admin access to devices.
 pub mod device_admin_access;
+// Permissions for the status of allocated devices.
+pub mod device_status;
 
 use super::conversion::Converter;
 use super::objects::Objects;

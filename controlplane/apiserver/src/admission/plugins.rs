@@ -34,12 +34,14 @@ const DEFAULT_ON: &[&str] = &[
     role_escalation::NAME,
     server_leases::NAME,
     device_admin_access::NAME,
+    device_status::NAME,
 ];
 
 /// What cannot be turned off: without the first, whoever may write roles may everything; without the second, whoever may write
 /// Leases in `kube-system` chooses what clients reach as the API server; without the third, every claim reaches the devices of
-/// others.
-const ALWAYS_ON: [&str; 3] = [role_escalation::NAME, server_leases::NAME, device_admin_access::NAME];
+/// others; without the fourth, a driver speaks for others.
+const ALWAYS_ON: [&str; 4] =
+    [role_escalation::NAME, server_leases::NAME, device_admin_access::NAME, device_status::NAME];
 
 /// Dependencies of the plugins.
 pub struct Needs {
@@ -107,6 +109,7 @@ pub fn chain(needs: &Needs, options: &Options) -> Result<Chain, ConfigurationErr
         Box::new(role_escalation::RoleEscalation { authz: authz(), roles: needs.roles.clone() }),
         Box::new(server_leases::ApiServerLease),
         Box::new(device_admin_access::DeviceAdminAccess),
+        Box::new(device_status::DeviceStatusAuthorization(authz())),
     ];
     let known: Vec<&'static str> = all.iter().map(|plugin| plugin.name()).collect();
     for (flag, names) in
