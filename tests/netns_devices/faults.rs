@@ -35,6 +35,8 @@ fn a_plugin_that_crashes_in_a_call_loses_no_device() {
     s.gpus.start_process();
     s.cluster.wait_ready("user");
     assert_eq!(s.devices_of("user").len(), 4);
+    let prepared = s.gpus.calls().iter().filter(|call| call.starts_with("prestart")).count();
+    assert!(prepared >= 2, "started without its plugin: {:?}", s.gpus.calls());
     // Killed between two calls.
     s.gpus.kill();
     s.wait_allocatable("0");

@@ -168,8 +168,9 @@ impl Devices {
     fn pre_starts(&self, uid: &str, container: &str) -> Vec<(String, coracle_devices::Plugin, Vec<String>)> {
         let own = self.of(uid, container).into_iter();
         own.filter_map(|(resource, allocation)| {
-            let connected = self.connected(&resource).filter(|of| of.options.pre_start_required)?;
-            Some((resource, connected.plugin, allocation.devices.into_keys().collect()))
+            // A call to a plugin that is gone fails, and the container is started when it is back.
+            let plugin = self.last_connected(&resource).filter(|of| of.options.pre_start_required)?;
+            Some((resource, plugin.plugin, allocation.devices.into_keys().collect()))
         })
         .collect()
     }

@@ -38,7 +38,11 @@ pub struct Connected {
 #[derive(Debug)]
 enum Connection {
     Connected(Box<Connected>),
-    Gone { since: Instant },
+    /// With the plugin that was connected to this agent.
+    Gone {
+        since: Instant,
+        last: Option<Box<Connected>>,
+    },
 }
 
 #[derive(Debug)]
@@ -98,7 +102,7 @@ impl Inventory {
     /// Resources that were registered before the agent started. Their plugins have the usual time to come back.
     pub fn with_registered(names: impl IntoIterator<Item = String>, now: Instant) -> Self {
         let gone = |name| {
-            let connection = Connection::Gone { since: now };
+            let connection = Connection::Gone { since: now, last: None };
             let awaited_until = Some(now + RETURN);
             (name, Resource { connection, devices: BTreeMap::new(), is_listed: false, awaited_until })
         };
@@ -156,7 +160,10 @@ impl Inventory {
     /// A plugin is gone: its devices are unhealthy. Their ids; `None` if another plugin has registered since.
     pub fn disconnect(&mut self, resource: &str, generation: u64, now: Instant) -> Option<BTreeSet<String>> {
         let known = self.current(resource, generation)?;
-        known.connection = Connection::Gone { since: now };
+        let gone = Connection::Gone { since: now, last: None };
+        if let Connection::Connected(plugin) = std::mem::replace(&mut known.connection, gone) {
+            known.connection = Connection::Gone { since: now, last: Some(plugin) };
+        }
         known.devices.values_mut().for_each(|device| device.healthy = false);
         Some(known.devices.keys().cloned().collect())
     }
@@ -172,6 +179,14 @@ impl Inventory {
         match &self.resources.get(resource)?.connection {
             Connection::Connected(connected) => Some(connected.as_ref()),
             Connection::Gone { .. } => None,
+        }
+    }
+
+    /// The plugin of a resource, also one that is gone.
+    pub fn last_connected(&self, resource: &str) -> Option<&Connected> {
+        match &self.resources.get(resource)?.connection {
+            Connection::Connected(connected) => Some(connected.as_ref()),
+            Connection::Gone { last, .. } => last.as_deref(),
         }
     }
 
@@ -208,7 +223,7 @@ impl Inventory {
 
     /// Removes resources whose plugins are gone for too long; whether any was.
     pub fn expire(&mut self, now: Instant) -> bool {
-        let over = |resource: &Resource| matches!(resource.connection, Connection::Gone { since } if now.duration_since(since) >= GRACE);
+        let over = |resource: &Resource| matches!(resource.connection, Connection::Gone { since, .. } if now.duration_since(since) >= GRACE);
         let gone: Vec<String> = self
             .resources
             .iter()
@@ -225,7 +240,7 @@ impl Inventory {
     /// When the next resource expires.
     pub fn next_expiry(&self) -> Option<Instant> {
         let of = |resource: &Resource| match resource.connection {
-            Connection::Gone { since } => Some(since + GRACE),
+            Connection::Gone { since, .. } => Some(since + GRACE),
             Connection::Connected(_) => None,
         };
         self.resources.values().filter_map(of).min()
@@ -297,6 +312,7 @@ mod tests {
         inventory.disconnect(GPU, second, now).unwrap();
         assert_eq!(amounts(&inventory), (Some(2), Some(0)));
         assert!(inventory.connected(GPU).is_none());
+        assert_eq!(inventory.last_connected(GPU).map(|of| of.generation), Some(second));
         assert_eq!(inventory.next_expiry(), Some(now + GRACE));
         assert!(!inventory.expire(now + GRACE - Duration::from_secs(1)));
         assert!(inventory.expire(now + GRACE));

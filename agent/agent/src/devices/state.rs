@@ -350,9 +350,9 @@ impl Devices {
             .collect()
     }
 
-    /// The plugin of a resource, while it is connected.
-    pub(super) fn connected(&self, resource: &str) -> Option<Connected> {
-        self.state.lock().inventory.connected(resource).cloned()
+    /// The plugin of a resource, also one that is gone.
+    pub(super) fn last_connected(&self, resource: &str) -> Option<Connected> {
+        self.state.lock().inventory.last_connected(resource).cloned()
     }
 
     /// Health of the devices of a pod, by container.
