@@ -63,8 +63,10 @@ pub mod patch_request;
 mod field_writer;
 // The write pipeline: mutate, default, validate, admit, store.
 pub mod write;
+// Which objects wait for initializers, and how many creates may.
+pub mod pending_initializers;
 // New objects whose initializers are pending.
-pub mod initialization;
+mod initialization;
 // Why a change was not stored.
 mod raced;
 // Writes under the fence of an election.

@@ -3,11 +3,11 @@
 use super::ResourceRequest;
 use super::body::{BufferedBody, content_type};
 use crate::authorize::authorize;
-use crate::initialization::is_pending;
 use crate::metadata;
 use crate::negotiate::Form;
 use crate::offload::offload;
 use crate::patch_request::{self, PatchKind};
+use crate::pending_initializers::is_pending;
 use crate::request_info::RequestInfo;
 use crate::respond::Body;
 use crate::verb::Verb;
