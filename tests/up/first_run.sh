@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     # Without images it would have no demo.
-    CORACLE_BIN=$BIN "$TREE/scripts/package" --images --out "$work/release" > "$work/said" 2>&1 || fail "$(cat "$work/said")"
+    CORACLE_BIN=$BIN "$TREE/scripts/package" --images --tarball --out "$work/release" > "$work/said" 2>&1 || fail "$(cat "$work/said")"
     mkdir "$work/home"
     unshare --mount --net --pid --uts --fork --mount-proc --kill-child --propagation private bash "$0" inside "$work"
     exit
