@@ -93,8 +93,9 @@ pub struct Amounts {
 #[derive(Debug, Default)]
 pub struct Inventory {
     resources: BTreeMap<String, Resource>,
-    /// Resources whose plugins are gone for good: reported as zero, so that a quantity that the Node has is replaced.
-    removed: BTreeSet<String>,
+    /// Resources whose plugins are gone for good, with the last plugin: reported as zero, so that a quantity that the Node has is
+    /// replaced.
+    removed: BTreeMap<String, Option<Box<Connected>>>,
     generation: u64,
 }
 
@@ -182,11 +183,12 @@ impl Inventory {
         }
     }
 
-    /// The plugin of a resource, also one that is gone.
+    /// The plugin of a resource, also one that is gone: containers that have its devices may still be started again.
     pub fn last_connected(&self, resource: &str) -> Option<&Connected> {
-        match &self.resources.get(resource)?.connection {
-            Connection::Connected(connected) => Some(connected.as_ref()),
-            Connection::Gone { last, .. } => last.as_deref(),
+        match self.resources.get(resource).map(|known| &known.connection) {
+            Some(Connection::Connected(connected)) => Some(connected.as_ref()),
+            Some(Connection::Gone { last, .. }) => last.as_deref(),
+            None => self.removed.get(resource)?.as_deref(),
         }
     }
 
@@ -231,8 +233,12 @@ impl Inventory {
             .map(|(name, _)| name.clone())
             .collect();
         for name in &gone {
-            self.resources.remove(name);
-            self.removed.insert(name.clone());
+            let last = match self.resources.remove(name).map(|resource| resource.connection) {
+                Some(Connection::Gone { last, .. }) => last,
+                Some(Connection::Connected(plugin)) => Some(plugin),
+                None => None,
+            };
+            self.removed.insert(name.clone(), last);
         }
         !gone.is_empty()
     }
@@ -255,7 +261,7 @@ impl Inventory {
             amounts.capacity.insert(name.clone(), count(resource.devices.len()));
             amounts.allocatable.insert(name.clone(), count(healthy));
         }
-        for name in &self.removed {
+        for name in self.removed.keys() {
             amounts.capacity.insert(name.clone(), 0);
             amounts.allocatable.insert(name.clone(), 0);
         }
@@ -318,6 +324,8 @@ mod tests {
         assert!(inventory.expire(now + GRACE));
         assert_eq!(amounts(&inventory), (Some(0), Some(0)), "zero replaces what the Node has");
         assert!(!inventory.has(GPU));
+        let last = inventory.last_connected(GPU).map(|of| of.generation);
+        assert_eq!(last, Some(second), "containers that have its devices are not started without it");
     }
 
     #[test]
