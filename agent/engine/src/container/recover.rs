@@ -41,10 +41,11 @@ impl Containers {
         if let Some(held) = self.tasks.descriptors(process, task, launch).await {
             let sandbox = self.objects.sandbox(&container.sandbox);
             let is_ready = sandbox.is_ok_and(|sandbox| sandbox.phase() == SandboxPhase::Ready);
+            // Before its process goes on: the exit clears it.
+            *container.held.lock() = held.clone();
             if record.phase == ContainerPhase::Starting && is_ready {
                 self.let_go(&record.id, &held).await;
             }
-            *container.held.lock() = held;
             return self.objects.change_container(container, |record| {
                 if record.phase == ContainerPhase::Starting {
                     record.phase = ContainerPhase::Running;
