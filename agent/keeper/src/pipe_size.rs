@@ -70,6 +70,14 @@ impl PipeSize {
     }
 }
 
+/// Gives a pipe that another keeper may have enlarged the usual size. The kernel refuses while the pipe holds more than that: it is
+/// enlarged again, and counts, when that is read.
+pub fn shrink(fd: impl AsFd) {
+    if capacity(&fd) > USUAL {
+        resize(fd, USUAL);
+    }
+}
+
 /// False if the kernel refuses.
 fn resize(fd: impl AsFd, size: usize) -> bool {
     i32::try_from(size).is_ok_and(|size| fcntl(fd, FcntlArg::F_SETPIPE_SZ(size)).is_ok())
@@ -84,6 +92,7 @@ pub fn capacity(fd: impl AsFd) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::io::Write;
 
     #[test]
     fn a_pipe_is_large_while_its_container_is_busy() {
@@ -101,6 +110,22 @@ mod tests {
         assert_eq!((capacity(&reader), pipes.0), (LARGE, 1));
         size.adapt(&reader, 1, &mut pipes);
         assert_eq!((capacity(&reader), pipes.0), (USUAL, 0));
+    }
+
+    #[test]
+    fn a_pipe_that_another_keeper_enlarged_gets_the_usual_size() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        assert!(resize(&reader, LARGE));
+        shrink(&reader);
+        assert_eq!(capacity(&reader), USUAL);
+        // Smaller ones stay, and what a pipe holds is not lost.
+        assert!(resize(&reader, USUAL / 2));
+        shrink(&reader);
+        assert_eq!(capacity(&reader), USUAL / 2);
+        assert!(resize(&reader, LARGE));
+        writer.write_all(&[0; 2 * USUAL]).unwrap();
+        shrink(&reader);
+        assert_eq!(capacity(&reader), LARGE);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::exits::{Exit, ExitLog};
 use super::launch::{self, Ends, Running};
 use super::log::ContainerLog;
 use super::pidfd::{self, Ended};
+use super::pipe_size;
 use super::poll::{Poll, Source, StreamId, Token};
 use super::sandbox::clone_pause;
 use super::shared::Shared;
@@ -435,6 +436,7 @@ impl Keeper {
                 if !launch.tty {
                     ends.stdout = launch::open_reader(&launch::fifo(&launch.dir, "stdout")).ok();
                     ends.stderr = launch::open_reader(&launch::fifo(&launch.dir, "stderr")).ok();
+                    [&ends.stdout, &ends.stderr].into_iter().flatten().for_each(pipe_size::shrink);
                 }
                 Some(self.open_streams(launch, ends)?)
             }
