@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use coracle_host_dir::HostDir;
@@ -130,19 +131,13 @@ pub struct ContainerLog {
 impl ContainerLog {
     /// Opens the log for appending, with its directory.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            file: open(path)?,
-            torn: false,
-            stdout: Lines::default(),
-            stderr: Lines::default(),
-        })
+        let (file, torn) = open(path)?;
+        Ok(Self { path: path.to_owned(), file, torn, stdout: Lines::default(), stderr: Lines::default() })
     }
 
     /// Opens the path again after a rotation; on failure writes continue to the old file.
     pub fn reopen(&mut self) -> io::Result<()> {
-        self.file = open(&self.path)?;
-        self.torn = false;
+        (self.file, self.torn) = open(&self.path)?;
         Ok(())
     }
 
@@ -196,10 +191,23 @@ fn write_lines(file: &mut impl Write, torn: &mut bool, lines: &[u8]) {
     *torn = written.last().is_some_and(|byte| *byte != b'\n');
 }
 
+/// The file, and whether it ends within a line: a keeper may have been killed, or a machine lost power, while it was written.
+///
 /// Refuses symbolic links in the path: pods that collect logs may write into these directories.
-fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<(File, bool)> {
     let (dir, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
-    HostDir::create(dir)?.append(name, 0o640)
+    let dir = HostDir::create(dir)?;
+    let file = dir.append(name, 0o640)?;
+    // A log that cannot be read is written nevertheless.
+    let torn = dir.open_file(name).and_then(|file| ends_within_line(&file)).unwrap_or(false);
+    Ok((file, torn))
+}
+
+fn ends_within_line(file: &File) -> io::Result<bool> {
+    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, last)?;
+    Ok(byte != *b"\n")
 }
 
 #[cfg(test)]
@@ -359,6 +367,20 @@ mod tests {
         disk.room = 100;
         write_lines(&mut disk, &mut torn, b"three\n");
         assert_eq!(disk.bytes, b"one\nthree\n");
+    }
+
+    #[test]
+    fn a_line_that_another_keeper_left_torn_is_not_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        for (before, ended) in [("", ""), ("T stdout F whole\n", ""), ("T stdout F to", "\n")] {
+            std::fs::write(&path, before).unwrap();
+            ContainerLog::open(&path).unwrap().push(Stream::Stdout, b"next\n", &mut Vec::new());
+            let text = std::fs::read_to_string(&path).unwrap();
+            let added = text.strip_prefix(before).and_then(|text| text.strip_prefix(ended)).unwrap();
+            assert!(added.ends_with(" stdout F next\n") && !added.starts_with('\n'), "{text}");
+            assert_eq!(added.lines().count(), 1, "{text}");
+        }
     }
 
     #[test]
