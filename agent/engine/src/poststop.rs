@@ -6,14 +6,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coracle_cli::causes;
 use oci_spec::runtime::{Hook, Hooks, State};
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 
-/// A hook that runs longer is killed, whatever its own timeout: whoever stops the container waits for it.
+/// How long all hooks of a container may run together, whatever their own timeouts: whoever stops the container waits for them.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What hooks need of `config.json`.
@@ -35,10 +35,17 @@ enum HookError {
     Failed(ExitStatus),
     #[error("the hook did not end within {} seconds", .0.as_secs())]
     Timeout(Duration),
+    #[error("the hooks before it took all of the time for hooks")]
+    NoTimeLeft,
 }
 
 /// Runs the hooks of a container that has ended. A hook that fails is logged, and the next one runs.
 pub(crate) async fn run(bundle: &Path, id: &str) {
+    run_within(LIMIT, bundle, id).await;
+}
+
+async fn run_within(limit: Duration, bundle: &Path, id: &str) {
+    let deadline = Instant::now() + limit;
     let Ok(text) = fs::read(bundle.join("config.json")) else { return };
     let Ok(config) = serde_json::from_slice::<Config>(&text) else { return };
     let hooks = config.hooks.and_then(|hooks| hooks.poststop().clone()).unwrap_or_default();
@@ -53,13 +60,21 @@ pub(crate) async fn run(bundle: &Path, id: &str) {
         .set_annotations(config.annotations);
     let Ok(state) = serde_json::to_vec(&state) else { return };
     for hook in &hooks {
-        let given = hook.timeout().and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
-        let limit = given.unwrap_or(LIMIT).min(LIMIT);
-        let ended = tokio::time::timeout(limit, run_hook(hook, bundle, &state)).await;
-        if let Err(error) = ended.unwrap_or(Err(HookError::Timeout(limit))) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Err(error) = run_hook_within(left, hook, bundle, &state).await {
             tracing::warn!(container = id, hook = %hook.path().display(), error = %causes::chain(&error), "poststop hook failed");
         }
     }
+}
+
+async fn run_hook_within(left: Duration, hook: &Hook, bundle: &Path, state: &[u8]) -> Result<(), HookError> {
+    if left.is_zero() {
+        return Err(HookError::NoTimeLeft);
+    }
+    let given = hook.timeout().and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+    let limit = given.map_or(left, |given| given.min(left));
+    let ended = tokio::time::timeout(limit, run_hook(hook, bundle, state)).await;
+    ended.unwrap_or(Err(HookError::Timeout(limit)))
 }
 
 async fn run_hook(hook: &Hook, bundle: &Path, state: &[u8]) -> Result<(), HookError> {
@@ -109,5 +124,17 @@ mod tests {
         fs::write(bundle.path().join("config.json"), config.to_string()).unwrap();
         run(bundle.path(), "c1").await;
         assert!(bundle.path().join("next").exists());
+    }
+
+    #[tokio::test]
+    async fn the_time_is_for_all_hooks_together() {
+        let bundle = tempfile::tempdir().unwrap();
+        let config = json!({"ociVersion": "1.2.0", "hooks": {"poststop": [
+            {"path": "/bin/sleep", "args": ["sleep", "1000"], "timeout": 1000},
+            {"path": "/bin/sh", "args": ["sh", "-c", "echo x > next; exec sleep 1000"]}]}});
+        fs::write(bundle.path().join("config.json"), config.to_string()).unwrap();
+        let limit = Duration::from_secs(1);
+        let ended = tokio::time::timeout(2 * LIMIT, run_within(limit, bundle.path(), "c1")).await;
+        assert!(ended.is_ok() && !bundle.path().join("next").exists());
     }
 }
