@@ -24,10 +24,7 @@ impl Containers {
             other => other?,
         };
         let _verb = container.verb.lock().await;
-        if !container.is_live() {
-            return Ok(());
-        }
-        if !grace.is_zero() {
+        if container.is_live() && !grace.is_zero() {
             let signal = container.record.lock().stop_signal;
             let pidfd = container.held.lock().pidfd.clone();
             if let Some(pidfd) = pidfd {
@@ -36,7 +33,11 @@ impl Containers {
             if self.wait_exit(&container, grace).await {
                 return Ok(());
             }
-            tracing::info!(container = container.id, ?grace, "container did not stop in time, killing it");
+            tracing::info!(
+                container = container.id,
+                ?grace,
+                "container did not end in time, killing what is left"
+            );
         }
         self.kill(&container).await
     }
@@ -46,14 +47,19 @@ impl Containers {
         tokio::time::timeout(limit, exited.wait_for(|exited| *exited)).await.is_ok()
     }
 
-    /// Kills everything in a container and waits for its exit to be recorded.
+    /// Kills everything in a container, and waits for its exit to be recorded and its hooks to end: they may reset its devices,
+    /// which the next container gets.
     pub(crate) async fn kill(&self, container: &Arc<Container>) -> Result<()> {
-        if !container.is_live() {
-            return Ok(());
-        }
-        self.launcher.hierarchy.cgroup(&container.record.lock().cgroup)?.kill()?;
-        if let Some(pidfd) = &container.held.lock().pidfd {
-            let _ = pidfd::kill(pidfd, libc::SIGKILL);
+        match container.phase() {
+            ContainerPhase::Starting | ContainerPhase::Running => {
+                self.launcher.hierarchy.cgroup(&container.record.lock().cgroup)?.kill()?;
+                if let Some(pidfd) = &container.held.lock().pidfd {
+                    let _ = pidfd::kill(pidfd, libc::SIGKILL);
+                }
+            }
+            // Its hooks may still run.
+            ContainerPhase::Exited => {}
+            ContainerPhase::Creating | ContainerPhase::Created | ContainerPhase::Removing => return Ok(()),
         }
         if self.wait_exit(container, KILL_TIMEOUT).await {
             return Ok(());

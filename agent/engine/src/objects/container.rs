@@ -47,7 +47,7 @@ pub(crate) struct Container {
     pub(crate) verb: tokio::sync::Mutex<()>,
     /// Serializes the release of its processes, which both exit and removal call.
     pub(crate) releasing: tokio::sync::Mutex<()>,
-    /// True once it has ended.
+    /// True once it has ended, and its hooks too.
     pub(crate) exited: watch::Sender<bool>,
     /// Its precreated process, until the container is started.
     pub(crate) waiting: Mutex<Option<PrecreatedProcess>>,
