@@ -46,9 +46,13 @@ impl Recovery<'_> {
         for sandbox in &sandboxes {
             self.sandboxes.recover(sandbox, tasks.get(&sandbox.id)).await?;
         }
+        let mut ended = Vec::new();
         for container in &containers {
-            self.containers.recover(container, tasks.get(&container.id), logged.get(&container.id)).await?;
+            let (task, logged) = (tasks.get(&container.id), logged.get(&container.id));
+            let exit = self.containers.recover(container, task, logged).await?;
+            ended.extend(exit.map(|exit| (container.clone(), exit)));
         }
+        self.containers.record_exits(&ended).await;
         self.finish_removals(&sandboxes, &containers).await;
         self.remove_unrecorded_directories();
         self.release_stale_resources().await?;
@@ -60,19 +64,23 @@ impl Recovery<'_> {
     }
 
     async fn finish_removals(&self, sandboxes: &[Arc<Sandbox>], containers: &[Arc<Container>]) {
-        for container in containers {
-            if matches!(container.phase(), ContainerPhase::Creating | ContainerPhase::Removing)
-                && let Err(error) = self.containers.discard(container).await
-            {
-                tracing::warn!(container = container.id, error = %causes::chain(&error), "removal not finished after restart");
-            }
-        }
+        // At the same time: each may wait for hooks.
+        let removals = containers.iter().map(|container| self.finish_removal(container));
+        futures::future::join_all(removals).await;
         for sandbox in sandboxes {
             if matches!(sandbox.phase(), SandboxPhase::Creating | SandboxPhase::Removing)
                 && let Err(error) = self.sandboxes.discard(sandbox).await
             {
                 tracing::warn!(sandbox = sandbox.id, error = %causes::chain(&error), "removal not finished after restart");
             }
+        }
+    }
+
+    async fn finish_removal(&self, container: &Arc<Container>) {
+        if matches!(container.phase(), ContainerPhase::Creating | ContainerPhase::Removing)
+            && let Err(error) = self.containers.discard(container).await
+        {
+            tracing::warn!(container = container.id, error = %causes::chain(&error), "removal not finished after restart");
         }
     }
 

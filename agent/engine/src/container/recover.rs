@@ -1,5 +1,6 @@
 //! Recovers containers after a restart of the engine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_cli::causes;
@@ -20,21 +21,20 @@ use coracle_keeper::wire::Task;
 const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Containers {
-    /// Adopts a container that runs; records the exit of one that ended meanwhile. `logged` is its entry in the exit log.
+    /// Adopts a container that runs; the exit of one that ended meanwhile. `logged` is its entry in the exit log.
     pub(crate) async fn recover(
         &self,
         container: &Container,
         task: Option<&Task>,
         logged: Option<&Exit>,
-    ) -> Result<()> {
+    ) -> Result<Option<Exit>> {
         if !container.is_live() {
-            return Ok(());
+            return Ok(None);
         }
         let record = container.record.lock().clone();
         let ended = task.and_then(|task| task.exit.as_ref()).or(logged);
         if let Some(exit) = ended {
-            self.exits.container_exited(container, exit).await;
-            return Ok(());
+            return Ok(Some(exit.clone()));
         }
         let launch = Some(self.launcher.oci.started_spec(&record));
         let process = RecordedProcess { id: &record.id, pid: record.pid, start_time: record.start_time };
@@ -46,7 +46,7 @@ impl Containers {
             if record.phase == ContainerPhase::Starting && is_ready {
                 self.let_go(&record.id, &held).await;
             }
-            return self.objects.change_container(container, |record| {
+            self.objects.change_container(container, |record| {
                 if record.phase == ContainerPhase::Starting {
                     record.phase = ContainerPhase::Running;
                     record.started_at = now();
@@ -55,12 +55,17 @@ impl Containers {
                     record.pid = task.pid;
                     record.start_time = pidfd::start_time(task.pid).unwrap_or(0);
                 }
-            });
+            })?;
+            return Ok(None);
         }
-        // Its exit status is unknown. Removes what a launch left behind.
-        let exit = Exit { id: record.id.clone(), pid: record.pid, code: None, signal: None, at: now() };
-        self.exits.container_exited(container, &exit).await;
-        Ok(())
+        // Its exit status is unknown.
+        Ok(Some(Exit { id: record.id, pid: record.pid, code: None, signal: None, at: now() }))
+    }
+
+    /// Records exits and removes what the containers left behind: at the same time, because each may wait for hooks.
+    pub(crate) async fn record_exits(&self, ended: &[(Arc<Container>, Exit)]) {
+        let exits = ended.iter().map(|(container, exit)| self.exits.container_exited(container, exit));
+        futures::future::join_all(exits).await;
     }
 
     /// Starts a container whose process still waits: the engine was killed after it had recorded that it starts the container. No
