@@ -56,6 +56,8 @@ impl Kind {
 type Known = Option<(Kind, String, PathBuf)>;
 /// Sockets come with a few changes at once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Changes that do not end are waited for no longer than this.
+const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 /// More sockets than this in the directory are ignored.
@@ -63,6 +65,8 @@ const MAX_PLUGINS: usize = 256;
 /// More directories than this, and what is deeper in them, are ignored.
 const MAX_DIRECTORIES: usize = 256;
 const MAX_DEPTH: usize = 8;
+/// After this many entries the rest is ignored.
+const MAX_ENTRIES: usize = 10_000;
 
 /// Why a plugin is not used; it is told.
 #[derive(Debug, thiserror::Error)]
@@ -159,11 +163,7 @@ impl Registration {
             match watch(&self.paths, &dir) {
                 Ok(mut changes) => {
                     self.apply(&dir);
-                    changes.next().await;
-                    while tokio::time::timeout(DEBOUNCE, changes.next())
-                        .await
-                        .is_ok_and(|event| event.is_some())
-                    {}
+                    changed(&mut changes).await;
                 }
                 Err(error) => {
                     tracing::warn!(dir = %dir.display(), error = %causes::chain(&error), "plugin registrations not watched, will retry");
@@ -358,6 +358,16 @@ fn watch(paths: &Paths, dir: &Path) -> io::Result<impl futures::Stream + Unpin +
     inotify.into_event_stream([0; 1024])
 }
 
+/// Waits for a change and for those that come with it.
+async fn changed(changes: &mut (impl futures::Stream + Unpin)) {
+    changes.next().await;
+    // A plugin may change files of its own all the time.
+    let latest = tokio::time::Instant::now() + MAX_DEBOUNCE;
+    while tokio::time::Instant::now() < latest
+        && tokio::time::timeout(DEBOUNCE, changes.next()).await.is_ok_and(|event| event.is_some())
+    {}
+}
+
 /// The sockets below a directory.
 fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
     let mut found = BTreeMap::new();
@@ -373,10 +383,16 @@ fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
 /// links are not followed.
 fn visit(dir: &Path, see: &mut impl FnMut(&Path, &std::fs::Metadata)) {
     let mut pending = vec![(dir.to_owned(), 0)];
-    let mut directories = 0;
+    let (mut directories, mut left) = (0, MAX_ENTRIES);
     while let Some((dir, depth)) = pending.pop() {
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        for entry in entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if left == 0 {
+                return;
+            }
+            left -= 1;
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                continue;
+            }
             let path = entry.path();
             let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
             let is_entered = metadata.is_dir() && depth < MAX_DEPTH && directories < MAX_DIRECTORIES;
@@ -455,6 +471,28 @@ mod tests {
         let _bound = ["a/x.sock", "a/b/y.sock", ".c/z.sock", "1/2/3/4/5/6/7/8/9/w.sock"].map(bind);
         let found: Vec<PathBuf> = sockets(temp.path()).into_keys().collect();
         assert_eq!(found, [deep.join("y.sock"), temp.path().join("a/x.sock")]);
+    }
+
+    #[test]
+    fn a_directory_with_too_many_entries_is_not_read_to_its_end() {
+        let temp = tempfile::tempdir().unwrap();
+        for number in 0..MAX_ENTRIES + 10 {
+            std::fs::write(temp.path().join(number.to_string()), "").unwrap();
+        }
+        let mut seen = 0;
+        visit(temp.path(), &mut |_, _| seen += 1);
+        assert_eq!(seen, MAX_ENTRIES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_that_do_not_end_are_not_waited_for() {
+        let often = |()| async {
+            tokio::time::sleep(DEBOUNCE / 5).await;
+            Some(((), ()))
+        };
+        let mut changes = Box::pin(futures::stream::unfold((), often));
+        let waited = tokio::time::timeout(2 * MAX_DEBOUNCE, changed(&mut changes)).await;
+        assert!(waited.is_ok());
     }
 
     #[tokio::test]
