@@ -87,7 +87,7 @@ pub fn sweep(dir: &Path, logs: &Path, is_known: impl Fn(&str) -> bool) {
     }
 }
 
-/// Removes links by their names and targets.
+/// Removes links by their names and targets. One that cannot be removed is logged, and the others are removed.
 fn remove_where(dir: &Path, is_removed: impl Fn(&OsStr, &Path) -> bool) -> io::Result<()> {
     let dir = match HostDir::open(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -97,7 +97,9 @@ fn remove_where(dir: &Path, is_removed: impl Fn(&OsStr, &Path) -> bool) -> io::R
         let name = name?;
         if target(&dir, &name).is_some_and(|target| is_removed(&name, &target)) {
             match dir.remove_file(&name) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(link = %name.to_string_lossy(), error = %causes::chain(&error), "link to a log not removed");
+                }
                 _ => {}
             }
         }

@@ -230,9 +230,8 @@ impl Worker {
         let unlinked =
             tokio::task::block_in_place(|| log_links::remove_all(&config.log_link_dir, self.pod(), &logs));
         if let Err(error) = unlinked {
-            tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "links to logs not removed, will retry");
-            span.failed();
-            clean = false;
+            // The pod does not wait for them: dangling links are removed when the agent starts.
+            tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "links to logs not removed");
         }
         for tree in [config.pod_dir(self.uid()), logs] {
             if let Err(error) = tokio::task::block_in_place(|| teardown::remove_tree(&tree)) {
