@@ -31,7 +31,7 @@ pub fn name(pod: &Pod, container: &str, id: &str) -> String {
     name + SUFFIX
 }
 
-/// Makes a link to a log. There is none without a log: some runtimes write none. Errors are logged: a container runs without.
+/// Makes a link to a log, unless it is there. There is none without a log: some runtimes write none. Errors are logged: a container runs without.
 pub fn create(dir: &Path, name: &str, log: &Path) {
     let create = || -> io::Result<()> {
         if is_missing(log) {
@@ -40,6 +40,9 @@ pub fn create(dir: &Path, name: &str, log: &Path) {
         let dir = HostDir::create(dir)?;
         match dir.symlink(log, name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if target(&dir, OsStr::new(name)).as_deref() == Some(log) {
+                    return Ok(());
+                }
                 dir.remove_file(name)?;
                 dir.symlink(log, name)
             }
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, symlink};
 
     fn pod(namespace: &str, name: &str) -> Pod {
         let metadata = ObjectMeta {
@@ -192,6 +195,18 @@ mod tests {
         create(&dirs.links, "b.log", &log);
         remove(&dirs.links, "a.log");
         assert_eq!(names(&dirs.logs.join("moved")), ["a.log"]);
+    }
+
+    #[test]
+    fn a_link_that_is_right_is_not_made_again() {
+        let dirs = Dirs::new();
+        let log = dirs.log("d_a_1/c/0.log");
+        create(&dirs.links, "a.log", &log);
+        let link = dirs.links.join("a.log");
+        // Another name of the link itself, which one that is made anew would not have.
+        fs::hard_link(&link, dirs.logs.join("same")).unwrap();
+        create(&dirs.links, "a.log", &log);
+        assert_eq!(fs::symlink_metadata(&link).unwrap().nlink(), 2);
     }
 
     #[test]

@@ -1,17 +1,19 @@
-//! Orphaned pods: sandboxes, directories and logs of pods that were deleted while the agent was not running. A worker
-//! terminates each of them.
+//! What an agent finds when it starts. Orphaned pods: sandboxes, directories and logs of pods that were deleted while the agent
+//! was not running. A worker terminates each of them. Containers that run without a link to their log get it.
 
 use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::NodeConfig;
 use crate::lifecycle::log_links;
 use crate::lifecycle::table::PodTable;
 use crate::lifecycle::worker::{Desired, Workers};
+use crate::pod::container_config;
 use crate::pod::observed::label;
 use crate::volume::teardown;
 use coracle_engine::runtime::Runtime;
@@ -19,6 +21,7 @@ use coracle_host_dir::HostDir;
 
 /// Terminates all orphaned pods. Call it after all desired pods are known.
 pub async fn terminate(workers: &Workers, runtime: &dyn Runtime, config: &NodeConfig) {
+    link_logs(workers.pods(), runtime, config).await;
     match runtime.list_pod_sandboxes(None).await {
         Ok(sandboxes) => end_sandboxes(workers, runtime, sandboxes).await,
         Err(error) => tracing::warn!(error = %causes::chain(&error), "orphaned sandboxes not listed"),
@@ -31,6 +34,37 @@ pub async fn terminate(workers: &Workers, runtime: &dyn Runtime, config: &NodeCo
     }
     remove_logs(workers.pods(), config);
     log_links::sweep(&config.log_link_dir, &config.log_dir, |uid| workers.pods().get(uid).is_some());
+}
+
+/// Makes the links to the logs of running containers of known pods: whoever started them may have made none.
+async fn link_logs(pods: &PodTable, runtime: &dyn Runtime, config: &NodeConfig) {
+    let running = cri::ContainerStateValue { state: cri::ContainerState::ContainerRunning.into() };
+    let filter = cri::ContainerFilter { state: Some(running), ..cri::ContainerFilter::default() };
+    let containers = match runtime.list_containers(Some(filter)).await {
+        Ok(containers) => containers,
+        Err(error) => {
+            tracing::warn!(error = %causes::chain(&error), "running containers not listed, links to their logs not made");
+            return;
+        }
+    };
+    for container in containers {
+        let is_known = container.labels.get(label::POD_UID).is_some_and(|uid| pods.get(uid).is_some());
+        if let Some((link, log)) = log_link(&container, config).filter(|_| is_known) {
+            log_links::create(&config.log_link_dir, &link, &log);
+        }
+    }
+}
+
+/// The name of a container's link and its log; nothing for containers of other programs.
+fn log_link(container: &cri::Container, config: &NodeConfig) -> Option<(String, PathBuf)> {
+    let uid = container.labels.get(label::POD_UID)?;
+    let namespace = container.labels.get(label::POD_NAMESPACE)?;
+    let name = container.labels.get(label::POD_NAME)?;
+    let metadata = container.metadata.as_ref()?;
+    let logs = config.pod_log_dir(namespace, name, uid);
+    let log = logs.join(container_config::log_path(&metadata.name, metadata.attempt));
+    let pod = placeholder_pod(uid, namespace, name, &[]);
+    Some((log_links::name(&pod, &metadata.name, &container.id), log))
 }
 
 async fn end_sandboxes(workers: &Workers, runtime: &dyn Runtime, sandboxes: Vec<cri::PodSandbox>) {
@@ -85,5 +119,27 @@ fn remove_logs(pods: &PodTable, config: &NodeConfig) {
         {
             tracing::warn!(error = %causes::chain(&error), "logs of an orphaned pod not removed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn links_of_running_containers_are_those_that_a_start_makes() {
+        let config = NodeConfig::in_directory(Path::new("/x"));
+        let labels = [(label::POD_UID, "u"), (label::POD_NAMESPACE, "ns"), (label::POD_NAME, "web")];
+        let container = cri::Container {
+            id: "0a1b".into(),
+            metadata: Some(cri::ContainerMetadata { name: "c".into(), attempt: 2 }),
+            labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            ..cri::Container::default()
+        };
+        let want = ("web_ns_c-0a1b.log".to_owned(), PathBuf::from("/x/logs/ns_web_u/c/2.log"));
+        assert_eq!(log_link(&container, &config), Some(want));
+        let of_others = cri::Container { labels: Default::default(), ..container };
+        assert_eq!(log_link(&of_others, &config), None);
     }
 }
