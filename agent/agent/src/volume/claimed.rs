@@ -12,6 +12,7 @@ use super::mounts::Source;
 use super::nfs::{self, NfsSource};
 use super::persistent::{self, Claimed, Wanted};
 use super::prepare::{Prepared, Purpose, VolumeError, VolumePreparer, fs_group, give};
+use super::teardown;
 use super::usage::Measured;
 use crate::pod::spec;
 
@@ -25,7 +26,8 @@ impl VolumePreparer<'_> {
         prepared: &mut Prepared,
     ) -> Result<Source, VolumeError> {
         let uid = spec::uid(pod);
-        let found = persistent::resolve(self.client, wanted, self.node_labels, self.config).await?;
+        let found =
+            persistent::resolve(self.client, wanted, self.node_labels, self.config, self.purpose).await?;
         prepared.plugins.insert(wanted.volume.to_owned(), found.plugin());
         let is_start = self.purpose == Purpose::Start;
         let mut measure = |driver: Option<String>, path: &Path| {
@@ -44,9 +46,12 @@ impl VolumePreparer<'_> {
                 return Ok(Source::Device { path, read_only: read_only || always });
             }
             Claimed::Directory { name, path, read_only: always, options } => {
-                let dir = self.config.volume_dir(uid, "local-volume", &name);
+                let mut dir = self.config.volume_dir(uid, "local-volume", &name);
                 if is_start {
                     local_disk::ensure_directory(&path, &options, &dir)?;
+                } else if !teardown::is_mount(&dir) {
+                    // Started by an agent that did not mount directories.
+                    dir = path;
                 }
                 measure(None, &dir);
                 (dir, read_only || always, true)

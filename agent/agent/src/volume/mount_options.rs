@@ -49,6 +49,11 @@ impl Planned {
     }
 }
 
+/// Whether nothing can be written to what is mounted with these options.
+pub fn is_read_only(options: &[String]) -> bool {
+    Planned::of(options.iter().map(String::as_str)).flags.contains(MsFlags::MS_RDONLY)
+}
+
 /// The flag of an option, and whether the option sets it.
 fn flag(option: &str) -> Option<(MsFlags, bool)> {
     Some(match option {

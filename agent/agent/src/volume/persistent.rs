@@ -16,6 +16,7 @@ use super::local_path;
 use super::metrics::plugin_of_driver;
 use super::mount_options;
 use super::nfs::NfsSource;
+use super::prepare::Purpose;
 use crate::config::NodeConfig;
 use crate::pod::{affinity, spec};
 
@@ -154,6 +155,7 @@ pub async fn resolve(
     wanted: &Wanted<'_>,
     node_labels: &BTreeMap<String, String>,
     node: &NodeConfig,
+    purpose: Purpose,
 ) -> Result<Claimed, ClaimError> {
     let (namespace, claim) = (spec::namespace(wanted.pod), wanted.claim);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
@@ -195,7 +197,8 @@ pub async fn resolve(
     }
     let provisioner = volume.metadata.annotations.as_ref().and_then(|all| all.get(PROVISIONED_BY));
     if let Some(host) = spec.host_path {
-        if !options.is_empty() {
+        // Containers that run keep what they have.
+        if !options.is_empty() && purpose == Purpose::Start {
             return Err(ClaimError::MountOptions);
         }
         let path = Path::new(&host.path);
@@ -232,6 +235,8 @@ impl Local {
             return Err(ClaimError::NoPath { path });
         };
         let is_device = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFBLK;
+        // Options count for what is mounted.
+        let read_only = read_only || !is_block && mount_options::is_read_only(&options);
         match (is_block, is_device) {
             (true, true) => Ok(Claimed::Device { path: path.into(), read_only }),
             (true, false) => Err(ClaimError::NotDevice { volume, path }),
@@ -306,6 +311,12 @@ mod tests {
         let of = |path: &str, is_block| with(path, is_block, &[]);
         assert!(matches!(of(path, false), Ok(Claimed::Path(_))));
         assert!(matches!(with(path, false, &["noexec"]), Ok(Claimed::Directory { .. })));
+        for (options, want) in [(["ro", "noexec"], true), (["ro", "rw"], false)] {
+            let Ok(Claimed::Directory { read_only, .. }) = with(path, false, &options) else {
+                panic!("{options:?}");
+            };
+            assert_eq!(read_only, want, "{options:?}");
+        }
         let error = of(path, true).err().unwrap().to_string();
         assert_eq!(error, format!("path {path:?} of PersistentVolume pv is not a block device"));
         let error = of("/no/such", false).err().unwrap().to_string();
