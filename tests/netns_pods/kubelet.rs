@@ -263,6 +263,7 @@ fn containers_and_logs_of_ended_pods_go_when_the_disk_is_short() {
     let id = before["containerStatuses"][0]["containerID"].as_str().unwrap().rsplit('/').next().unwrap();
     let container = cluster.path("engine/containers").join(id);
     let link = cluster.path("log-links").join(format!("ended_default_c-{id}.log"));
+    eventually("the link", WAIT, || link.is_symlink());
     assert_eq!(text(&log).lines().count(), 1);
     assert_eq!(text(&link), text(&log));
     assert!(container.exists(), "{container:?}");

@@ -33,6 +33,7 @@ fn run_answers_and_delete_leaves_nothing() {
     let uid = cluster.get("web")["metadata"]["uid"].as_str().unwrap().to_owned();
     let link = cluster.path("log-links").join(format!("web_default_web-{id}.log"));
     let log = cluster.path("logs").join(format!("default_web_{uid}/web/0.log"));
+    coracle_tests::eventually("the link", std::time::Duration::from_secs(30), || link.is_symlink());
     assert_eq!(fs::read_link(&link).unwrap(), fs::canonicalize(log).unwrap());
     cluster.kubectl.run("delete pod web --grace-period=1");
     let after = cluster.picture();

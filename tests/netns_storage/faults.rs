@@ -68,7 +68,7 @@ fn a_slow_driver_is_told_and_holds_up_nobody_else() {
     // Long, but not too long: the answer counts, and other volumes do not wait for it.
     s.claim("slow");
     s.claim("fast");
-    s.driver.fault("stage", Fault::Slow(60));
+    s.driver.fault("stage", Fault::Slow(100));
     s.pod("slow", "slow", "true");
     eventually("it is being staged", PATIENCE, || s.driver.count("stage vol-slow") == 1);
     s.driver.mend();
