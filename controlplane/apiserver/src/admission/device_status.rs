@@ -31,21 +31,28 @@ pub struct DeviceStatusAuthorization(pub Arc<dyn Authorizer>);
 /// Drivers whose devices have another status than before.
 fn changed_drivers(new: &Value, old: &Value) -> BTreeSet<String> {
     let (new, old) = (by_device(new), by_device(old));
-    let changed = new.iter().filter(|(key, device)| old.get(*key).is_none_or(|was| !was.same_as(**device)));
+    let changed = new.iter().filter(|(key, now)| old.get(*key).is_none_or(|was| !are_same(was, now)));
     let removed = old.iter().filter(|(key, _)| !new.contains_key(*key));
     changed.chain(removed).map(|((driver, ..), _)| (*driver).to_owned()).collect()
 }
 
-/// By driver, pool, device and share.
-type Devices<'a> = BTreeMap<(&'a str, &'a str, &'a str, &'a str), View<'a, AllocatedDeviceStatus>>;
+type Status<'a> = View<'a, AllocatedDeviceStatus>;
+
+/// By driver, pool, device and share. Of a device that is listed several times all are kept, in their order: which of them counts
+/// is up to the reader.
+type Devices<'a> = BTreeMap<(&'a str, &'a str, &'a str, &'a str), Vec<Status<'a>>>;
 
 fn by_device(claim: &Value) -> Devices<'_> {
-    let devices = ResourceClaim::of(claim).status().devices().items();
+    let mut devices = Devices::new();
+    for one in ResourceClaim::of(claim).status().devices().items() {
+        let key = (one.driver().text(), one.pool().text(), one.device().text(), one.share_id().text());
+        devices.entry(key).or_default().push(one);
+    }
     devices
-        .map(|one| {
-            ((one.driver().text(), one.pool().text(), one.device().text(), one.share_id().text()), one)
-        })
-        .collect()
+}
+
+fn are_same(was: &[Status<'_>], now: &[Status<'_>]) -> bool {
+    was.len() == now.len() && was.iter().zip(now).all(|(was, now)| was.same_as(*now))
 }
 
 /// The only node that a claim can be used on.
@@ -109,8 +116,8 @@ impl Plugin for DeviceStatusAuthorization {
         let Some(old) = at.old.filter(|_| self.handles(at, Phase::Validate)) else { return Ok(()) };
         let is_near = {
             let status = ResourceClaim::of(object).status();
-            // What is deallocated has no devices.
-            if !status.allocation().is_set() {
+            // Deallocation removes the status of all devices. Who keeps or adds some is asked for the permission.
+            if !status.allocation().is_set() && status.devices().is_empty() {
                 return Ok(());
             }
             node_of(status).is_some_and(|node| is_on(at.user, node))
@@ -151,6 +158,10 @@ mod tests {
             (json!([device("a", "1", 1), device("b", "1", 0), device("c", "1", 0)]), vec!["a"]),
             (json!([device("a", "1", 0), device("c", "1", 0), device("d", "1", 0)]), vec!["b", "d"]),
             (json!([device("a", "1", 0), device("b", "2", 0), device("c", "1", 0)]), vec!["b"]),
+            (
+                json!([device("b", "1", 1), device("a", "1", 0), device("b", "1", 0), device("c", "1", 0)]),
+                vec!["b"],
+            ),
         ] {
             let found = changed_drivers(&claim(new.clone()), &old);
             assert_eq!(Vec::from_iter(found), want, "{new}");

@@ -100,7 +100,7 @@ impl Release {
     }
 }
 
-/// The claim without these consumers, and without its allocation if none is left.
+/// The claim without these consumers, and without its allocation and the status of its devices if none is left.
 fn released(mut body: Made<ResourceClaim>, ended: &[String]) -> Made<ResourceClaim> {
     let is_ours = body.view().metadata().finalizers().has(FINALIZER);
     let mut edit = body.edit();
@@ -112,6 +112,7 @@ fn released(mut body: Made<ResourceClaim>, ended: &[String]) -> Made<ResourceCla
     }
     if is_unused && is_ours {
         status.allocation().clear();
+        status.devices().clear();
     }
     body
 }

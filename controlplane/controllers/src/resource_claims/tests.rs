@@ -58,7 +58,8 @@ async fn allocate(cluster: &Cluster, claim: &str, pods: &[&str]) {
     let reserved: Vec<Value> = pods.iter().map(uid).collect();
     let allocated = |value: &mut Value| {
         let result = json!({"request": "one", "driver": "gpu.example", "pool": "node1", "device": "gpu-0"});
-        value["status"] = json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved});
+        let device = json!({"driver": "gpu.example", "pool": "node1", "device": "gpu-0"});
+        value["status"] = json!({"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved, "devices": [device]});
     };
     cluster.client.modify(&kind, "default", claim, "status", allocated).await.unwrap();
 }
@@ -120,9 +121,10 @@ async fn claims_are_released_when_their_last_pod_has_ended() {
         .await;
     assert!(status(&cluster)["allocation"].is_object(), "the other pod uses it");
     cluster.delete("pods", &named("two"), "Background").await;
-    cluster
-        .until("it is free", |c| status(c)["allocation"].is_null() && status(c)["reservedFor"].is_null())
-        .await;
+    let is_clear = |status: &Value| {
+        ["allocation", "reservedFor", "devices"].iter().all(|field| status[*field].is_null())
+    };
+    cluster.until("it is free", |c| is_clear(&status(c))).await;
     cluster
         .until("nothing holds it", |c| {
             let claim = c.get("resource.k8s.io/resourceclaims", &named("shared"));
