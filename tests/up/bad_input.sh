@@ -19,7 +19,7 @@ failed=0
 look() {
     if [ -e /run/said/runs ]; then cat /var/lib/coracle/up.json; else find /var/lib -printf '%p %y %s %T@\n' | sort; fi
     find /mnt /etc/coracle /run/home -printf '%p %y %s\n' 2>/dev/null | sort
-    pgrep -c coracle || true
+    pgrep -c -r R,S,D coracle || true
 }
 # bad CODE STREAM PATTERN COMMAND…: it must end so, with one line that fits the pattern on that stream (`err`, or `out` for answers).
 bad() {
@@ -151,7 +151,7 @@ https://127.0.0.1:6443|coracle store resume
 https://127.0.0.1:6443|coracle secrets-encrypt status
 https://127.0.0.1:6443|coracle certificate rotate-ca status
 https://127.0.0.1:6443|coracle backup save /mnt/backup
-there is no node node-9|coracle logs agent --node node-9
+the cluster is down: coracle up|coracle logs agent --node node-9
 ./none.tar: there is no such file|coracle image load ./none.tar
 ROWS
 bad 1 out "https://127.0.0.1:6443" coracle status

@@ -24,7 +24,7 @@ openssl x509 -req -in registry.csr -CA ours.crt -CAkey ours.key -CAcreateserial 
 serve() {
     printf 'version: 0.1\nstorage: {filesystem: {rootdirectory: /mnt/images}}\nhttp: {addr: "%s"%s}\n' "$host:$2" "${3:-}" > "$1.yml"
     docker-registry serve "$1.yml" > "$1.log" 2>&1 &
-    for _ in $(seq 200); do
+    for _ in $(seq 1200); do
         if curl -sk --max-time 5 -o /dev/null "$1://$host:$2/v2/"; then return; fi
         sleep 0.05
     done

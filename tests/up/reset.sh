@@ -8,6 +8,8 @@ mount -t tmpfs -o mode=755 tmpfs /var/lib
 mount -t tmpfs -o mode=755 tmpfs /var/log
 # Groups of pods are ended by their names, and those of the machine are not of this test.
 mount -t tmpfs tmpfs /sys/fs/cgroup
+# A node of this machine has its network there.
+[ ! -d /etc/cni ] || mount -t tmpfs tmpfs /etc/cni
 ip link set lo up
 server=
 trap '[ -z "$server" ] || kill "$server"' EXIT
