@@ -2,7 +2,7 @@
 # What a cluster was like is known after a killed hub and after `down`; what cannot be done is said. Runs in a sandbox of tests/up.
 set -euo pipefail
 export HOME=/run PATH="$BIN:$PATH"
-unset CORACLE_DATA_DIR
+unset CORACLE_DATA_DIR CORACLE_NAME
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=755 tmpfs /mnt
 ip link set lo up

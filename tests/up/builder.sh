@@ -23,14 +23,14 @@ mkdir -p target/release
 echo "${BUILDER:-root}" >> target/release/builders
 cat > target/release/coracle <<'PROGRAM'
 #!/bin/bash
-case $1 in up) printf 'cluster up\nexport KUBECONFIG=/kubeconfig\n' ;; doctor) echo 'all is there' >&2 ;; esac
+case $1 in up) printf 'cluster up in %s\nexport KUBECONFIG=/kubeconfig\n' "${CORACLE_NAME-}$CORACLE_DATA_DIR" ;; doctor) echo 'all is there' >&2 ;; esac
 PROGRAM
 chmod +x target/release/coracle
 cp target/release/coracle target/release/coracle-agent
 END
 stand_in "$tree/scripts/images" <<< 'mkdir -p .cache/images && touch .cache/images/a.tar'
 stand_in "$bin/dpkg-query" <<< 'sed -n "s/^\(build\|run\)=\"\(.*\)\"/\2/p" scripts/deps | tr " " "\n" | sed "s/$/ install ok installed/"'
-up() { env -u CORACLE_BIN -u CORACLE_DATA_DIR PATH="$bin:/usr/bin:/bin" "$@" "$tree/scripts/up" > "$work/said" 2>&1; }
+up() { env -u CORACLE_BIN -u CORACLE_DATA_DIR -u CORACLE_NAME PATH="$bin:/usr/bin:/bin" "$@" "$tree/scripts/up" > "$work/said" 2>&1; }
 
 # Whoever ran sudo builds, with the toolchain of theirs; root has none.
 if command -v cargo > /dev/null && [[ $(command -v cargo) = /usr/bin/* || $(command -v cargo) = /bin/* ]]; then
@@ -46,6 +46,11 @@ grep -q '^==> building as ann ' "$work/said" || fail "$(cat "$work/said")"
 # kubectl of the machine is in PATH already.
 grep -qxF "export PATH=\$PATH:$tree/target/release" "$work/said" || fail "$(cat "$work/said")"
 [ "$(tail -1 "$work/said")" = 'export KUBECONFIG=/kubeconfig' ] || fail "$(cat "$work/said")"
+# A name in the environment selects the cluster.
+up SUDO_USER=ann CORACLE_NAME=a CORACLE_DATA_DIR=/mnt/none || fail "$(cat "$work/said")"
+grep -qx 'cluster up in /var/lib/coracle-clusters/a' "$work/said" || fail "$(cat "$work/said")"
+grep -qx '  scripts/down --name a' "$work/said" || fail "$(cat "$work/said")"
+if up SUDO_USER=ann CORACLE_NAME=../a; then fail "it takes any name"; fi
 
 # On another system, in one line: what is needed.
 ln -s /usr/bin/* /bin/* "$bin/" 2>/dev/null || true

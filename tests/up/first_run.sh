@@ -21,7 +21,7 @@ fi
 # A machine without a network, where everything that is left can be seen.
 work=$2 page=${CORACLE_SCREENSHOT:-$2/page.png}
 export HOME=$work/home CORACLE_OUTBOUND=false
-unset CORACLE_DATA_DIR KUBECONFIG CORACLE_BIN
+unset CORACLE_DATA_DIR CORACLE_NAME KUBECONFIG CORACLE_BIN
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs tmpfs /var/log
 mount -t tmpfs tmpfs /mnt

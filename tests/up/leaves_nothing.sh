@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$TREE"
 export CORACLE_DATA_DIR=/mnt/cluster HOME=/run PATH="$BIN:$PATH"
+unset CORACLE_NAME
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs tmpfs /var/log
 mount -t tmpfs tmpfs /mnt

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$TREE"
 export HOME=/run PATH="$BIN:$PATH"
-unset CORACLE_DATA_DIR KUBECONFIG
+unset CORACLE_DATA_DIR CORACLE_NAME KUBECONFIG
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=755 tmpfs /var/lib
 mkdir /var/lib/kubelet

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$TREE"
 export HOME=/run PATH="$BIN:$PATH"
-unset CORACLE_DATA_DIR KUBECONFIG
+unset CORACLE_DATA_DIR CORACLE_NAME KUBECONFIG
 # /usr/local may be a part of it, but nothing of /var/lib is needed.
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=755 tmpfs /var/lib
@@ -35,7 +35,7 @@ fails coracle image load --name none nginx | grep -q "no node on this machine"
 answers http://127.0.0.1:8080/ | grep -qi nginx
 [ ! -e /proc/net/if_inet6 ] || answers 'http://[::1]:8080/' | grep -qi nginx
 # The demo finds both, and ends with where the time went.
-CORACLE_BIN=$BIN CORACLE_DATA_DIR=/var/lib/coracle-clusters/a scripts/demo > /run/demo
+CORACLE_BIN=$BIN CORACLE_NAME=a CORACLE_DATA_DIR=/mnt/none scripts/demo > /run/demo
 grep -qx '2 of 2 pods of deployment.apps/web are ready' /run/demo
 if grep -q ' created$' /run/demo; then echo "what was there is created again"; cat /run/demo; exit 1; fi
 grep -qx 'open in a browser on this machine: http://127.0.0.1:8080/' /run/demo

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$TREE"
 export CORACLE_DATA_DIR=/mnt/cluster HOME=/run PATH="$BIN:$PATH"
-unset CORACLE_OUTBOUND
+unset CORACLE_NAME CORACLE_OUTBOUND
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs tmpfs /mnt
 ip link set lo up
