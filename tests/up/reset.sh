@@ -31,6 +31,10 @@ curl -sk --max-time 5 https://127.0.0.1:7443/livez | grep ok
 kill "$server"
 wait "$server" || true
 server=
+# Neither is that of an installed server meant when the environment names another cluster.
+fails env CORACLE_NAME=a coracle reset --yes |
+    grep -x "Error: CORACLE_NAME names a cluster of \`coracle up\`, which \`coracle down --purge\` removes; unset it to reset /var/lib/coracle"
+[ -e /var/lib/coracle/admin.kubeconfig ]
 
 # What a node leaves, beside what is not its own.
 mkdir -p /var/lib/coracle/agent/pods/uid-1 /var/log/pods/default_web_uid-1 /var/log/pods/default_web_uid-2 /run/coracle /run/elsewhere
@@ -54,7 +58,11 @@ mkdir /run/cluster
 echo '{}' > /run/cluster/up.json
 fails coracle reset --yes --data-dir /run/cluster | grep "is a cluster of \`coracle up\`: \`coracle down --purge --data-dir /run/cluster\` removes it"
 ln -s /run/elsewhere /run/link
-fails coracle reset --yes --data-dir /run/link | grep -x "Error: /run/link is a link, which reset does not follow"
+mkdir /run/elsewhere/agent
+for link in /run/link /run/link/ /run/link/.; do
+    fails coracle reset --yes --data-dir "$link" | grep -x "Error: /run/link is a link, which reset does not follow"
+done
+[ -e /run/elsewhere/agent ]
 [ -e /run/elsewhere/kept ]
 [ -e /run/cluster/up.json ]
 echo "reset"

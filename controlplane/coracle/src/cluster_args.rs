@@ -75,6 +75,11 @@ pub fn check_environment() -> Result<(), VariableError> {
     }
 }
 
+/// Whether the environment names a cluster.
+pub(crate) fn is_named_in_environment() -> bool {
+    std::env::var_os(NAME_VARIABLE).is_some_and(|name| !name.is_empty())
+}
+
 /// The name in a variable; an empty one is none.
 fn parse_variable(value: &OsStr) -> Result<Option<ClusterName>, VariableError> {
     if value.is_empty() {

@@ -4,7 +4,7 @@
 // What is there.
 mod plan;
 
-use crate::cluster_args::directory;
+use crate::cluster_args::{directory, is_named_in_environment};
 use crate::output::Output;
 use crate::up::program_beside;
 use anyhow::{Context as _, bail};
@@ -38,9 +38,16 @@ pub struct ResetArgs {
 
 /// Runs `coracle reset`.
 pub fn run(args: &ResetArgs) -> anyhow::Result<()> {
-    let dir = &args.data_dir;
+    // A slash at the end would follow a link.
+    let dir = &args.data_dir.components().collect::<PathBuf>();
     if !nix::unistd::geteuid().is_root() {
         bail!("coracle reset stops services and removes their state, which needs root");
+    }
+    if is_named_in_environment() {
+        bail!(
+            "CORACLE_NAME names a cluster of `coracle up`, which `coracle down --purge` removes; unset it to reset {}",
+            dir.display()
+        );
     }
     let places = Places {
         data_dir: dir.clone(),
