@@ -38,19 +38,22 @@ fails env CORACLE_NAME=a coracle reset --yes |
 
 # What a node leaves, beside what is not its own.
 mkdir -p /var/lib/coracle/agent/pods/uid-1 /var/log/pods/default_web_uid-1 /var/log/pods/default_web_uid-2 /run/coracle /run/elsewhere
+mkdir /var/log/containers
+for pod in 1 2; do ln -s /var/log/pods/default_web_uid-$pod/web/0.log /var/log/containers/web-$pod.log; done
 touch /run/elsewhere/kept
 ln -s /run/elsewhere /var/lib/coracle/agent/link
 mount -t tmpfs tmpfs /var/lib/coracle/agent/pods/uid-1
 ip link add coracle0 type bridge
-fails coracle reset | grep "it takes --yes to end the server and the node of this machine, and remove /var/log/pods/default_web_uid-1, /var/lib/coracle$"
+fails coracle reset | grep "it takes --yes to end the server and the node of this machine, and remove /var/log/containers/web-1.log, /var/log/pods/default_web_uid-1, /var/lib/coracle$"
 [ -e /var/lib/coracle/admin.kubeconfig ]
 [ -e /run/coracle ]
 coracle reset --yes -o json > /run/answer 2> /run/said || { cat /run/said; exit 1; }
-python3 -c 'import json; a = json.load(open("/run/answer")); assert a["removed"] == ["/var/log/pods/default_web_uid-1", "/var/lib/coracle"] and a["stopped"] == [], a'
+python3 -c 'import json; a = json.load(open("/run/answer")); assert a["removed"] == ["/var/log/containers/web-1.log", "/var/log/pods/default_web_uid-1", "/var/lib/coracle"] and a["stopped"] == [], a'
 [ ! -e /var/lib/coracle ]
 [ ! -e /run/coracle ]
 [ -e /run/elsewhere/kept ]
 [ "$(ls /var/log/pods)" = default_web_uid-2 ]
+[ "$(ls /var/log/containers)" = web-2.log ]
 if ip link show coracle0 > /dev/null 2>&1; then echo "the network of the node is left"; exit 1; fi
 
 # A cluster of `up`, and a link, are left alone.

@@ -52,6 +52,7 @@ pub fn run(args: &ResetArgs) -> anyhow::Result<()> {
     let places = Places {
         data_dir: dir.clone(),
         pod_logs: "/var/log/pods".into(),
+        log_links: "/var/log/containers".into(),
         network: "/etc/cni/net.d/10-coracle.conflist".into(),
     };
     let Some(found) = plan::read(&places)? else {

@@ -6,6 +6,10 @@ use serde::Serialize;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+/// What tells state of a node and of a server, in the order in which it is removed: after everything else, so that a reset that
+/// failed can be run again.
+const MARKS: [&str; 4] = ["engine", "agent", "pki", "admin.kubeconfig"];
+
 /// Why nothing is removed, or not everything.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlanError {
@@ -33,6 +37,8 @@ pub(super) struct Places {
     pub(super) data_dir: PathBuf,
     /// Logs of pods, those of other nodes of the machine too.
     pub(super) pod_logs: PathBuf,
+    /// Links to them.
+    pub(super) log_links: PathBuf,
     /// The configuration of the node's network.
     pub(super) network: PathBuf,
 }
@@ -76,13 +82,20 @@ pub(super) fn read(places: &Places) -> Result<Option<Plan>, PlanError> {
     Ok(Some(Plan { server, node, paths }))
 }
 
-/// Logs of pods of the node: their names end with the uid of the pod.
+/// Logs of pods of the node, whose names end with the uid of the pod, after the links to them.
 fn logs(places: &Places) -> Result<Vec<PathBuf>, PlanError> {
     let pods: Vec<String> =
         names(&places.data_dir.join("agent/pods"))?.into_iter().map(|uid| format!("_{uid}")).collect();
     let logs = names(&places.pod_logs)?.into_iter();
     let own = logs.filter(|log| pods.iter().any(|end| log.ends_with(end.as_str())));
-    Ok(own.map(|log| places.pod_logs.join(log)).collect())
+    let own: Vec<PathBuf> = own.map(|log| places.pod_logs.join(log)).collect();
+    let leads_to_own = |link: &PathBuf| {
+        std::fs::read_link(link).is_ok_and(|target| own.iter().any(|log| target.starts_with(log)))
+    };
+    let links = names(&places.log_links)?.into_iter().map(|link| places.log_links.join(link));
+    let mut paths: Vec<PathBuf> = links.filter(leads_to_own).collect();
+    paths.extend(own);
+    Ok(paths)
 }
 
 /// The names in a directory, sorted; none if it does not exist.
@@ -103,30 +116,42 @@ fn names(dir: &Path) -> Result<Vec<String>, PlanError> {
 impl Plan {
     /// Removes everything, and goes on after an error, the first of which is returned. Links are removed, not followed.
     pub(super) fn remove(&self) -> Result<(), PlanError> {
+        let Some((data_dir, others)) = self.paths.split_last() else { return Ok(()) };
         let mut outcome = Ok(());
-        for path in &self.paths {
-            let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
-            let removed = if is_directory { remove_directory(path) } else { std::fs::remove_file(path) };
-            match removed {
-                Err(error) if error.kind() != ErrorKind::NotFound && outcome.is_ok() => {
-                    outcome = Err(PlanError::File(path.clone(), error));
-                }
-                _ => {}
-            }
+        for path in others {
+            outcome = outcome.and(remove_path(path));
         }
-        outcome
+        outcome.and(remove_state(data_dir))
     }
 }
 
-/// Removes a directory; one that is a file system of its own is emptied.
-fn remove_directory(dir: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == ErrorKind::ResourceBusy => match std::fs::read_dir(dir)?.next() {
-            None => Ok(()),
-            Some(_) => Err(error),
-        },
+fn remove_path(path: &Path) -> Result<(), PlanError> {
+    let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let removed = if is_directory { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(PlanError::File(path.to_owned(), error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the data directory up to the first error; one that is a file system of its own is emptied.
+fn remove_state(dir: &Path) -> Result<(), PlanError> {
+    for name in marks_last(names(dir)?) {
+        remove_path(&dir.join(name))?;
+    }
+    match remove_path(dir) {
+        Err(PlanError::File(_, error))
+            if error.kind() == ErrorKind::ResourceBusy && names(dir)?.is_empty() =>
+        {
+            Ok(())
+        }
         removed => removed,
     }
+}
+
+fn marks_last(mut names: Vec<String>) -> Vec<String> {
+    names.sort_by_key(|name| MARKS.iter().position(|mark| *mark == name.as_str()));
+    names
 }
 
 /// Refuses a directory with a mount below it; `mounts` is the content of `/proc/self/mountinfo`.
@@ -148,7 +173,8 @@ mod tests {
 
     fn places(root: &Path) -> Places {
         let data_dir = root.join("data");
-        Places { data_dir, pod_logs: root.join("logs"), network: root.join("10-coracle.conflist") }
+        let (pod_logs, log_links) = (root.join("logs"), root.join("links"));
+        Places { data_dir, pod_logs, log_links, network: root.join("10-coracle.conflist") }
     }
 
     #[test]
@@ -179,6 +205,10 @@ mod tests {
         for log in ["default_web_uid-1", "default_web_uid-2"] {
             create_dir_all(places.pod_logs.join(log)).unwrap();
         }
+        create_dir(&places.log_links).unwrap();
+        for (link, log) in [("own", "default_web_uid-1/c/0.log"), ("other", "default_web_uid-2/c/0.log")] {
+            std::os::unix::fs::symlink(places.pod_logs.join(log), places.log_links.join(link)).unwrap();
+        }
         let other = root.path().join("other");
         create_dir(&other).unwrap();
         write(other.join("kept"), "").unwrap();
@@ -186,10 +216,19 @@ mod tests {
         write(&places.network, "").unwrap();
         let plan = read(&places).unwrap().unwrap();
         let own = places.pod_logs.join("default_web_uid-1");
-        assert_eq!(plan.paths, [own.clone(), places.network.clone(), places.data_dir.clone()]);
+        let link = places.log_links.join("own");
+        assert_eq!(plan.paths, [link, own, places.network.clone(), places.data_dir.clone()]);
         plan.remove().unwrap();
-        assert!(plan.paths.iter().all(|path| !path.exists()));
+        assert!(plan.paths.iter().all(|path| path.symlink_metadata().is_err()));
+        assert_eq!(names(&places.log_links).unwrap(), ["other"]);
         assert!(other.join("kept").exists() && places.pod_logs.join("default_web_uid-2").exists());
+    }
+
+    #[test]
+    fn what_tells_the_state_is_removed_last() {
+        let names =
+            ["admin.kubeconfig", "agent", "cni", "engine", "pki", "state"].map(str::to_owned).to_vec();
+        assert_eq!(marks_last(names), ["cni", "state", "engine", "agent", "pki", "admin.kubeconfig"]);
     }
 
     #[test]
