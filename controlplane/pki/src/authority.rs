@@ -276,14 +276,16 @@ impl Authority {
         Ok(signed)
     }
 
-    /// The node of a client certificate that this authority signed; the first certificate of the text counts.
-    pub fn node_of(&self, pem: &str) -> Option<String> {
+    /// The node of a client certificate that this authority signed and that holds now, and since when it does, in seconds since
+    /// 1970. The first certificate of the text counts.
+    pub fn node_of(&self, pem: &str) -> Option<(String, i64)> {
         let parse = |pem: &str| x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok().map(|(_, p)| p);
         let (leaf, ca) = (parse(pem)?, parse(&self.certificate)?);
         let (leaf, ca) = (leaf.parse_x509().ok()?, ca.parse_x509().ok()?);
         leaf.verify_signature(Some(ca.public_key())).ok()?;
         let name = leaf.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
-        name.strip_prefix("system:node:").map(str::to_owned)
+        let node = name.strip_prefix("system:node:")?.to_owned();
+        leaf.validity().is_valid().then(|| (node, leaf.validity().not_before.timestamp()))
     }
 
     /// Whether a certificate is one of this authority, young enough, for the subject and has the names.
@@ -433,5 +435,20 @@ mod tests {
         assert!(from(&signed(Some(1))) <= now - 3590);
         assert_eq!(from(&signed(Some(now))), now);
         from(&ca.sign(&Profile::client("c", &[])).unwrap().certificate);
+    }
+
+    #[test]
+    fn a_node_is_known_by_a_certificate_that_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Authority::ensure(dir.path(), "ca", "test").unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "system:node:n");
+        let request = params.serialize_request(&key).unwrap().pem().unwrap();
+        let now = unix_now().as_secs() as i64;
+        let usages = [ExtendedKeyUsagePurpose::ClientAuth];
+        let signed = |earliest| ca.sign_request(&request, &usages, LEAF_LIFE, Some(earliest)).unwrap();
+        assert_eq!(ca.node_of(&signed(now - 60)), Some(("n".to_owned(), now - 60)));
+        assert_eq!(ca.node_of(&signed(now + 3600)), None);
     }
 }

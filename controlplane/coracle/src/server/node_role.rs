@@ -2,7 +2,8 @@
 //! to any other node.
 //!
 //! NodeRestriction does not let nodes choose their roles, and neither their names nor their addresses prove where they are. A node
-//! is on this machine if its client certificate is in the data directory of the server, to which only root can write.
+//! is on this machine if its client certificate is in the data directory of the server, to which only root can write. A certificate
+//! that the API server would reject proves nothing.
 
 use coracle_cli::causes;
 use coracle_client::Client;
@@ -14,6 +15,8 @@ use coracle_kinds::registry::kinds::Kind;
 use coracle_kinds::watch::event::EventType;
 use coracle_pki::Pki;
 use coracle_pki::authority::Authority;
+use coracle_pki::revoked::{REVOKED, revoked};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,7 +69,9 @@ impl NodeRole {
             return Vec::new();
         }
         // The certificate of an agent is older than its Node.
-        let local = nodes_of_machine(&self.pki.authority(), &self.data_dir);
+        let maps = self.client.cache(&self.client.kind("", "configmaps"));
+        let revocations = maps.get("kube-system", REVOKED).map(|list| list.value()).unwrap_or_default();
+        let local = nodes_of_machine(&self.pki.authority(), &self.data_dir, &revocations);
         without.map(|node| node.meta.name.to_string()).filter(|name| local.contains(name)).collect()
     }
 
@@ -84,10 +89,12 @@ impl NodeRole {
     }
 }
 
-/// Names of the nodes of this cluster whose certificates are in the data directory.
-fn nodes_of_machine(authority: &Authority, data_dir: &Path) -> BTreeSet<String> {
+/// Names of the nodes of this cluster whose certificates are in the data directory and not revoked.
+fn nodes_of_machine(authority: &Authority, data_dir: &Path, revocations: &Value) -> BTreeSet<String> {
     let read = |file: &&str| std::fs::read_to_string(data_dir.join(file)).ok();
-    CERTIFICATES.iter().filter_map(read).filter_map(|pem| authority.node_of(&pem)).collect()
+    let signed = CERTIFICATES.iter().filter_map(read).filter_map(|pem| authority.node_of(&pem));
+    let counts = |(node, from): &(String, i64)| revoked(revocations, node).is_none_or(|since| *from >= since);
+    signed.filter(counts).map(|(node, _)| node).collect()
 }
 
 #[cfg(test)]
@@ -95,6 +102,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_pki::authority::Profile;
+    use serde_json::json;
 
     #[test]
     fn nodes_of_this_cluster_with_certificates_here_are_on_this_machine() {
@@ -107,7 +115,8 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, format!("{}{}", signed.certificate, signed.key)).unwrap();
         };
-        let found = || Vec::from_iter(nodes_of_machine(&ours, dir.path()));
+        let without = |revocations: &Value| Vec::from_iter(nodes_of_machine(&ours, dir.path(), revocations));
+        let found = || without(&Value::Null);
         assert_eq!(found(), Vec::<String>::new());
         write("agent/pki/client.pem", &other, "system:node:a");
         assert_eq!(found(), Vec::<String>::new(), "of another cluster");
@@ -117,5 +126,7 @@ mod tests {
         write("node-1/pki/client.pem", &ours, "system:node:node-1");
         write("node-2/pki/client.pem", &ours, "system:node:node-2");
         assert_eq!(found(), ["a", "node-1"]);
+        let revocations = json!({"data": {"a": "2200-01-01T00:00:00Z", "node-1": "2020-01-01T00:00:00Z"}});
+        assert_eq!(without(&revocations), ["node-1"], "the certificate is newer than the revocation");
     }
 }
