@@ -94,6 +94,7 @@ done <<'ROWS'
 no cluster of `coracle up` in /var/lib/coracle|coracle node add
 no cluster of `coracle up` in /var/lib/coracle-clusters/a|coracle node rm --name a node-1
 there is no cluster in /var/lib/coracle|coracle kubeconfig
+there is no cluster in /var/lib/coracle|env CORACLE_KUBECONFIG_TTL=1h coracle kubeconfig
 there is no cluster in /var/lib/coracle-clusters/a|coracle kubectl --name a get nodes
 nor the service coracle-server is on this machine|coracle logs
 there is no node on this machine|coracle image load nginx

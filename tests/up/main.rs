@@ -208,7 +208,7 @@ fn doctor_finds_this_machine_fit_and_says_what_is_missing_elsewhere() {
     // Nothing stays of what was tried.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 
-    let output = doctor(&["--json"]).env("PATH", "").output().unwrap();
+    let output = doctor(&["--json"]).env("PATH", "").env("CORACLE_DOCTOR_OUTPUT", "text").output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(

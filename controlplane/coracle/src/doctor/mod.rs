@@ -48,7 +48,7 @@ pub struct DoctorArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
     /// The same as `--output json`.
-    #[arg(long, conflicts_with = "output")]
+    #[arg(long)]
     json: bool,
     /// Print only problems.
     #[arg(long, short)]

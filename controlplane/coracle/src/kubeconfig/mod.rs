@@ -50,7 +50,7 @@ pub struct KubeconfigCommandArgs {
     #[arg(long, value_name = "NAME", requires = "user")]
     group: Vec<String>,
     /// Lifetime of the user's certificate, such as 12h or 7d.
-    #[arg(long, default_value = USER_LIFE, value_parser = lifetime, requires = "user")]
+    #[arg(long, default_value = USER_LIFE, value_parser = lifetime)]
     ttl: Duration,
     /// Name of the context and the cluster [default: coracle, or coracle-NAME of a cluster with a name].
     #[arg(long, value_name = "NAME")]
