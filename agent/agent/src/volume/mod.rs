@@ -26,6 +26,8 @@ pub mod nfs;
 pub mod csi;
 // Why a claim cannot be mounted.
 pub mod claim_error;
+// What volumes are prepared for.
+pub mod purpose;
 // PersistentVolumeClaims.
 pub mod persistent;
 // Memory that is not swapped out.

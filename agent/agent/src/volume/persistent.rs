@@ -16,7 +16,7 @@ use super::local_path;
 use super::metrics::plugin_of_driver;
 use super::mount_options;
 use super::nfs::NfsSource;
-use super::prepare::Purpose;
+use super::purpose::Purpose;
 use crate::config::NodeConfig;
 use crate::pod::{affinity, spec};
 

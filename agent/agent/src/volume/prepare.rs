@@ -18,6 +18,7 @@ use super::metrics::{Operation, plugin_of_driver};
 use super::mounts::Source;
 use super::nfs::{NfsError, NfsSource};
 use super::persistent::Wanted;
+use super::purpose::Purpose;
 use super::token::{TokenError, Tokens};
 use super::usage::Measured;
 use super::{FileError, atomic, empty_dir, nested, ownership, tmpfs};
@@ -96,16 +97,6 @@ impl VolumeError {
             _ => "MountVolume.SetUp",
         }
     }
-}
-
-/// What the volumes of a pod are prepared for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Containers are to be started; none runs.
-    Start,
-    /// Containers run: files that come from the API are brought up to date. Nothing is mounted, and what belongs to the
-    /// containers keeps its owner and mode.
-    Renewal,
 }
 
 /// Dependencies of volume preparation.

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::csi::{CsiError, CsiVolumes};
-use super::prepare::{PrepareError, Prepared, Purpose, VolumePreparer};
+use super::prepare::{PrepareError, Prepared, VolumePreparer};
+use super::purpose::Purpose;
 use super::token::Tokens;
 use super::usage::VolumeUsage;
 use super::{FileError, nfs, teardown};

@@ -30,7 +30,8 @@ use crate::pod::container_config;
 use crate::pod::observed::Sandbox;
 use crate::pod::plan::{Cause, Kill, Start};
 use crate::pod::spec::{self, Role};
-use crate::volume::prepare::{PrepareError, Prepared, Purpose};
+use crate::volume::prepare::{PrepareError, Prepared};
+use crate::volume::purpose::Purpose;
 use coracle_host_dir::HostDir;
 use coracle_proto::cri;
 

@@ -9,7 +9,8 @@ use super::stage::{Refresh, Stage, Volumes};
 use super::task::Worker;
 use crate::events::Kind;
 use crate::lifecycle::table::Message;
-use crate::volume::prepare::{Prepared, Purpose};
+use crate::volume::prepare::Prepared;
+use crate::volume::purpose::Purpose;
 
 impl Worker {
     /// A ConfigMap or Secret changed: retries failed containers and refreshes volumes.
