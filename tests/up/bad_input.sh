@@ -18,7 +18,7 @@ failed=0
 # Files, and processes of ours: a cluster that runs writes files all the time, so only what it does not change by itself is looked at.
 look() {
     if [ -e /run/said/runs ]; then cat /var/lib/coracle/up.json; else find /var/lib -printf '%p %y %s %T@\n' | sort; fi
-    find /mnt /etc/coracle /run/home -printf '%p %y %s\n' 2>/dev/null | sort
+    { find /mnt /etc/coracle /run/home -printf '%p %y %s\n' 2>/dev/null || true; } | sort
     pgrep -c -r R,S,D coracle || true
 }
 # bad CODE STREAM PATTERN COMMAND…: it must end so, with one line that fits the pattern on that stream (`err`, or `out` for answers).
