@@ -39,7 +39,7 @@ async fn nginx_from_a_plain_registry_serves() {
     let missing = node.cri.pull_image(spec(&format!("{}/no/such:1", registry.address)), None, None).await;
     assert!(matches!(missing, Err(RuntimeError::NotFound(_))), "{missing:?}");
     let nonsense = node.cri.pull_image(spec("UPPER//case"), None, None).await;
-    assert!(matches!(nonsense, Err(RuntimeError::InvalidArgument(_))), "{nonsense:?}");
+    assert!(matches!(nonsense, Err(RuntimeError::BadImageName(_))), "{nonsense:?}");
 
     let sandbox = node.sandbox("nginx").await;
     let mut config = node.container_config("nginx", &[]);

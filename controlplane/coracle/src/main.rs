@@ -275,7 +275,7 @@ mod tests {
     fn all_commands_that_end_with_an_answer_have_formats_for_programs() {
         let mut command = command();
         command.build();
-        assert_eq!(without_output(&command), ["server", "kubectl", "logs", "completion", "ui"]);
+        assert_eq!(without_output(&command), ["kubectl", "logs", "completion", "ui", "server"]);
     }
 
     /// Options of commands that are not hidden, and their variables.

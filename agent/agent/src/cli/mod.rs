@@ -115,7 +115,7 @@ mod tests {
     fn all_commands_that_end_with_an_answer_have_formats_for_programs() {
         let mut command = Cli::full_command();
         command.build();
-        assert_eq!(without_output(&command), ["run", "engine", "completion"]);
+        assert_eq!(without_output(&command), ["engine", "completion", "run"]);
     }
 
     /// Options of commands that are not hidden, and their variables.
