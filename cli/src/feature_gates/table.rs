@@ -44,7 +44,12 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("DRAExtendedResource", Honoured("controlplane/scheduler/src/devices/extended.rs")),
     ("DRAPartitionableDevices", Honoured("controlplane/scheduler/src/devices/pools.rs")),
     ("DRAPrioritizedList", Honoured("controlplane/scheduler/src/devices/request.rs")),
-    ("DRAResourceClaimDeviceStatus", Refused("stored, but not limited to the drivers of the claim")),
+    (
+        "DRAResourceClaimDeviceStatus",
+        Refused(
+            "stored, and changed only by who may change its driver; entries are not compared with the allocated devices",
+        ),
+    ),
     (
         "DRAResourceClaimGranularStatusAuthorization",
         Partly("controlplane/apiserver/src/admission/device_status.rs", "`status.devices`, not allocations"),
