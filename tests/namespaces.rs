@@ -31,11 +31,13 @@ pub fn is_inside() -> bool {
 /// Without root.
 pub fn run_again<S: AsRef<OsStr>>(args: &[S], environment: &[(&str, &OsStr)]) -> ExitStatus {
     assert!(nix::unistd::geteuid().is_root(), "this needs root: it makes namespaces, mounts and cgroups");
-    let prefix = format!("coracle-test-{}-", std::process::id());
+    // Short: sockets of drivers lie five levels below it, and the path of a socket has at most 107 bytes.
+    let prefix = format!("coracle-{}-", std::process::id());
     let scratch = tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary directory");
     // Pods with a user namespace must get to their own part of it.
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o711)).expect("its permissions");
-    let name = scratch.path().file_name().expect("it has a name").to_owned();
+    let name = scratch.path().file_name().expect("it has a name").to_string_lossy();
+    let name = name.replacen("coracle-", "coracle-test-", 1);
     let status = Command::new("unshare")
         .args(["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
         // The shell is the namespace's first process and reaps what is left when somebody is killed.
@@ -48,7 +50,6 @@ pub fn run_again<S: AsRef<OsStr>>(args: &[S], environment: &[(&str, &OsStr)]) ->
         .envs(environment.iter().copied())
         .status()
         .expect("unshare can be started");
-    let name = name.to_string_lossy().into_owned();
     for entry in hierarchies().iter().flat_map(|root| directories(root)) {
         if entry.file_name().is_some_and(|own| own.to_string_lossy().starts_with(&name)) {
             remove_cgroup(&entry);
