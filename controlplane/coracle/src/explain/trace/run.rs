@@ -177,8 +177,14 @@ async fn wait(
             if lost > 0 {
                 eprintln!("coracle trace: {}", delivered::lost_note(lost, changes));
             }
+            let is_cut = lost > 0 && trees.len() >= MOST_TREES;
             show_requests(args, &answer, trees)?;
-            return Ok(watch.conclude(&verdict));
+            let code = watch.conclude(&verdict);
+            if is_cut && code == 0 {
+                eprintln!("coracle trace: whether the objects of those changes are ready is not known");
+                return Ok(1);
+            }
+            return Ok(code);
         }
         if is_drawing && Screen::of_stdout().terminal {
             let _ = display.show(&reads::split(trees).0, now());

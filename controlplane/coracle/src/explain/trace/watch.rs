@@ -18,8 +18,8 @@ const STUCK: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_secs(3);
 /// What was ready is looked at again after so long: a pod that was not found may only have been created a moment ago.
 const REMEMBERED: Duration = Duration::from_secs(5);
-/// The most objects that are looked at.
-const MOST: usize = 200;
+/// The most objects that are looked at in a turn. While there are more, not all is ready.
+const MOST: usize = 2000;
 /// Pods of a namespace that are looked at.
 const LISTED: usize = 500;
 
@@ -68,7 +68,11 @@ impl Watch {
         self.spans = Some((count, quiet_since));
         let written = trees.iter().flat_map(|tree| tree.objects.iter().map(move |object| (tree, object)));
         let (mut waits, mut services, mut stuck) = (false, false, None);
-        for (tree, object) in written.filter(|(_, object)| !object.hidden).take(MOST) {
+        for (count, (tree, object)) in written.filter(|(_, object)| !object.hidden).enumerate() {
+            if count >= MOST {
+                waits = true;
+                break;
+            }
             if self.done.contains(object) {
                 continue;
             }
