@@ -18,6 +18,11 @@ impl Report {
         self.rows.push((name.to_owned(), value, unit));
     }
 
+    /// Says what else is to be known about a figure.
+    pub fn note(&self, what: &str) {
+        eprintln!("note: {what}");
+    }
+
     /// Notes that a figure is worse than it may be.
     pub fn exceeds(&mut self, what: String) {
         self.exceeded.push(what);

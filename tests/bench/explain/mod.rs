@@ -1,5 +1,5 @@
 //! What recording spans costs: the same work with and without it, in turns; and what the timeline needs. It fails, after the table, if
-//! creates per second or the start of pods are certainly more than 2 % worse, an idle program has 3 MiB more, or the disk is not bounded.
+//! creates per second or the start of pods are more than 2 % worse, an idle program has 3 MiB more, or the disk is not bounded.
 
 // Single calls, in this process.
 mod calls;

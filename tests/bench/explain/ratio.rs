@@ -3,7 +3,7 @@
 use crate::report::{Report, percentile};
 
 const RESAMPLES: usize = 2000;
-/// By how many percent a figure may be worse with recording, if that is certain.
+/// By how many percent a figure may be worse with recording.
 const WORSE: f64 = 2.0;
 /// By how many MiB the memory of an idle program may be larger.
 const LARGER: f64 = 3.0;
@@ -51,12 +51,16 @@ fn add(
     report.add(&format!("{name}, change by recording"), percent(ratio), "%");
     report.add(&format!("   {name}, 95 % interval from"), from, "%");
     report.add(&format!("   {name}, 95 % interval to"), to, "%");
-    let is_worse = match limit {
-        Limit::Smaller => to < -WORSE,
-        Limit::Larger => from > WORSE,
-        Limit::None => false,
+    let (is_worse, is_certain) = match limit {
+        Limit::Smaller => (percent(ratio) < -WORSE, from >= -WORSE),
+        Limit::Larger => (percent(ratio) > WORSE, to <= WORSE),
+        Limit::None => return,
     };
-    exceeds(report, is_worse, || format!("{name}: changed by {from:.2} to {to:.2} % by recording"));
+    let changed = format!("{:.2} % by recording ({from:.2} to {to:.2})", percent(ratio));
+    if !is_worse && !is_certain {
+        report.note(&format!("{name}: {changed}: within the limit of {WORSE} %, but the interval is not"));
+    }
+    exceeds(report, is_worse, || format!("{name}: changed by {changed}"));
 }
 
 /// Programs that were not built for speed say nothing about what recording costs.
