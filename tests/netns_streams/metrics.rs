@@ -87,6 +87,14 @@ pub fn forms(stage: &mut Stage) {
         let label = format!("operation_type=\"{operation}\"");
         assert!(sum(&agent, "kubelet_runtime_operations_total", &[&label]) > 0.0, "{operation} in {agent}");
     }
+    for (name, labels) in [
+        ("kubelet_pod_start_duration_seconds_count", &[][..]),
+        ("kubelet_pod_start_sli_duration_seconds_count", &[]),
+        ("kubelet_pod_worker_duration_seconds_count", &["operation_type=\"create\""]),
+        ("kubelet_pod_worker_duration_seconds_count", &["operation_type=\"sync\""]),
+    ] {
+        assert!(sum(&agent, name, labels) > 0.0, "{name} {labels:?} in {agent}");
+    }
 }
 
 /// Every series that the dashboard draws is served.
