@@ -32,12 +32,12 @@ pub fn is_inside() -> bool {
 pub fn run_again<S: AsRef<OsStr>>(args: &[S], environment: &[(&str, &OsStr)]) -> ExitStatus {
     assert!(nix::unistd::geteuid().is_root(), "this needs root: it makes namespaces, mounts and cgroups");
     // Short: sockets of drivers lie five levels below it, and the path of a socket has at most 107 bytes.
-    let prefix = format!("coracle-{}-", std::process::id());
+    let prefix = format!("coracle-t{}-", std::process::id());
     let scratch = tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary directory");
     // Pods with a user namespace must get to their own part of it.
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o711)).expect("its permissions");
     let name = scratch.path().file_name().expect("it has a name").to_string_lossy();
-    let name = name.replacen("coracle-", "coracle-test-", 1);
+    let name = name.replacen("coracle-t", "coracle-test-", 1);
     let status = Command::new("unshare")
         .args(["-m", "-n", "-p", "-u", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"])
         // The shell is the namespace's first process and reaps what is left when somebody is killed.
