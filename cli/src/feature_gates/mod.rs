@@ -6,7 +6,8 @@ mod table;
 
 use table::{OFF, ON};
 
-/// What this server does about a gate that is on by default.
+/// What this server does about a gate that is on by default. A place is `file#symbol`: a name or a short literal of the code that the
+/// feature is about, which occurs in this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Support {
     /// The feature is there, at this place in the code.
@@ -181,14 +182,33 @@ mod tests {
         }
     }
 
+    /// File and symbol of a place.
+    fn parts(place: &'static str) -> (&'static str, &'static str) {
+        place.split_once('#').unwrap_or_else(|| panic!("{place}: not of the form file#symbol"))
+    }
+
+    /// Whether the symbol occurs as a whole word, in comments or code but not in the unit tests at the end of the file.
+    fn occurs(symbol: &str, text: &str) -> bool {
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let in_word = |next: Option<char>| next.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        code.match_indices(symbol).any(|(at, _)| {
+            !in_word(code[..at].chars().next_back()) && !in_word(code[at + symbol.len()..].chars().next())
+        })
+    }
+
     #[test]
     fn places_in_the_table_exist() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (name, support) in ON {
             if let Support::Honoured(place) | Support::Partly(place, _) = support {
-                assert!(root.join(place).is_file(), "{name}: {place}");
+                let (file, symbol) = parts(place);
+                let text = std::fs::read_to_string(root.join(file))
+                    .unwrap_or_else(|e| panic!("{name}: {file}: {e}"));
+                assert!(!symbol.is_empty() && occurs(symbol, &text), "{name}: no {symbol} in {file}");
             }
         }
+        assert!(occurs("swap", "fn swap()") && !occurs("swap", "swap_total, mem_swap"));
+        assert!(!occurs("swap", "#[cfg(test)]\nmod tests {\n    fn swap() {}\n}\n"));
     }
 
     #[test]
@@ -199,10 +219,14 @@ mod tests {
             .filter(|line| line.starts_with("| `"))
             .map(|line| line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect())
             .collect();
+        let link = |place| {
+            let (file, symbol) = parts(place);
+            format!("[{file}](../{file}) `{symbol}`")
+        };
         let wanted = ON.iter().map(|(name, support)| {
             let (word, detail) = match support {
-                Support::Honoured(place) => ("honoured", format!("[{place}](../{place})")),
-                Support::Partly(place, what) => ("in part", format!("{what}: [{place}](../{place})")),
+                Support::Honoured(place) => ("honoured", link(place)),
+                Support::Partly(place, what) => ("in part", format!("{what}: {}", link(place))),
                 Support::Refused(why) => ("refused", (*why).to_owned()),
                 Support::NotApplicable(why) => ("not applicable", (*why).to_owned()),
             };
