@@ -1,5 +1,6 @@
 //! A week of a busy node in minutes: images come and go, logs rotate, the disk fills and empties, pods crash, restart and are
-//! evicted, and the agent is killed. Afterwards nothing has grown, and only the right pods were evicted. Needs root.
+//! evicted, and the agent is killed. Afterwards neither the node nor the server and its datastore have grown, and only the right pods
+//! were evicted. Needs root.
 //!
 //! `CORACLE_WEEK_MINUTES` (30) is how long it takes. Times are compressed by the agent's options: logs rotate at 64 KiB, images may be
 //! removed at once, and a shortage of disk is forgotten after seconds.
@@ -61,10 +62,12 @@ fn nothing_grows_and_the_right_pods_are_evicted() {
         assert!(left.is_empty(), "round {count} left behind: {left:#?}");
         // What was measured before the agent was killed says nothing about the one that runs now.
         if count > 1 {
-            samples.push(Sample::take(&cluster));
-            println!("round {count}: {}", samples[samples.len() - 1]);
+            let sample = Sample::take(&cluster);
+            println!("round {count}: {sample}");
+            samples.push((count, sample));
         }
     }
+    sample::print_ends(&samples);
     sample::verdict(&samples);
     println!("{count} rounds in {minutes} minutes");
 }

@@ -1,5 +1,6 @@
 //! What pods do in a round: run once, crash, write logs, fill the disk.
 
+use coracle_tests::caller::Caller;
 use coracle_tests::eventually;
 use coracle_tests::pods::{Cluster, IMAGE, condition, import, run};
 use std::fs;
@@ -128,11 +129,30 @@ impl<'c> Round<'c> {
                 && node["spec"]["taints"].is_null()
                 && !images.contains(image)
         });
-        for name in self.pods.iter().filter(|name| !name.starts_with("greedy") && !name.starts_with("once")) {
-            let status = self.cluster.get(name)["status"].clone();
-            assert_ne!(status["reason"], "Evicted", "{name}: {status:#}");
-        }
+        self.see_who_was_evicted();
         let modest = self.cluster.get(&modest)["status"].clone();
         assert_eq!(modest["containerStatuses"][0]["restartCount"], 0, "{modest:#}");
+    }
+
+    /// Only the greedy pod was evicted, by the status of pods and by events. Pods that had ended before stay as they ended, although
+    /// their containers are removed to make room.
+    fn see_who_was_evicted(&self) {
+        for name in self.pods.iter().filter(|name| !name.starts_with("greedy")) {
+            let status = self.cluster.get(name)["status"].clone();
+            assert_ne!(status["reason"], "Evicted", "{name}: {status:#}");
+            assert_ne!(condition(&status, "DisruptionTarget"), "True", "{name}: {status:#}");
+            if name.starts_with("once") {
+                assert_eq!(status["phase"], "Succeeded", "{name}: {status:#}");
+            }
+        }
+        let path = "/api/v1/namespaces/default/events?fieldSelector=reason%3DEvicted";
+        let (code, events) = Caller::admin(&self.cluster.server).get(path);
+        assert_eq!(code, 200, "{events}");
+        let evicted = events["items"].as_array().unwrap().iter();
+        let wrong: Vec<_> = evicted
+            .map(|event| event["involvedObject"]["name"].as_str().unwrap_or_default())
+            .filter(|name| !name.starts_with("greedy"))
+            .collect();
+        assert!(wrong.is_empty(), "round {}: evicted, by their events: {wrong:?}", self.number);
     }
 }
