@@ -5,11 +5,19 @@ use coracle_fields::apiextensions::v1::{CustomResourceDefinition, CustomResource
 use coracle_fields::apiregistration::v1::{APIService, APIServiceStatus};
 use coracle_fields::authentication::v1::UserInfo;
 use coracle_fields::certificates::v1::CertificateSigningRequest;
-use coracle_fields::core::v1::{Namespace, NamespaceStatus, PersistentVolume, PersistentVolumeStatus};
+use coracle_fields::core::v1::{
+    Namespace, NamespaceStatus, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus,
+    PersistentVolumeStatus,
+};
 use coracle_fields::storage::v1::{VolumeAttachment, VolumeAttachmentStatus};
 use coracle_fields::{Schema, View, make};
 use coracle_validation::meta::CLEANUP;
 use serde_json::{Value, json};
+
+/// The time of the request, as objects have it.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
 
 /// A new Namespace is active and holds on until its contents are gone.
 pub fn create_namespace(object: &mut Value) {
@@ -88,7 +96,7 @@ pub fn approve_signing_request(new: &mut Value, old: &Value) {
 
 /// Dates conditions that came without a date.
 fn stamp_conditions(new: &mut Value, old: &Value) {
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = now();
     let old = CertificateSigningRequest::of(old).status().conditions();
     CertificateSigningRequest::edit(new).status().section().conditions().each_object(|mut condition| {
         condition.last_update_time().default(now.as_str());
@@ -108,9 +116,30 @@ fn stamp_conditions(new: &mut Value, old: &Value) {
     });
 }
 
-/// A new PersistentVolume or PersistentVolumeClaim is pending.
+/// A new PersistentVolumeClaim is pending.
+pub fn create_claim(object: &mut Value) {
+    let status = make!(part PersistentVolumeClaimStatus { phase: "Pending" });
+    PersistentVolumeClaim::edit(object).status().set(status);
+}
+
+/// A new PersistentVolume is pending, from now on.
 pub fn create_volume(object: &mut Value) {
-    PersistentVolume::edit(object).status().set(make!(part PersistentVolumeStatus { phase: "Pending" }));
+    let status = make!(part PersistentVolumeStatus { phase: "Pending", last_phase_transition_time: now() });
+    PersistentVolume::edit(object).status().set(status);
+}
+
+/// `/status`: a new phase has the time of the request unless the client gives another, and an old phase keeps its time.
+pub fn volume_status(new: &mut Value, old: &Value) {
+    keep_all_but_status(new, old);
+    let (before, after) = (PersistentVolume::of(old).status(), PersistentVolume::of(new).status());
+    let (last, given) = (before.last_phase_transition_time(), after.last_phase_transition_time());
+    if before.phase().text() != after.phase().text() {
+        if !given.is_set() || given.text() == last.text() {
+            PersistentVolume::edit(new).status().last_phase_transition_time().set(now());
+        }
+    } else if !given.is_set() && last.is_set() {
+        PersistentVolume::edit(new).status().last_phase_transition_time().set(last);
+    }
 }
 
 /// A new VolumeAttachment is not attached.
@@ -142,7 +171,6 @@ pub fn create_definition(object: &mut Value) {
 
 /// An APIService of this server itself is available from the first moment.
 pub fn create_api_service(object: &mut Value) {
-    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut service = APIService::edit(object);
     service.status().put(json!({}));
     if !service.view().spec().service().is_set() {
@@ -150,7 +178,7 @@ pub fn create_api_service(object: &mut Value) {
             conditions: [{
                 type_: "Available",
                 status: "True",
-                last_transition_time: now,
+                last_transition_time: now(),
                 reason: "Local",
                 message: "Local APIServices are always available",
             }],
@@ -193,6 +221,33 @@ mod tests {
         let mut remote = json!({"spec": {"service": {"name": "s"}}, "status": {"conditions": [{}]}});
         create_api_service(&mut remote);
         assert_eq!(remote["status"], json!({}));
+    }
+
+    #[test]
+    fn volumes_have_the_time_of_their_phase() {
+        let mut new =
+            json!({"status": {"phase": "Bound", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z"}});
+        create_volume(&mut new);
+        assert_eq!(new["status"]["phase"], "Pending");
+        let created = new["status"]["lastPhaseTransitionTime"].as_str().expect("a time");
+        assert!(created > "2020-01-01T00:00:00Z", "{created}");
+
+        let (first, second) = ("2020-01-01T00:00:00Z", "2021-01-01T00:00:00Z");
+        let old = json!({"spec": {"a": 1}, "status": {"phase": "Pending", "lastPhaseTransitionTime": first}});
+        let update = |status: Value| {
+            let mut new = json!({"spec": {"a": 2}, "status": status});
+            volume_status(&mut new, &old);
+            assert_eq!(new["spec"], old["spec"]);
+            new["status"]["lastPhaseTransitionTime"].as_str().unwrap_or_default().to_owned()
+        };
+        assert_eq!(update(json!({"phase": "Pending"})), first);
+        assert_eq!(update(json!({"phase": "Pending", "lastPhaseTransitionTime": second})), second);
+        assert_eq!(update(json!({"phase": "Bound", "lastPhaseTransitionTime": second})), second);
+        assert!(update(json!({"phase": "Bound", "lastPhaseTransitionTime": first})).as_str() > second);
+        assert!(update(json!({"phase": "Bound"})).as_str() > second);
+        let mut untimed = json!({"status": {"phase": "Bound"}});
+        volume_status(&mut untimed, &json!({"status": {"phase": "Bound"}}));
+        assert_eq!(untimed["status"], json!({"phase": "Bound"}));
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .status()
             .columns(columns::claim())
             .defaults(defaults::storage::claim)
-            .prepare(strategy::cluster::create_volume, keep_status)
+            .prepare(strategy::cluster::create_claim, keep_status)
             .validate(storage::claim, storage::claim_update)
             .warnings(strategy::deprecations::claim),
         row("PersistentVolume", "persistentvolumes")
@@ -81,6 +81,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::persistent_volume())
             .defaults(defaults::storage::volume)
             .prepare(strategy::cluster::create_volume, keep_status)
+            .prepare_status(strategy::cluster::volume_status)
             .validate(storage::volume, storage::volume_update)
             .warnings(strategy::deprecations::volume),
         pod(),
