@@ -3,6 +3,7 @@
 
 use coracle_proto::schema;
 use serde_json::Value;
+use std::sync::LazyLock;
 
 /// A type in the schema.
 #[derive(Clone, Copy)]
@@ -117,9 +118,24 @@ impl<'s> Type<'s> {
         })
     }
 
-    /// What an omitted key field of a list item stands for.
+    /// What an omitted key field of a list item stands for: its default, or the empty value of a field that Go always writes.
     pub fn default_of(self, name: &str) -> Option<&'s Value> {
-        self.field(name).and_then(|f| f.default.as_deref())
+        let field = self.field(name)?;
+        let empty = || if field.pointer || field.omitempty { None } else { empty(&field.shape) };
+        field.default.as_deref().or_else(empty)
+    }
+}
+
+static NO_TEXT: Value = Value::String(String::new());
+static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));
+
+/// The value of a key that nobody gave, where it is a default of the schema.
+fn empty(shape: &schema::Shape) -> Option<&'static Value> {
+    use schema::Scalar as S;
+    match shape {
+        schema::Shape::Scalar { of: S::String, .. } => Some(&NO_TEXT),
+        schema::Shape::Scalar { of: S::Int32 | S::Int64, .. } => Some(LazyLock::force(&ZERO)),
+        _ => None,
     }
 }
 

@@ -290,15 +290,26 @@ fn configs_that_do_not_fit_are_refused_in_upstreams_words() {
             ".spec.template.spec.containers: duplicate entries for key [name=\"a\"]",
         ),
         (
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"image": "a"}]}}}}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [{"image": "a"}, {"image": "b"}]}}}}),
             500,
-            "element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)",
+            ".spec.template.spec.containers: duplicate entries for key [name=\"\"]",
         ),
     ];
     for (config, code, text) in table {
         let error = apply(None, &config, &writer("a", T0), false).unwrap_err();
         assert_eq!((error.code, error.message.contains(text)), (code, true), "{}", error.message);
     }
+}
+
+/// Validation refuses the empty key.
+#[test]
+fn an_omitted_key_is_empty() {
+    let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"},
+        "spec": {"template": {"spec": {"containers": [{"image": "a"}]}}}});
+    let applied = apply(None, &config, &writer("a", T0), false).unwrap();
+    let owned = fields(&applied, "a");
+    let containers = &owned["f:spec"]["f:template"]["f:spec"]["f:containers"];
+    assert_eq!(containers[r#"k:{"name":""}"#]["f:image"], json!({}), "{owned}");
 }
 
 /// What fits the schema of apply may still be no value of the type.
