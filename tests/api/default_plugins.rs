@@ -357,6 +357,26 @@ fn default_ingress_class() {
     });
 }
 
+#[test]
+fn pod_topology_labels() {
+    with_and_without("PodTopologyLabels", |world, on| {
+        let (zone, region) = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region");
+        let labels = json!({zone: "z", region: "r", "other": "o"});
+        world.admin.create("/api/v1/nodes", &json!({"metadata": {"name": "n", "labels": labels}}));
+        let created = world.admin.create(PODS, &pod(json!({"nodeName": "n"})));
+        let waits = world.admin.create(PODS, &pod(json!({})));
+        assert_eq!(waits["metadata"]["labels"], Value::Null);
+        let name = waits["metadata"]["name"].as_str().unwrap_or_default();
+        let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
+        world.admin.create(&format!("{PODS}/{name}/binding"), &binding);
+        let bound = world.admin.get(&format!("{PODS}/{name}")).1;
+        let wanted = if on { json!({zone: "z", region: "r"}) } else { Value::Null };
+        for pod in [created, bound] {
+            assert_eq!(pod["metadata"]["labels"], wanted);
+        }
+    });
+}
+
 fn about_maps() -> Value {
     json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}])
 }

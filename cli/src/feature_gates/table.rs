@@ -167,7 +167,10 @@ pub(super) const ON: &[(&str, Support)] = &[
         Honoured("agent/agent/src/status/conditions.rs#PodReadyToStartContainers"),
     ),
     ("PodSchedulingReadiness", Honoured("controlplane/scheduler/src/queue.rs#Gated")),
-    ("PodTopologyLabelsAdmission", Refused("pods get no topology labels")),
+    (
+        "PodTopologyLabelsAdmission",
+        Honoured("controlplane/apiserver/src/admission/pod_topology_labels.rs#PodTopologyLabels"),
+    ),
     ("PortForwardWebsockets", Honoured("agent/engine/src/streams/handshake.rs#SPDY/3.1+portforward.k8s.io")),
     (
         "PreferSameTrafficDistribution",

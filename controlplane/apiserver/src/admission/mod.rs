@@ -57,6 +57,8 @@ pub mod certificates;
 pub mod default_ingress_class;
 // DenyServiceExternalIPs.
 pub mod external_ips;
+// PodTopologyLabels.
+pub mod pod_topology_labels;
 // NodeRestriction.
 pub mod node_restriction;
 // Audiences of the tokens that nodes request.

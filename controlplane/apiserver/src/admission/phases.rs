@@ -39,6 +39,11 @@ impl Chain {
         Self { plugins, metrics }
     }
 
+    /// Whether a plugin is on.
+    pub fn has(&self, name: &str) -> bool {
+        self.plugins.iter().any(|plugin| plugin.name() == name)
+    }
+
     /// Times of plugins and webhooks.
     pub fn metrics(&self) -> &AdmissionMetrics {
         &self.metrics

@@ -3,6 +3,7 @@
 //! one, takes the path of a single `/binding` request.
 
 use super::edit;
+use crate::admission::pod_topology_labels;
 use crate::api::Api;
 use crate::fenced::write_failed;
 use crate::metadata::now;
@@ -43,8 +44,9 @@ pub async fn bind_all(
     if !options.dry_run && no_dynamic_admission(&api.objects) {
         let now = now();
         let (mut written, fence) = (Vec::new(), options.fence.as_ref());
+        let nodes = nodes_with_labels(api);
         for (at, one) in placements.iter().enumerate() {
-            if let Some((write, pod)) = stage(&api.objects, pods, one, &now) {
+            if let Some((write, pod)) = stage(&api.objects, pods, nodes.as_deref(), one, &now) {
                 let mut span = span(api, one, &pod);
                 let write = api.store_write(pods, Operation::Update, write, fence);
                 written.push(async move {
@@ -122,13 +124,28 @@ fn span(api: &Api, one: &Placement<'_>, pod: &Object) -> WriteSpan {
     span
 }
 
-/// The write that binds a pod, and the pod as it is, if it can be spliced.
-fn stage(objects: &Objects, pods: &Kind, one: &Placement<'_>, now: &str) -> Option<(Write, Arc<Object>)> {
+/// The kind of nodes, if pods get labels of theirs.
+fn nodes_with_labels(api: &Api) -> Option<Arc<Kind>> {
+    let nodes = || api.objects.registry.resource("", "v1", "nodes");
+    api.admission.has(pod_topology_labels::NAME).then(nodes).flatten()
+}
+
+/// The write that binds a pod, and the pod as it is, if it can be spliced. With `nodes` it gets the labels of its node.
+fn stage(
+    objects: &Objects,
+    pods: &Kind,
+    nodes: Option<&Kind>,
+    one: &Placement<'_>,
+    now: &str,
+) -> Option<(Write, Arc<Object>)> {
     let current = objects.cached(pods, one.namespace, one.name).ok()?;
     if current.meta.uid != one.uid || current.meta.deletion_timestamp.is_some() {
         return None;
     }
-    let value = edit::bound(&current.json, one.node, now)?;
+    let node = nodes.and_then(|nodes| objects.cached(nodes, "", one.node).ok());
+    let labels: Vec<_> =
+        node.iter().flat_map(|node| pod_topology_labels::topology(&node.meta.labels)).collect();
+    let value = edit::bound(&current.json, one.node, &labels, now)?;
     let write = Write {
         key: pods.key(one.namespace, one.name),
         expect: current.revision,

@@ -89,6 +89,9 @@ fn bind(pod: &Value, binding: &Value, name: &str, node: &str) -> Result<Value, A
     for (key, value) in binding.metadata().annotations().entries() {
         new.metadata().annotations().insert(key, value);
     }
+    for (key, value) in binding.metadata().labels().entries() {
+        new.metadata().labels().insert(key, value);
+    }
     new.status().conditions().retain(|condition| condition.type_() != "PodScheduled");
     new.status().conditions().push(condition);
     // It has a node: the one it was promised is of no interest any more.
