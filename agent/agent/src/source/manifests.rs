@@ -124,5 +124,9 @@ mod tests {
         assert_eq!(read(temp.path(), "Node1").len(), 1);
         let error = parse(&temp.path().join("other.json"), "n").unwrap_err().to_string();
         assert!(error.ends_with("kind is \"Service\", not Pod"), "{error}");
+        let reader = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {serviceAccountName: a, containers: [{name: c, image: i}]}\n";
+        std::fs::write(&path, reader).unwrap();
+        let error = parse(&path, "Node1").unwrap_err().to_string();
+        assert!(error.ends_with("web.yaml: static pods may not reference serviceaccounts"), "{error}");
     }
 }

@@ -4,6 +4,8 @@
 pub mod api;
 // Pods of manifests.
 pub mod static_pods;
+// References of manifests to objects of the API.
+mod references;
 // Manifests on this node.
 pub mod manifests;
 // Manifests at a URL.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::mirror::Mirrors;
+use super::references::api_reference;
 use crate::lifecycle::table::Message;
 use crate::lifecycle::worker::{Desired, Workers};
 use crate::pod::spec::{self, HASH_ANNOTATION, SOURCE_ANNOTATION};
@@ -63,6 +64,14 @@ pub enum ManifestError {
         origin: String,
         /// Which field.
         field: &'static str,
+    },
+    /// The pod refers to an object of the API.
+    #[error("{origin}: static pods may not reference {resource}")]
+    Reference {
+        /// The file or URL.
+        origin: String,
+        /// What it refers to.
+        resource: &'static str,
     },
 }
 
@@ -154,6 +163,9 @@ pub fn pod(value: Value, text: &str, from: Origin<'_>) -> Result<Pod, ManifestEr
         .ok_or_else(|| ManifestError::Required { origin: file(), field: "metadata.name" })?;
     if spec::spec(&pod).containers.is_empty() {
         return Err(ManifestError::Required { origin: file(), field: "spec.containers" });
+    }
+    if let Some(resource) = api_reference(&spec::spec(&pod)) {
+        return Err(ManifestError::Reference { origin: file(), resource });
     }
     let digest = Sha256::new()
         .chain_update(from.node)
