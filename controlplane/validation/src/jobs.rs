@@ -2,12 +2,12 @@
 
 use super::field_ref::{Field, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
+use super::job_template;
 use super::meta;
 use super::pods;
 use super::workloads::matches_template;
 use coracle_fields::batch::v1::{CronJob, Job, JobSpec, PodFailurePolicyOnExitCodesRequirement};
-use coracle_fields::core::v1::PodTemplateSpec;
-use coracle_fields::{Made, Schema, Text, View};
+use coracle_fields::{Schema, Text, View};
 use coracle_proto::cron;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
@@ -301,29 +301,13 @@ pub fn job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             completions.invalid("can only be modified in tandem with spec.parallelism");
         }
         spec.selector().immutable(before.selector());
-        template_update(&spec.template(), old);
+        job_template::update(&spec.template(), old);
         spec.completion_mode().immutable(before.completion_mode());
         spec.pod_failure_policy().immutable(before.pod_failure_policy());
         spec.backoff_limit_per_index().immutable(before.backoff_limit_per_index());
         spec.managed_by().immutable(before.managed_by());
         spec.success_policy().immutable(before.success_policy());
     });
-}
-
-/// A Job's pods are fixed, but where they may run can change while it never started.
-fn template_update(template: &Field<'_, PodTemplateSpec>, old: View<'_, Job>) {
-    let mut before = Made::<PodTemplateSpec>::new(old.spec().template().to_value());
-    if old.spec().suspend().flag() && !old.status().start_time().is_set() {
-        let (meta, spec) = (template.view().metadata(), template.view().spec());
-        let mut allowed = before.edit();
-        allowed.metadata().annotations().set(meta.annotations());
-        allowed.metadata().labels().set(meta.labels());
-        allowed.spec().node_selector().set(spec.node_selector());
-        allowed.spec().tolerations().set(spec.tolerations());
-        allowed.spec().scheduling_gates().set(spec.scheduling_gates());
-        allowed.spec().affinity().node_affinity().set(spec.affinity().node_affinity());
-    }
-    template.immutable(before.view());
 }
 
 /// A change of a Job's status.

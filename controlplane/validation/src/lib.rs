@@ -27,6 +27,8 @@ pub mod pods;
 pub mod workloads;
 // Jobs and CronJobs.
 pub mod jobs;
+// Changes of the pod templates of Jobs.
+mod job_template;
 // Services.
 pub mod services;
 // Endpoints and EndpointSlices.
