@@ -16,6 +16,7 @@ fn refuse(reason: &str, message: String) -> Result<(), Rejection> {
 pub fn check(pod: &Pod, host: Confinement) -> Result<(), Rejection> {
     let spec = spec::spec(pod);
     apparmor(pod, &spec, host)?;
+    label_by_mount(&spec, host)?;
     for (_, container) in spec::containers(&spec) {
         selinux(&spec, &container, host)?;
         fields(&spec, &container)?;
@@ -48,6 +49,26 @@ fn apparmor(pod: &Pod, spec: &PodSpec, host: Confinement) -> Result<(), Rejectio
         return refuse("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host".into());
     }
     Ok(())
+}
+
+/// Volumes are labelled file by file, never by a mount option. Where that makes no difference, the policy says nothing: without
+/// SELinux, and for volumes that no driver mounts.
+fn label_by_mount(spec: &PodSpec, host: Confinement) -> Result<(), Rejection> {
+    let context = spec.security_context.as_ref();
+    let policy = context.and_then(|context| context.se_linux_change_policy.as_deref());
+    if !host.selinux || policy != Some("MountOption") {
+        return Ok(());
+    }
+    let mut volumes = spec.volumes.iter().flatten();
+    let of_driver = volumes.find(|volume| {
+        volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() || volume.csi.is_some()
+    });
+    let Some(volume) = of_driver else { return Ok(()) };
+    let text = format!(
+        "Cannot mount volume {:?} with an SELinux label: this node has no securityContext.seLinuxChangePolicy MountOption",
+        volume.name
+    );
+    refuse("SELinuxChangePolicy", text)
 }
 
 fn selinux(spec: &PodSpec, container: &Container, host: Confinement) -> Result<(), Rejection> {
@@ -157,6 +178,35 @@ mod tests {
             let got = refusal(json!({key: value}), container(json!({})), none);
             assert_eq!(got.as_ref().map(|(_, message)| message.as_str()), want, "{value}");
         }
+    }
+
+    #[test]
+    fn volumes_that_are_to_be_labelled_by_mount_are_refused_where_labels_count() {
+        let (none, selinux) =
+            (Confinement::default(), Confinement { selinux: true, ..Confinement::default() });
+        let claim = || json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+        for (policy, volume, is_refused) in [
+            ("MountOption", claim(), true),
+            ("MountOption", json!({"name": "v", "csi": {"driver": "d"}}), true),
+            ("MountOption", json!({"name": "v", "ephemeral": {}}), true),
+            ("MountOption", json!({"name": "v", "emptyDir": {}}), false),
+            ("Recursive", claim(), false),
+        ] {
+            let spec = json!({"containers": [{"name": "c"}], "volumes": [volume],
+                "securityContext": {"seLinuxChangePolicy": policy}});
+            let refused = refusal(json!({}), spec.clone(), selinux);
+            assert_eq!(refused.is_some(), is_refused, "{spec}");
+            if let Some((reason, message)) = refused {
+                assert_eq!(reason, "SELinuxChangePolicy");
+                assert!(
+                    message.contains("volume \"v\"") && message.contains("seLinuxChangePolicy"),
+                    "{message}"
+                );
+            }
+            assert_eq!(refusal(json!({}), spec, none), None);
+        }
+        let silent = json!({"containers": [{"name": "c"}], "volumes": [claim()]});
+        assert_eq!(refusal(json!({}), silent, selinux), None);
     }
 
     #[test]
