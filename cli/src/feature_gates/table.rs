@@ -141,8 +141,14 @@ pub(super) const ON: &[(&str, Support)] = &[
         "MutableCSINodeAllocatableCount",
         Honoured("agent/agent/src/volume/csi/limits.rs#node_allocatable_update_period_seconds"),
     ),
-    ("MutablePodResourcesForSuspendedJobs", Refused("the template of a suspended Job keeps its resources")),
-    ("MutableSchedulingDirectivesForSuspendedJobs", Refused("only before the first start of the Job")),
+    (
+        "MutablePodResourcesForSuspendedJobs",
+        Honoured("controlplane/validation/src/job_template.rs#allow_resources"),
+    ),
+    (
+        "MutableSchedulingDirectivesForSuspendedJobs",
+        Honoured("controlplane/validation/src/job_template.rs#is_mutable"),
+    ),
     (
         "MutatingAdmissionPolicy",
         Honoured("controlplane/apiserver/src/admission/policy/mutating/mod.rs#apply_all"),
@@ -176,7 +182,7 @@ pub(super) const ON: &[(&str, Support)] = &[
         "PreferSameTrafficDistribution",
         Honoured("controlplane/controllers/src/endpoints/service.rs#PreferSameNode"),
     ),
-    ("PreventStaticPodAPIReferences", Refused("manifests of static pods are not checked for it")),
+    ("PreventStaticPodAPIReferences", Honoured("agent/agent/src/source/references.rs#api_reference")),
     ("ProcMountType", Honoured("agent/agent/src/pod/security.rs#proc_mount")),
     (
         "RecoverVolumeExpansionFailure",
@@ -207,7 +213,12 @@ pub(super) const ON: &[(&str, Support)] = &[
     ),
     ("RetryGenerateName", Honoured("controlplane/apiserver/src/write.rs#draw_name")),
     ("RotateKubeletServerCertificate", Honoured("agent/agent/src/identity/serving.rs#renew")),
-    ("SELinuxChangePolicy", Refused("volumes are labelled recursively")),
+    (
+        "SELinuxChangePolicy",
+        Refused(
+            "pods with volumes of claims or drivers that ask for MountOption are rejected where SELinux is enabled",
+        ),
+    ),
     ("SELinuxMountReadWriteOncePod", Refused("volumes are labelled recursively")),
     ("SchedulerAsyncPreemption", NotApplicable("an implementation detail of the Go components")),
     ("SchedulerPopFromBackoffQ", NotApplicable("an implementation detail of the Go components")),
