@@ -41,6 +41,8 @@ mod initial_resources;
 mod older_versions;
 // Objects that are hidden until others have finished them.
 mod initializers;
+// What is admitted meanwhile.
+mod initializers_admission;
 // Kinds that are made at run time.
 mod custom;
 // Versions of them that a webhook converts.

@@ -66,6 +66,7 @@ impl Api {
             name: target.name,
             subresource: target.subresource,
             old,
+            initializes: false,
             dry_run: target.options.dry_run,
             warnings: Vec::new(),
             called: String::new(),

@@ -278,6 +278,7 @@ impl Api {
         let shown: &Value = &input.of(&old);
         let mut new = change(shown)?;
         let mut at = self.attributes(target, Operation::Update, Some(shown));
+        at.initializes = is_pending(current) && target.subresource.is_empty();
         let (insists, progress) = match input {
             AdmissionInput::Object => {
                 let insists = begin_change(target, current, &old, &mut new)?;
@@ -305,7 +306,7 @@ impl Api {
         }
         write.annotated(&new, Some(&old));
         write.mark_if_detailed(WriteMark::Defaulted);
-        let causes = match is_pending(current) && target.subresource.is_empty() {
+        let causes = match at.initializes {
             true => kind.check_initializing(&new, &old),
             false => kind.check_update(target.subresource, &new, &old),
         };

@@ -137,6 +137,8 @@ pub struct Attributes<'a> {
     pub subresource: &'a str,
     /// The stored object, for updates and deletes.
     pub old: Option<&'a Value>,
+    /// Whether the request changes an object whose initializers are pending.
+    pub initializes: bool,
     /// Whether nothing will be stored.
     pub dry_run: bool,
     /// Texts for the `Warning` header.
@@ -218,6 +220,12 @@ impl Attributes<'_> {
     /// Whether the request creates or changes something.
     pub fn writes(&self) -> bool {
         matches!(self.operation, Operation::Create | Operation::Update)
+    }
+
+    /// Whether everything in the object is new: it is created, or nobody has seen it because its initializers are pending. Such a
+    /// change has the rules of a create, also in plugins that rely on fields that other changes cannot touch.
+    pub fn is_new(&self) -> bool {
+        self.operation == Operation::Create || self.initializes
     }
 
     /// Whether the request is about this resource itself (no subresource), also by the name that it has in another group.

@@ -169,7 +169,9 @@ impl PodSecurity {
     }
 
     async fn pod(&self, at: &mut Attributes<'_>, object: &Value) -> Result<(), ApiError> {
-        if self.exempt(at) || at.old.is_some_and(|old| !is_significant(object, old)) {
+        // In a pod that nobody has seen, every field can change.
+        let is_checked = at.is_new() || at.old.is_none_or(|old| is_significant(object, old));
+        if self.exempt(at) || !is_checked {
             return Ok(());
         }
         let Some(policy) = self.policy(at).await else {
