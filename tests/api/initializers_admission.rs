@@ -78,3 +78,93 @@ fn pod_security_checks_every_change() {
     });
     assert_eq!(world.initialize(&pods(), &made, |_| ()).0, 200);
 }
+
+#[test]
+fn quotas_and_ranges_hold_for_what_initializers_change() {
+    let world = World::start(json!({}), &[]);
+    let hard = json!({"requests.cpu": "1", "pods": "5"});
+    let quotas = format!("{NAMESPACE}/resourcequotas");
+    world.admin.create(&quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}}));
+    let counted = json!({"status": {"hard": hard, "used": {"requests.cpu": "0", "pods": "0"}}});
+    assert_eq!(world.admin.send("PATCH", &format!("{quotas}/q/status"), Some(&counted)).0, 200);
+    let item = json!({"type": "Container", "max": {"memory": "1Gi"}, "default": {"memory": "256Mi"}});
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [item]}});
+    world.admin.create(&format!("{NAMESPACE}/limitranges"), &range);
+
+    let mut small = pod("p");
+    container(&mut small)["resources"] = json!({"requests": {"cpu": "200m"}});
+    let made = world.pending(&pods(), small);
+    world.refused(&pods(), &made, "exceeded quota: q", |pod| {
+        container(pod)["resources"]["requests"]["cpu"] = json!("2");
+    });
+    world.refused(&pods(), &made, "maximum memory usage per Container is 1Gi", |pod| {
+        container(pod)["resources"]["limits"]["memory"] = json!("2Gi");
+    });
+    let (code, done) = world.initialize(&pods(), &made, |pod| {
+        let added = json!({"name": "added", "image": "i", "resources": {"requests": {"cpu": "300m"}}});
+        pod["spec"]["containers"].as_array_mut().unwrap().push(added);
+    });
+    let added = &done["spec"]["containers"][1];
+    assert_eq!((code, &added["resources"]["limits"]["memory"]), (200, &json!("256Mi")), "{done}");
+    let mounts = added["volumeMounts"].as_array().map(Vec::len);
+    assert_eq!(mounts, Some(1), "the volume of the service account: {done}");
+    let used = world.admin.get(&format!("{quotas}/q")).1["status"]["used"].clone();
+    assert_eq!(
+        (&used["requests.cpu"], &used["pods"]),
+        (&json!("500m"), &json!("1")),
+        "the difference is charged"
+    );
+
+    // A claim that nobody has seen has no volume that would have to grow.
+    let claims = format!("{NAMESPACE}/persistentvolumeclaims");
+    let resources = json!({"requests": {"storage": "1Gi"}});
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": "x"});
+    let made = world.pending(&claims, json!({"metadata": {"name": "c"}, "spec": spec}));
+    let (code, grown) = world.initialize(&claims, &made, |claim| {
+        claim["spec"]["resources"]["requests"]["storage"] = json!("2Gi");
+        claim["metadata"].as_object_mut().unwrap().remove("finalizers");
+    });
+    let finalizers = &grown["metadata"]["finalizers"];
+    assert_eq!((code, finalizers), (200, &json!(["kubernetes.io/pvc-protection"])), "{grown}");
+}
+
+#[test]
+fn what_plugins_compute_is_computed_for_every_change() {
+    let world = World::start(json!({}), &["--enable-admission-plugins", "AlwaysPullImages"]);
+    let class = json!({"metadata": {"name": "high"}, "value": 1000});
+    world.admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", &class);
+    let overhead = json!({"podFixed": {"cpu": "100m"}});
+    let class = json!({"metadata": {"name": "vm"}, "handler": "vm", "overhead": overhead});
+    world.admin.create("/apis/node.k8s.io/v1/runtimeclasses", &class);
+
+    let made = world.pending(&pods(), pod("p"));
+    world.refused(&pods(), &made, "the integer value of priority (2000000000) must not be provided", |pod| {
+        pod["spec"]["priority"] = json!(2_000_000_000);
+    });
+    world.refused(&pods(), &made, "no PriorityClass with name missing", |pod| {
+        pod["spec"]["priorityClassName"] = json!("missing");
+    });
+    world.refused(&pods(), &made, "Pod Overhead set without corresponding RuntimeClass", |pod| {
+        pod["spec"]["overhead"] = json!({"cpu": "1m"});
+    });
+    world.refused(&pods(), &made, "service account shop/missing", |pod| {
+        pod["spec"]["serviceAccountName"] = json!("missing");
+    });
+    let (code, done) = world.initialize(&pods(), &made, |pod| {
+        pod["spec"]["priorityClassName"] = json!("high");
+        pod["spec"]["runtimeClassName"] = json!("vm");
+        container(pod)["imagePullPolicy"] = json!("Never");
+    });
+    assert_eq!(code, 200, "{done}");
+    let spec = &done["spec"];
+    assert_eq!((&spec["priority"], &spec["overhead"]["cpu"]), (&json!(1000), &json!("100m")));
+    assert_eq!(spec["containers"][0]["imagePullPolicy"], "Always");
+
+    let templates = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaimtemplates";
+    let request = json!({"name": "a", "exactly": {"deviceClassName": "d.example.com"}});
+    let spec = json!({"spec": {"devices": {"requests": [request]}}});
+    let made = world.pending(templates, json!({"metadata": {"name": "t"}, "spec": spec}));
+    world.refused(templates, &made, "admin access to devices requires", |template| {
+        template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = json!(true);
+    });
+}

@@ -67,7 +67,7 @@ fn concerns(at: &Attributes<'_>, pod: &Value) -> bool {
         return false;
     }
     match (at.operation, at.old) {
-        (Operation::Create, _) => true,
+        _ if at.is_new() => true,
         // A change that brings no new image was admitted before.
         (Operation::Update, Some(old)) => {
             let had: HashSet<Cow<'_, Value>> = images(old).collect();

@@ -20,16 +20,16 @@ impl Plugin for PersistentVolumeClaimResize {
     }
 
     fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
-        phase == Phase::Validate && at.operation == Operation::Update && at.is("", "persistentvolumeclaims")
+        phase == Phase::Validate && grows(at)
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, claim: &Value) -> Result<(), ApiError> {
-        let Some(old) = at.old.filter(|_| at.operation == Operation::Update) else { return Ok(()) };
+        let Some(old) = at.old.filter(|_| grows(at)) else { return Ok(()) };
         let (claim, old) = (PersistentVolumeClaim::of(claim), PersistentVolumeClaim::of(old));
         let size = |claim: View<'_, PersistentVolumeClaim>| {
             quantity(&claim.spec().resources().requests().key("storage").as_value())
         };
-        if !at.is("", "persistentvolumeclaims") || size(claim) <= size(old) {
+        if size(claim) <= size(old) {
             return Ok(());
         }
         if old.status().phase() != "Bound" {
@@ -45,4 +45,9 @@ impl Plugin for PersistentVolumeClaimResize {
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
         ))
     }
+}
+
+/// Whether a request may change the size of a claim that has, or could have, a volume.
+fn grows(at: &Attributes<'_>) -> bool {
+    at.operation == Operation::Update && !at.is_new() && at.is("", "persistentvolumeclaims")
 }

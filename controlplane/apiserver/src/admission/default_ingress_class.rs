@@ -1,7 +1,7 @@
 //! DefaultIngressClass: sets the default class on ingresses that name none.
 
 use super::default_storage_class::newest;
-use super::{Attributes, Operation, Phase, Plugin};
+use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::networking::v1::Ingress;
@@ -21,14 +21,14 @@ impl Plugin for DefaultIngressClass {
     }
 
     fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
-        phase == Phase::Mutate && at.operation == Operation::Create && at.is("networking.k8s.io", "ingresses")
+        phase == Phase::Mutate && at.is_new() && at.is("networking.k8s.io", "ingresses")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, ingress: &mut Value) -> Result<(), ApiError> {
         let view = Ingress::of(ingress);
         let named =
             view.spec().ingress_class_name().is_set() || view.metadata().annotations().has_key(OLD_CLASS);
-        if at.operation != Operation::Create || !at.is("networking.k8s.io", "ingresses") || named {
+        if !at.is_new() || !at.is("networking.k8s.io", "ingresses") || named {
             return Ok(());
         }
         if let Some(class) = newest(at.cached("networking.k8s.io", "ingressclasses", None), &[DEFAULT]) {

@@ -1,6 +1,6 @@
 //! DefaultStorageClass: sets the default class on claims that name none.
 
-use super::{Attributes, Operation, Phase, Plugin};
+use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::core::v1::PersistentVolumeClaim;
@@ -24,14 +24,14 @@ impl Plugin for DefaultStorageClass {
     }
 
     fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
-        phase == Phase::Mutate && at.operation == Operation::Create && at.is("", "persistentvolumeclaims")
+        phase == Phase::Mutate && at.is_new() && at.is("", "persistentvolumeclaims")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, claim: &mut Value) -> Result<(), ApiError> {
         let view = PersistentVolumeClaim::of(claim);
         let named =
             view.spec().storage_class_name().is_set() || view.metadata().annotations().has_key(OLD_CLASS);
-        if at.operation != Operation::Create || !at.is("", "persistentvolumeclaims") || named {
+        if !at.is_new() || !at.is("", "persistentvolumeclaims") || named {
             return Ok(());
         }
         if let Some(class) = newest(at.cached("storage.k8s.io", "storageclasses", None), &DEFAULT) {

@@ -33,12 +33,12 @@ fn granted(claim: &Value) -> Option<String> {
 }
 
 impl DeviceAdminAccess {
-    /// The field that asks for admin access in a request that is allowed only in some namespaces. Specs never change, and
-    /// neither does an allocation that has it.
+    /// The field that asks for admin access in a request that is allowed only in some namespaces. Specs change only
+    /// before anybody has seen them, and an allocation that has it never does.
     fn field(at: &Attributes<'_>, object: &Value) -> Option<String> {
         match (at.kind.plural.as_str(), at.subresource, at.operation) {
-            (CLAIMS, "", Operation::Create) => requested(ResourceClaim::of(object).spec(), "spec"),
-            (TEMPLATES, "", Operation::Create) => {
+            (CLAIMS, "", _) if at.is_new() => requested(ResourceClaim::of(object).spec(), "spec"),
+            (TEMPLATES, "", _) if at.is_new() => {
                 requested(ResourceClaimTemplate::of(object).spec().spec(), "spec.spec")
             }
             (CLAIMS, "status", Operation::Update) => {

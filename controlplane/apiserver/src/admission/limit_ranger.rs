@@ -56,19 +56,21 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Containers of a stored pod change by `/resize` only.
+/// Containers of a pod that somebody may have seen change by `/resize` only.
 fn concerns(at: &Attributes<'_>) -> bool {
     let going =
         at.old.is_some_and(|old| PartialObjectMetadata::of(old).metadata().deletion_timestamp().is_set());
     if !at.kind.group.is_empty() || going {
         return false;
     }
-    matches!(
-        (at.kind.plural.as_str(), at.subresource, at.operation),
-        ("pods", "", Operation::Create)
-            | ("pods", "resize", Operation::Update)
-            | ("persistentvolumeclaims", "", Operation::Create | Operation::Update)
-    )
+    match (at.kind.plural.as_str(), at.subresource, at.operation) {
+        ("pods", "", _) => at.is_new(),
+        ("pods", "resize", Operation::Update) => true,
+        ("persistentvolumeclaims", "", operation) => {
+            matches!(operation, Operation::Create | Operation::Update)
+        }
+        _ => false,
+    }
 }
 
 fn amounts(list: View<'_, Map<Amount>>) -> Amounts {

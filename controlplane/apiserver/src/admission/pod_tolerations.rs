@@ -51,7 +51,7 @@ impl Plugin for PodTolerationRestriction {
             return Ok(());
         }
         let mut more = Vec::new();
-        if at.operation == Operation::Create {
+        if at.is_new() {
             more = namespace_tolerations(at, DEFAULTS).await?.unwrap_or_else(|| self.0.default.clone());
         }
         if !coracle_kinds::registry::usage::in_scope(pod, "BestEffort") {

@@ -2,9 +2,9 @@
 
 use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
-use coracle_fields::Schema as _;
-use coracle_fields::core::v1::Pod;
+use coracle_fields::core::v1::{Pod, PodSpec};
 use coracle_fields::scheduling::v1::PriorityClass;
+use coracle_fields::{Edit, Schema as _, View};
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
@@ -33,19 +33,15 @@ impl Plugin for Priority {
         if !at.is("", "pods") {
             return Ok(());
         }
-        if let Some(old) = at.old.filter(|_| at.operation == Operation::Update) {
-            // What was computed stays when the client does not say it.
-            let (old, mut pod) = (Pod::of(old).spec(), Pod::edit(pod));
-            let mut spec = pod.spec();
-            if !spec.view().priority().is_set() {
-                spec.priority().set(old.priority());
+        match at.old {
+            Some(old) if at.is_new() => clear_computed(Pod::edit(pod), Pod::of(old).spec()),
+            Some(old) if at.operation == Operation::Update => {
+                keep_computed(Pod::edit(pod), Pod::of(old).spec());
+                return Ok(());
             }
-            if !spec.view().preemption_policy().is_set() {
-                spec.preemption_policy().set(old.preemption_policy());
-            }
-            return Ok(());
+            _ => {}
         }
-        if at.operation != Operation::Create {
+        if !at.is_new() {
             return Ok(());
         }
         let kind = at
@@ -109,9 +105,51 @@ impl Plugin for Priority {
     }
 }
 
+/// What was computed stays when the client does not say it.
+fn keep_computed(mut pod: Edit<'_, Pod>, old: View<'_, PodSpec>) {
+    let mut spec = pod.spec();
+    if !spec.view().priority().is_set() {
+        spec.priority().set(old.priority());
+    }
+    if !spec.view().preemption_policy().is_set() {
+        spec.preemption_policy().set(old.preemption_policy());
+    }
+}
+
+/// What was computed is computed again: the change may name another class. Other values are what the client asks for.
+fn clear_computed(mut pod: Edit<'_, Pod>, old: View<'_, PodSpec>) {
+    let mut spec = pod.spec();
+    if spec.view().priority().same_as(old.priority()) {
+        spec.priority().clear();
+    }
+    if spec.view().preemption_policy().same_as(old.preemption_policy()) {
+        spec.preemption_policy().clear();
+    }
+}
+
 /// Of the classes that are the default the one with the smallest value.
 fn default_class(classes: Vec<Arc<Object>>) -> Option<Arc<Object>> {
     let is_default = |class: &Arc<Object>| class.doc().view::<PriorityClass>().global_default().flag();
     let defaults = classes.into_iter().filter(is_default);
     defaults.min_by_key(|class| class.doc().view::<PriorityClass>().value().int())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_priority_of_a_pod_that_nobody_has_seen_is_computed_again() {
+        let old = json!({"spec": {"priority": 7, "preemptionPolicy": PREEMPTION}});
+        for (given, rest) in [
+            (json!({"priorityClassName": "other", "priority": 7}), json!({"priorityClassName": "other"})),
+            (json!({"priority": 8, "preemptionPolicy": PREEMPTION}), json!({"priority": 8})),
+            (json!({"preemptionPolicy": "Never"}), json!({"preemptionPolicy": "Never"})),
+        ] {
+            let mut pod = json!({"spec": given});
+            clear_computed(Pod::edit(&mut pod), Pod::of(&old).spec());
+            assert_eq!(pod["spec"], rest);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! RuntimeClass: sets a pod's overhead and scheduling constraints from its runtime class.
 
-use super::{Attributes, Operation, Phase, Plugin};
+use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::Pod;
 use coracle_fields::node::v1;
@@ -21,7 +21,7 @@ impl Plugin for RuntimeClass {
     }
 
     fn handles(&self, at: &Attributes<'_>, _: Phase) -> bool {
-        at.operation == Operation::Create && at.is("", "pods")
+        at.is_new() && at.is("", "pods")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
@@ -43,7 +43,7 @@ impl Plugin for RuntimeClass {
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create || !at.is("", "pods") {
+        if !at.is_new() || !at.is("", "pods") {
             return Ok(());
         }
         let class = class_of(at, pod).await?;
@@ -65,7 +65,7 @@ impl Plugin for RuntimeClass {
 
 async fn class_of(at: &Attributes<'_>, pod: &Value) -> Result<Option<Arc<Object>>, ApiError> {
     let name = Pod::of(pod).spec().runtime_class_name().get();
-    let Some(name) = name.filter(|_| at.operation == Operation::Create && at.is("", "pods")) else {
+    let Some(name) = name.filter(|_| at.is_new() && at.is("", "pods")) else {
         return Ok(None);
     };
     match at.find("node.k8s.io", "runtimeclasses", "", name).await {

@@ -1,6 +1,6 @@
 //! ServiceAccount: every pod runs as an account of its namespace and gets a token for the API.
 
-use super::{Attributes, Operation, Phase, Plugin};
+use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -23,11 +23,11 @@ impl Plugin for ServiceAccount {
     }
 
     fn handles(&self, at: &Attributes<'_>, _: Phase) -> bool {
-        at.operation == Operation::Create && at.is("", "pods")
+        at.is_new() && at.is("", "pods")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, pod: &mut Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create || !at.is("", "pods") || is_mirror(pod) {
+        if !at.is_new() || !at.is("", "pods") || is_mirror(pod) {
             return Ok(());
         }
         let mut pod = v1::Pod::edit(pod);
@@ -61,7 +61,7 @@ impl Plugin for ServiceAccount {
     }
 
     async fn validate(&self, at: &mut Attributes<'_>, pod: &Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create || !at.is("", "pods") || !is_mirror(pod) {
+        if !at.is_new() || !at.is("", "pods") || !is_mirror(pod) {
             return Ok(());
         }
         if v1::Pod::of(pod).spec().service_account_name().filled().is_some() {

@@ -1,6 +1,6 @@
 //! StorageObjectInUseProtection: adds a finalizer to claims and volumes; it is removed when they are no longer in use.
 
-use super::{Attributes, Operation, Phase, Plugin};
+use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
@@ -18,11 +18,11 @@ impl Plugin for StorageObjectInUseProtection {
 
     fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
         let protected = at.is("", "persistentvolumes") || at.is("", "persistentvolumeclaims");
-        phase == Phase::Mutate && at.operation == Operation::Create && protected
+        phase == Phase::Mutate && at.is_new() && protected
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, object: &mut Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create {
+        if !at.is_new() {
             return Ok(());
         }
         let finalizer = if at.is("", "persistentvolumes") {

@@ -1,6 +1,6 @@
 //! TaintNodesByCondition: taints new nodes as not ready, so that no pods are scheduled to them yet.
 
-use super::{Attributes, Operation, Phase, Plugin};
+use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::{Node, Taint};
 use coracle_fields::{Schema as _, make};
@@ -19,11 +19,11 @@ impl Plugin for TaintNodesByCondition {
     }
 
     fn handles(&self, at: &Attributes<'_>, phase: Phase) -> bool {
-        phase == Phase::Mutate && at.operation == Operation::Create && at.is("", "nodes")
+        phase == Phase::Mutate && at.is_new() && at.is("", "nodes")
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, node: &mut Value) -> Result<(), ApiError> {
-        if at.operation != Operation::Create || !at.is("", "nodes") {
+        if !at.is_new() || !at.is("", "nodes") {
             return Ok(());
         }
         let taints = Node::of(node).spec().taints();

@@ -105,7 +105,7 @@ impl Reservation for ChargedObject {
 
 /// Whether a request can change what is used.
 fn handles(at: &Attributes<'_>, object: &Value) -> bool {
-    let (create, update) = (at.operation == Operation::Create, at.operation == Operation::Update);
+    let (new, update) = (at.is_new(), at.operation == Operation::Update);
     if at.namespace.is_empty() || !at.kind.stored || at.kind.plural == "events" {
         return false;
     }
@@ -113,10 +113,10 @@ fn handles(at: &Attributes<'_>, object: &Value) -> bool {
         ("", "pods", "resize") => update,
         ("", "pods", "") => {
             let changed = |old: &Value| usage::terminating(old) != usage::terminating(object);
-            create || (update && at.old.is_some_and(changed))
+            new || (update && at.old.is_some_and(changed))
         }
-        ("", "services" | "persistentvolumeclaims", "") => create || update,
-        (_, _, "") => create,
+        ("", "services" | "persistentvolumeclaims", "") => new || update,
+        (_, _, "") => new,
         _ => false,
     }
 }
