@@ -137,6 +137,42 @@ fn a_create_waits_for_its_initializers() {
 }
 
 #[test]
+fn hidden_objects_are_deleted_at_once() {
+    let server = server(&[]);
+    let (admin, kubectl) = (Caller::admin(&server), newest(&server.kubeconfig()));
+    kubectl.run("create namespace gone");
+    let hidden = |path: &str, mut object: Value| {
+        object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        object["metadata"]["initializers"] = json!({"pending": [{"name": "a.example.com"}]});
+        let (code, made) = admin.send("POST", &format!("{path}?{WHOLE}"), Some(&object));
+        assert_eq!(code, 202, "{made}");
+    };
+    let container = json!({"name": "c", "image": "i"});
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
+    pod["spec"]["nodeName"] = json!("n1");
+    let inside = "/api/v1/namespaces/gone";
+    eventually("it has a service account", SOON, || {
+        admin.get(&format!("{inside}/serviceaccounts/default")).0 == 200
+    });
+    let pods = format!("{inside}/pods");
+    for (path, object, query) in [
+        (MAPS, map("a"), ""),
+        (MAPS, map("b"), "?propagationPolicy=Foreground"),
+        (MAPS, map("c"), "?propagationPolicy=Orphan"),
+        (&*pods, pod.clone(), "?gracePeriodSeconds=30"),
+        ("/api/v1/namespaces", json!({"metadata": {"name": "unseen"}}), ""),
+    ] {
+        let at = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
+        hidden(path, object);
+        let (code, answer) = admin.send("DELETE", &format!("{at}{query}"), None);
+        assert_eq!((code, admin.get(&at).0), (200, 404), "{at}{query}: {answer}");
+    }
+    // Nor does its namespace wait for it.
+    hidden(&pods, pod);
+    kubectl.run("delete namespace gone --timeout=60s");
+}
+
+#[test]
 fn only_so_many_creates_wait() {
     const MOST: usize = 32;
     let server = server(&["--api-only"]);

@@ -1,10 +1,12 @@
-//! Deletion: at once, after a grace period, or when the last finalizer is removed.
+//! Deletion: at once, after a grace period, or when the last finalizer is removed. Objects whose initializers are pending are
+//! deleted at once.
 
 use super::admission::{Admitted, Operation};
 use super::api::Api;
 use super::conversion::object_of;
 use super::fenced::write_failed;
 use super::metadata;
+use super::pending_initializers::is_pending;
 use super::raced::Raced;
 use super::scoped::scoped;
 use super::write::durability;
@@ -75,7 +77,12 @@ impl Api {
             let warnings = std::mem::take(&mut at.warnings);
             drop(at);
             let mut new = old.clone();
-            let outcome = match plan(kind, &mut new, &old, options) {
+            let plan = match is_pending(&current) {
+                // Those who would remove its finalizers, or end its grace period, do not see it.
+                true => Plan::Erase,
+                false => plan(kind, &mut new, &old, options),
+            };
+            let outcome = match plan {
                 Plan::Erase => {
                     let erased = self.delete_stored(target, &current, &new, admitted, write).await;
                     erased.map(|object| (object, true))

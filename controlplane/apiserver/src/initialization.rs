@@ -89,7 +89,6 @@ impl Api {
     async fn remove_pending(&self, target: &Target<'_>, object: &Object) -> Result<(), ApiError> {
         let (uid, version) = (object.meta.uid.clone(), object.revision.to_string());
         let options = DeleteOptions {
-            grace_period_seconds: Some(0),
             preconditions: Some(Preconditions { uid: Some(uid), resource_version: Some(version) }),
             ..DeleteOptions::default()
         };
