@@ -1,7 +1,9 @@
 //! The ownership graph: all objects by uid, with their owners and dependents. No clock, no tasks.
 
+use coracle_fields::meta::PartialObjectMetadata;
 use coracle_informer::informer::Name;
 use coracle_kinds::object::{Object, Owner};
+use coracle_proto::schema;
 use std::collections::{BTreeSet, HashMap};
 
 /// The finalizer of an owner that goes after its dependents.
@@ -26,6 +28,14 @@ pub struct Node {
     pub orphaning: bool,
     /// Whether its initializers are pending: when they have finished, it is looked at again.
     pub pending: bool,
+    /// Whether one of them has failed. The server deletes it then, unless it stops at that moment.
+    pub failed: bool,
+}
+
+/// Whether an initializer has failed. Without the feature gate an object that still has the field is like any other.
+fn has_failed(object: &Object) -> bool {
+    let doc = (object.meta.uninitialized && schema::has_initializers()).then(|| object.doc());
+    doc.is_some_and(|doc| doc.view::<PartialObjectMetadata>().metadata().initializers().result().is_set())
 }
 
 impl Node {
@@ -41,6 +51,7 @@ impl Node {
             foreground: deleting && has(FOREGROUND),
             orphaning: deleting && has(ORPHAN),
             pending: object.meta.uninitialized,
+            failed: has_failed(object),
         }
     }
 
@@ -112,7 +123,11 @@ impl Graph {
             }
         }
         let unsure = |o: &Owner| self.nodes.get(&o.uid).is_none_or(|n| n.foreground || n.name.name != o.name);
-        if node.foreground || node.orphaning || (!node.deleting && node.owners.iter().any(unsure)) {
+        if node.failed
+            || node.foreground
+            || node.orphaning
+            || (!node.deleting && node.owners.iter().any(unsure))
+        {
             look.push(uid.to_owned());
         }
         self.nodes.insert(uid.to_owned(), node);
@@ -160,6 +175,9 @@ impl Graph {
     /// yet: changes of different kinds come in any order.
     pub fn decide(&self, uid: &str, owners: &[(String, OwnerState)]) -> Decision {
         let Some(node) = self.nodes.get(uid) else { return Decision::Leave };
+        if node.failed {
+            return Decision::Delete { foreground: false, unblock: false };
+        }
         let dependents = self.dependents(uid);
         if node.orphaning {
             return Decision::Orphan(dependents);
@@ -236,6 +254,23 @@ mod tests {
         assert_eq!(graph.put("a", Node { pending: true, ..ready.clone() }), ["a"]);
         assert_eq!(graph.put("a", ready.clone()), ["a"]);
         assert!(graph.put("a", ready).is_empty());
+    }
+
+    #[test]
+    fn one_whose_initializer_has_failed_goes() {
+        let mut graph = Graph::default();
+        graph.put("a", node("a", &[], &[]));
+        let waiting = Node { pending: true, ..node("b", &[("a", true)], &[]) };
+        assert!(graph.put("b", waiting.clone()).is_empty());
+        let failed = Node { failed: true, ..waiting };
+        assert_eq!(graph.put("b", failed.clone()), ["b"]);
+        let owners = [("a".to_owned(), OwnerState::Present)];
+        assert_eq!(graph.decide("b", &owners), Decision::Delete { foreground: false, unblock: false });
+        // Found by a server that starts.
+        assert_eq!(Graph::default().put("b", failed), ["b"]);
+        let result = json!({"result": {"status": "Failure"}});
+        let left = object(json!({"metadata": {"name": "c", "uid": "c", "initializers": result}}));
+        assert!(!Node::of("k", &left).failed, "without the gate it is like any other");
     }
 
     #[test]

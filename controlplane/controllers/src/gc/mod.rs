@@ -1,6 +1,7 @@
 //! The garbage collector: deletes objects whose last owner is gone, and implements foreground and orphan deletion. It also sees
 //! objects whose initializers are pending: they can be owners, and are deleted as others are. What it would change in them is refused
-//! until they are initialized, and tried again.
+//! until they are initialized, and tried again. It deletes those whose initializer has failed, too, should the server have stopped
+//! before it did.
 
 // Who owns whom.
 pub mod graph;
@@ -175,7 +176,7 @@ impl Collector {
             return Ok(());
         }
         let mut owners = Vec::new();
-        if !node.deleting {
+        if !node.deleting && !node.failed {
             for owner in &latest.meta.owner_references {
                 owners.push((owner.uid.clone(), self.owner(owner, &kind, &node.name.namespace).await?));
                 if self.is_aggregated(owner) {
