@@ -95,6 +95,13 @@ fn requests_are_what_the_image_used() {
     // What is said stays, and other images have no history.
     assert_eq!(requests(&made("shop:1", json!({"requests": {"cpu": "1", "memory": "1Mi"}})))["cpu"], "1");
     assert_eq!(requests(&made("shop:2", json!({}))), Value::Null);
+    // A default limit is less than what was used.
+    let item = json!({"type": "Container", "default": {"cpu": "100m"}});
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": [item]}});
+    admin.create("/api/v1/namespaces/default/limitranges", &range);
+    let bounded = made("shop:1", json!({}));
+    assert_eq!(requests(&bounded)["cpu"], "100m", "{bounded}");
+    assert_eq!(bounded["spec"]["containers"][0]["resources"]["limits"], json!({"cpu": "100m"}));
     // Another namespace has no samples of its own.
     kubectl.run("create namespace other");
     admin.create("/api/v1/namespaces/other/serviceaccounts", &json!({"metadata": {"name": "default"}}));

@@ -1,6 +1,7 @@
 //! InitialResources: fills in missing requests of containers from what containers of the same image used in the past.
 
 use super::config::{Configuration, ConfigurationError, PluginError};
+use super::request_bounds::RequestBounds;
 use super::{Attributes, Operation, Phase, Plugin};
 use crate::usage_history::{Estimate, Resource, UsageHistory};
 use async_trait::async_trait;
@@ -137,7 +138,10 @@ impl Plugin for InitialResources {
                 namespace: at.namespace,
                 now: now.unwrap_or_default().as_secs(),
             };
-            past.fill(object);
+            // LimitRanger sets limits afterwards, and requests must not exceed them.
+            let ranges = at.cached("", "limitranges", Some(at.namespace));
+            let ranges: Vec<_> = ranges.iter().map(|range| range.doc()).collect();
+            past.fill(object, &RequestBounds::of(ranges.iter().map(|range| range.view())));
         }
         Ok(())
     }
@@ -152,7 +156,7 @@ struct Past<'a> {
 }
 
 impl Past<'_> {
-    fn fill(&self, object: &mut Value) {
+    fn fill(&self, object: &mut Value, bounds: &RequestBounds) {
         // Requests of the whole pod leave nothing open.
         if Pod::of(object).spec().resources().is_set() {
             return;
@@ -160,8 +164,11 @@ impl Past<'_> {
         let mut pod = Pod::edit(object);
         let mut notes = Vec::new();
         let mut spec = pod.spec();
-        spec.init_containers().each(|container| self.fill_container("init container", container, &mut notes));
-        spec.containers().each(|container| self.fill_container("container", container, &mut notes));
+        let mut fill = |what: &str, container: Edit<'_, Container>| {
+            self.fill_container(what, container, bounds, &mut notes)
+        };
+        spec.init_containers().each(|container| fill("init container", container));
+        spec.containers().each(|container| fill("container", container));
         if !notes.is_empty() {
             let note = format!("Initial Resources plugin set: {}", notes.join("; "));
             pod.metadata().annotations().insert(NOTE, note);
@@ -169,7 +176,13 @@ impl Past<'_> {
     }
 
     /// Sets cpu and memory of a container that says neither request nor limit of them.
-    fn fill_container(&self, what: &str, mut container: Edit<'_, Container>, notes: &mut Vec<String>) {
+    fn fill_container(
+        &self,
+        what: &str,
+        mut container: Edit<'_, Container>,
+        bounds: &RequestBounds,
+        notes: &mut Vec<String>,
+    ) {
         let view = container.view();
         let (name, image) = (view.name().text().to_owned(), view.image().text().to_owned());
         for (key, resource, unit) in [("cpu", Resource::Cpu, "m"), ("memory", Resource::Memory, "Ki")] {
@@ -178,9 +191,12 @@ impl Past<'_> {
                 continue;
             }
             let Some((found, scope)) = self.estimate((&image, &name), resource) else { continue };
-            let amount = format!("{}{unit}", found.amount);
+            let estimate = format!("{}{unit}", found.amount);
+            let Some(amount) = bounds.nearest(key, &estimate) else { continue };
+            let bounded = (amount != estimate).then(|| format!("{amount} is what LimitRanges allow, "));
+            let bounded = bounded.unwrap_or_default();
             notes.push(format!(
-                "{key} request for {what} {name} ({amount} is the {}th percentile of {} samples of image {image} in {scope} within {})",
+                "{key} request for {what} {name} ({bounded}{estimate} is the {}th percentile of {} samples of image {image} in {scope} within {})",
                 self.settings.percentile,
                 found.samples,
                 format_duration(i64::try_from(self.settings.window.as_nanos()).unwrap_or(i64::MAX)),
@@ -210,6 +226,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::usage_history::{Entry, Sample};
+    use coracle_fields::core::v1::LimitRange;
     use serde_json::json;
 
     const NOW: u64 = 1_000_000_000;
@@ -235,7 +252,7 @@ mod tests {
         let settings = Settings::default();
         let history = sampled(&settings, "shop", 30);
         let mut new = pod(json!({}));
-        past(&settings, &history, "shop").fill(&mut new);
+        past(&settings, &history, "shop").fill(&mut new, &RequestBounds::default());
         let requests = &new["spec"]["containers"][0]["resources"]["requests"];
         let number = |text: &Value, unit: &str| {
             text.as_str().unwrap().strip_suffix(unit).unwrap().parse::<u64>().unwrap()
@@ -251,12 +268,27 @@ mod tests {
     }
 
     #[test]
+    fn requests_are_within_limit_ranges() {
+        let settings = Settings::default();
+        let history = sampled(&settings, "shop", 30);
+        let item =
+            json!({"type": "Container", "default": {"cpu": "100m"}, "maxLimitRequestRatio": {"memory": "2"}});
+        let range = json!({"spec": {"limits": [item]}});
+        let mut new = pod(json!({}));
+        let bounds = RequestBounds::of([LimitRange::of(&range)].into_iter());
+        past(&settings, &history, "shop").fill(&mut new, &bounds);
+        assert_eq!(new["spec"]["containers"][0]["resources"], json!({"requests": {"cpu": "100m"}}));
+        let note = new["metadata"]["annotations"][NOTE].as_str().unwrap();
+        assert!(note.contains("(100m is what LimitRanges allow, 20"), "{note}");
+    }
+
+    #[test]
     fn what_is_said_or_unknown_stays() {
         let settings = Settings::default();
         let history = sampled(&settings, "shop", 30);
         let filled = |history: &UsageHistory, namespace: &str, resources: Value| {
             let mut new = pod(resources);
-            past(&settings, history, namespace).fill(&mut new);
+            past(&settings, history, namespace).fill(&mut new, &RequestBounds::default());
             let requests = new["spec"]["containers"][0]["resources"]["requests"].as_object();
             requests.map_or(0, |requests| requests.len())
         };
@@ -269,12 +301,12 @@ mod tests {
         assert_eq!(filled(&sampled(&settings, "shop", 29), "shop", json!({})), 0, "too few samples");
         let own = Settings { namespace_only: true, ..Settings::default() };
         let mut new = pod(json!({}));
-        past(&own, &history, "other").fill(&mut new);
+        past(&own, &history, "other").fill(&mut new, &RequestBounds::default());
         assert_eq!(new, pod(json!({})));
         let mut whole = pod(json!({}));
         whole["spec"]["resources"] = json!({"requests": {"cpu": "1"}});
         let before = whole.clone();
-        past(&settings, &history, "shop").fill(&mut whole);
+        past(&settings, &history, "shop").fill(&mut whole, &RequestBounds::default());
         assert_eq!(whole, before, "requests of the pod");
     }
 

@@ -19,6 +19,8 @@ mod containers;
 pub mod namespace_lifecycle;
 // InitialResources.
 pub mod initial_resources;
+// Which requests LimitRanges allow.
+mod request_bounds;
 // LimitRanger.
 pub mod limit_ranger;
 // ServiceAccount.
