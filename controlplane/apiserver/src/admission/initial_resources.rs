@@ -12,12 +12,15 @@ use coracle_proto::time::{format_duration, parse_duration};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Name of the plugin.
 pub const NAME: &str = "InitialResources";
+/// Pods with more containers are left alone: no more of a pod are sampled, and admission runs before the size of a pod is checked.
+const MOST_CONTAINERS: usize = 256;
 /// Says what was set, and from where.
 const NOTE: &str = "kubernetes.io/initial-resources";
 
@@ -147,6 +150,9 @@ impl Plugin for InitialResources {
     }
 }
 
+/// Estimates by image, name of the container and resource, with where they are from: containers that are alike are looked up once.
+type Known = HashMap<(String, String, &'static str), Option<(Estimate, String)>>;
+
 /// What is known about containers of a namespace.
 struct Past<'a> {
     settings: &'a Settings,
@@ -157,15 +163,17 @@ struct Past<'a> {
 
 impl Past<'_> {
     fn fill(&self, object: &mut Value, bounds: &RequestBounds) {
+        let spec = Pod::of(object).spec();
+        let containers = spec.containers().len() + spec.init_containers().len();
         // Requests of the whole pod leave nothing open.
-        if Pod::of(object).spec().resources().is_set() {
+        if spec.resources().is_set() || containers > MOST_CONTAINERS {
             return;
         }
         let mut pod = Pod::edit(object);
-        let mut notes = Vec::new();
+        let (mut notes, mut known) = (Vec::new(), Known::new());
         let mut spec = pod.spec();
         let mut fill = |what: &str, container: Edit<'_, Container>| {
-            self.fill_container(what, container, bounds, &mut notes)
+            self.fill_container(what, container, (bounds, &mut known), &mut notes)
         };
         spec.init_containers().each(|container| fill("init container", container));
         spec.containers().each(|container| fill("container", container));
@@ -180,7 +188,7 @@ impl Past<'_> {
         &self,
         what: &str,
         mut container: Edit<'_, Container>,
-        bounds: &RequestBounds,
+        (bounds, known): (&RequestBounds, &mut Known),
         notes: &mut Vec<String>,
     ) {
         let view = container.view();
@@ -190,7 +198,9 @@ impl Past<'_> {
             if resources.requests().has_key(key) || resources.limits().has_key(key) {
                 continue;
             }
-            let Some((found, scope)) = self.estimate((&image, &name), resource) else { continue };
+            let of = (image.clone(), name.clone(), key);
+            let found = known.entry(of).or_insert_with(|| self.estimate((&image, &name), resource));
+            let Some((found, scope)) = found else { continue };
             let estimate = format!("{}{unit}", found.amount);
             let Some(amount) = bounds.nearest(key, &estimate) else { continue };
             let bounded = (amount != estimate).then(|| format!("{amount} is what LimitRanges allow, "));
@@ -265,6 +275,24 @@ mod tests {
             note.contains("90th percentile of 30 samples of image shop:1 in namespace shop within 168h0m0s"),
             "{note}"
         );
+    }
+
+    #[test]
+    fn pods_with_very_many_containers_are_left_alone() {
+        let settings = Settings::default();
+        let history = sampled(&settings, "shop", 30);
+        for (count, filled) in [(MOST_CONTAINERS, true), (MOST_CONTAINERS + 1, false)] {
+            let mut new = pod(json!({}));
+            let one = new["spec"]["containers"][0].clone();
+            new["spec"]["initContainers"] = vec![one; count - 1].into();
+            past(&settings, &history, "shop").fill(&mut new, &RequestBounds::default());
+            let init = new["spec"]["initContainers"].as_array().unwrap();
+            let requests = |container: &Value| container["resources"]["requests"].clone();
+            assert_eq!(requests(&new["spec"]["containers"][0]).is_object(), filled, "{count}");
+            assert!(
+                init.iter().all(|container| requests(container) == requests(&new["spec"]["containers"][0]))
+            );
+        }
     }
 
     #[test]
