@@ -3,7 +3,7 @@
 use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,12 +11,13 @@ use super::align::{AlignError, AlignedResources};
 use super::table::{Message, PodTable};
 use crate::config::NodeConfig;
 use crate::devices::Devices;
+use crate::pod::all_pods::{self, Limited};
 use crate::pod::cgroup::{self, PodCgroupError};
 use crate::pod::cpus::{Cpus, CpusError};
 use crate::pod::node_facts::{NodeFacts, SharedFacts};
 use crate::pod::resources::{self, NodeMemory};
 use crate::pod::users::{Users, UsersError};
-use crate::pod::{all_pods, qos, spec};
+use crate::pod::{qos, spec};
 use coracle_engine::cgroup::Hierarchy;
 
 /// What the node has to give, and what it has given.
@@ -26,8 +27,8 @@ pub struct NodeResources {
     pods: PodTable,
     /// Cgroups, where the host has version 2 of them.
     cgroups: Option<Hierarchy>,
-    /// Whether cgroups limit swap here.
-    limits_swap: bool,
+    /// What cgroups limit here.
+    limited: Limited,
     /// Swap that pods may use, in bytes.
     swap: i64,
     /// CPU manager, memory manager and topology manager.
@@ -47,10 +48,12 @@ impl NodeResources {
             .inspect_err(|error| tracing::warn!(error = %causes::chain(error), "cgroup hierarchy not available, pods run without cgroups of their own"))
             .ok();
         let capacity = facts.read().clone();
-        let limits_swap =
-            cgroups.as_ref().is_some_and(|cgroups| all_pods::limit(cgroups, &config, &capacity));
-        let swap = if config.limited_swap && limits_swap { all_pods::swap_total() } else { 0 };
-        NodeResources { config, facts, pods, cgroups, limits_swap, swap, aligned, users }
+        let limited = match &cgroups {
+            Some(cgroups) => all_pods::limit(cgroups, &config, &capacity),
+            None => all_pods::limited_by_version_1(&config.cgroup_root),
+        };
+        let swap = if config.limited_swap && limited.swap { all_pods::swap_total() } else { 0 };
+        NodeResources { config, facts, pods, cgroups, limited, swap, aligned, users }
     }
 
     /// The node's resources and properties now.
@@ -68,6 +71,11 @@ impl NodeResources {
         NodeMemory { total: self.facts.read().memory, swap: self.swap }
     }
 
+    /// Sizes of huge pages that are limited, in bytes.
+    pub fn page_sizes(&self) -> &BTreeSet<i64> {
+        &self.limited.page_sizes
+    }
+
     /// Whether new pods are rejected because the machine goes down.
     pub fn is_shutting_down(&self) -> bool {
         self.facts.read().shutting_down
@@ -75,10 +83,9 @@ impl NodeResources {
 
     /// Makes the pod's cgroup and sets its limits.
     pub fn ensure_cgroup(&self, pod: &Pod) -> Result<(), PodCgroupError> {
-        match &self.cgroups {
-            Some(cgroups) => cgroup::ensure(cgroups, &self.config.cgroup_parent, pod, self.config.max_pids),
-            None => Ok(()),
-        }
+        let Some(cgroups) = &self.cgroups else { return Ok(()) };
+        let (parent, max_pids) = (&self.config.cgroup_parent, self.config.max_pids);
+        cgroup::ensure(cgroups, parent, pod, max_pids, &self.limited.page_sizes)
     }
 
     /// Removes the pod's cgroup. It must have no processes.
@@ -102,7 +109,7 @@ impl NodeResources {
         if self.cgroups.is_none() {
             limits.unified.clear();
         }
-        if !self.limits_swap {
+        if !self.limited.swap {
             limits.unified.remove(resources::SWAP_MAX);
         }
     }

@@ -6,6 +6,8 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
+use crate::pod::huge_pages;
+
 /// Facts that do not change while the agent runs.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -36,7 +38,7 @@ pub fn read_machine(data: &Path) -> Machine {
         let bytes = disk.blocks() * disk.fragment_size();
         capacity.insert("ephemeral-storage".to_owned(), i64::try_from(bytes).unwrap_or(i64::MAX));
     }
-    capacity.extend(huge_pages(Path::new("/sys/kernel/mm/hugepages")));
+    capacity.extend(huge_page_capacity(Path::new(huge_pages::SIZES)));
     let release = read("/etc/os-release");
     let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
     Machine {
@@ -75,22 +77,12 @@ fn memory(meminfo: &str) -> i64 {
 }
 
 /// `hugepages-2Mi` and so on, with how many bytes of them there are.
-fn huge_pages(dir: &Path) -> BTreeMap<String, i64> {
-    let mut all = BTreeMap::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(kib) = name
-            .strip_prefix("hugepages-")
-            .and_then(|rest| rest.strip_suffix("kB"))
-            .and_then(|n| n.parse::<i64>().ok())
-        else {
-            continue;
-        };
-        let count: i64 = read(&entry.path().join("nr_hugepages").to_string_lossy()).parse().unwrap_or(0);
-        let size = if kib % (1 << 20) == 0 { format!("{}Gi", kib >> 20) } else { format!("{}Mi", kib >> 10) };
-        all.insert(format!("hugepages-{size}"), count * kib * 1024);
-    }
-    all
+fn huge_page_capacity(dir: &Path) -> BTreeMap<String, i64> {
+    let bytes = |size: i64| {
+        let count = read(&dir.join(huge_pages::directory(size)).join("nr_hugepages").to_string_lossy());
+        count.parse().unwrap_or(0_i64).saturating_mul(size)
+    };
+    huge_pages::sizes(dir).into_iter().map(|size| (huge_pages::resource(size), bytes(size))).collect()
 }
 
 /// Local address used to connect to the API server.

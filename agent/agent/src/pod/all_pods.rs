@@ -1,7 +1,10 @@
 //! The cgroup of all pods: limited to what the node does not reserve.
 
 use coracle_cli::causes;
+use std::collections::BTreeSet;
+use std::path::Path;
 
+use super::huge_pages;
 use super::node_facts::NodeFacts;
 use super::resources::{SWAP_MAX, shares};
 use crate::config::NodeConfig;
@@ -22,19 +25,38 @@ fn limits(config: &NodeConfig, memory: i64, allocatable_cpu: Option<i64>) -> Fil
     files
 }
 
-/// Makes the cgroup of all pods and sets its limits; returns whether cgroups limit swap here. Errors are logged: pods then
-/// run without these limits.
-pub fn limit(hierarchy: &Hierarchy, config: &NodeConfig, capacity: &NodeFacts) -> bool {
+/// Resources that only some kernels limit.
+#[derive(Debug, Default)]
+pub struct Limited {
+    /// Whether swap is limited.
+    pub swap: bool,
+    /// Sizes of huge pages that are limited, in bytes.
+    pub page_sizes: BTreeSet<i64>,
+}
+
+/// What cgroups of version 1 limit: huge pages, if `root` has a hierarchy for them.
+pub fn limited_by_version_1(root: &Path) -> Limited {
+    let is_mounted = root.join("hugetlb").is_dir();
+    let page_sizes = is_mounted.then(|| huge_pages::sizes(Path::new(huge_pages::SIZES)));
+    Limited { swap: false, page_sizes: page_sizes.unwrap_or_default() }
+}
+
+/// Makes the cgroup of all pods and sets its limits; returns what cgroups limit here. Errors are logged: pods then run
+/// without these limits.
+pub fn limit(hierarchy: &Hierarchy, config: &NodeConfig, capacity: &NodeFacts) -> Limited {
     let path = format!("{}/kubepods", config.cgroup_parent);
-    let set = || -> Result<bool, Error> {
+    let set = || -> Result<Limited, Error> {
         let cgroup = hierarchy.ensure(&path)?;
         let files = limits(config, capacity.memory, capacity.allocatable.get("cpu").copied());
         cgroup.apply(files, hierarchy.controllers())?;
-        Ok(cgroup.path().join(SWAP_MAX).exists())
+        let is_there = |file: &str| cgroup.path().join(file).exists();
+        let mut page_sizes = huge_pages::sizes(Path::new(huge_pages::SIZES));
+        page_sizes.retain(|size| is_there(&huge_pages::limit_file(*size)));
+        Ok(Limited { swap: is_there(SWAP_MAX), page_sizes })
     };
     set().unwrap_or_else(|error| {
         tracing::warn!(cgroup = path, error = %causes::chain(&error), "limits of all pods not set");
-        false
+        Limited::default()
     })
 }
 

@@ -2,8 +2,9 @@
 
 use coracle_cli::causes::chain;
 use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeSet;
 
-use super::{resources, spec};
+use super::{huge_pages, resources, spec};
 use coracle_engine::cgroup::{Error, Hierarchy};
 use coracle_engine::limits;
 
@@ -18,11 +19,21 @@ pub enum PodCgroupError {
     Remove(#[source] Error),
 }
 
-/// Makes the cgroup and sets its limits. Limits of controllers that the kernel does not give are left out.
-pub fn ensure(hierarchy: &Hierarchy, parent: &str, pod: &Pod, max_pids: i64) -> Result<(), PodCgroupError> {
+/// Makes the cgroup and sets its limits. Limits of controllers that the kernel does not give are left out. `page_sizes` are
+/// those of huge pages, in bytes.
+pub fn ensure(
+    hierarchy: &Hierarchy,
+    parent: &str,
+    pod: &Pod,
+    max_pids: i64,
+    page_sizes: &BTreeSet<i64>,
+) -> Result<(), PodCgroupError> {
     let path = format!("{parent}{}", resources::cgroup(pod));
     let cgroup = hierarchy.ensure(&path).map_err(PodCgroupError::Ensure)?;
-    let mut limits = limits::files(&resources::pod(&spec::spec(pod)));
+    let spec = spec::spec(pod);
+    let mut resources = resources::pod(&spec);
+    resources.hugepage_limits = huge_pages::of_pod(&spec, page_sizes);
+    let mut limits = limits::files(&resources);
     if max_pids > 0 {
         limits.insert("pids.max".to_owned(), max_pids.to_string());
     }

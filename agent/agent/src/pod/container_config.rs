@@ -2,14 +2,14 @@
 
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::env::expand;
 use super::observed::{annotation, label};
 use super::plan::Start;
 use super::resources::NodeMemory;
 use super::security::ImageUser;
-use super::{resources, security, spec};
+use super::{huge_pages, resources, security, spec};
 
 /// Inputs of the container configuration.
 pub struct ContainerFacts<'a> {
@@ -25,6 +25,8 @@ pub struct ContainerFacts<'a> {
     pub devices: Vec<cri::Device>,
     /// Memory of the node.
     pub node_memory: NodeMemory,
+    /// Sizes of huge pages that are limited, in bytes.
+    pub page_sizes: &'a BTreeSet<i64>,
     /// Whether a container without a seccomp profile gets the runtime's default one.
     pub seccomp_default: bool,
     /// Whether the container says with which signal it is stopped.
@@ -55,6 +57,7 @@ pub fn container_config(
         list.iter().flatten().map(|item| expand(item, |name| facts.env.get(name).cloned())).collect()
     };
     let mut limits = resources::container(pod, start.role, container, facts.node_memory);
+    limits.hugepage_limits = huge_pages::of_container(&spec::spec(pod), container, facts.page_sizes);
     limits.cpuset_cpus = facts.cpuset;
     limits.cpuset_mems = facts.memory_nodes;
     let mut context =
@@ -133,7 +136,7 @@ mod tests {
         let container = spec::spec(&pod).containers[0].clone();
         let start = Start { name: "c".into(), role: Role::Regular, attempt: 2, failed_at: None };
         let env = BTreeMap::from([("A".to_owned(), "x".to_owned())]);
-        let user = ImageUser::default();
+        let (user, sizes) = (ImageUser::default(), BTreeSet::from([2 << 20]));
         let with = |stop_signals: bool| {
             let facts = ContainerFacts {
                 image: cri::ImageSpec::default(),
@@ -142,6 +145,7 @@ mod tests {
                 mounts: vec![],
                 devices: vec![],
                 node_memory: NodeMemory { total: 1 << 30, swap: 0 },
+                page_sizes: &sizes,
                 seccomp_default: true,
                 stop_signals,
                 target: None,
@@ -160,5 +164,7 @@ mod tests {
         assert_eq!(config.stop_signal, cri::Signal::Sigusr1 as i32);
         assert_eq!(with(false).stop_signal, 0, "that of the image");
         assert!(config.tty && !config.stdin);
+        let limits = config.linux.unwrap().resources.unwrap().hugepage_limits;
+        assert_eq!(limits, [cri::HugepageLimit { page_size: "2MB".into(), limit: 0 }]);
     }
 }

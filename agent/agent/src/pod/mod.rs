@@ -20,6 +20,8 @@ pub mod downward;
 pub mod service_env;
 // Converts requests and limits to cgroup values.
 pub mod resources;
+// Huge pages.
+pub mod huge_pages;
 // Security contexts.
 pub mod security;
 // Rejects pods with unsupported fields.

@@ -84,7 +84,7 @@ fn limited(container: &Container, key: &str) -> i64 {
     amount_of(container.resources.as_ref().and_then(|resources| resources.limits.as_ref()), key)
 }
 
-/// Resources of one container.
+/// Resources of one container, without huge pages: these cannot be changed while it runs.
 pub fn container(
     pod: &Pod,
     role: Role,
@@ -110,30 +110,12 @@ pub fn container(
         memory_limit_in_bytes: memory,
         memory_swap_limit_in_bytes: if memory > 0 { memory.saturating_add(swap) } else { 0 },
         oom_score_adj: oom_score(pod, role, container, node_memory.total),
-        hugepage_limits: hugepages(container),
         unified,
         ..cri::LinuxContainerResources::default()
     }
 }
 
-fn hugepages(container: &Container) -> Vec<cri::HugepageLimit> {
-    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    limits
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, quantity)| {
-            let size = key.strip_prefix("hugepages-")?;
-            // The kernel says 2MB where the API says 2Mi.
-            let page_size = size.replace('i', "B");
-            Some(cri::HugepageLimit {
-                page_size,
-                limit: u64::try_from(spec::amount(key, quantity)).unwrap_or(0),
-            })
-        })
-        .collect()
-}
-
-/// Resources of the pod as a whole: limits hold only when every container has one.
+/// Resources of the pod as a whole, without huge pages: limits hold only when every container has one.
 pub fn pod(spec: &PodSpec) -> cri::LinuxContainerResources {
     let (requests, limits) = (spec::totals(spec, false), spec::totals(spec, true));
     let pod_level = |key: &str| {

@@ -245,15 +245,26 @@ pub fn qos(spec: &PodSpec) -> Qos {
 /// Requests or limits of the whole pod, as the scheduler counts them: containers and sidecars add up, init
 /// containers run alone beside the sidecars before them. Cpu in thousandths, everything else in units.
 pub fn totals(spec: &PodSpec, limits: bool) -> BTreeMap<String, i64> {
-    let of = |resources: Option<&ResourceRequirements>| -> BTreeMap<String, i64> {
-        let list = resources.and_then(|r| if limits { r.limits.as_ref() } else { r.requests.as_ref() });
-        list.into_iter().flatten().map(|(key, quantity)| (key.clone(), amount(key, quantity))).collect()
-    };
+    let mut sum = totals_of_containers(spec, limits);
+    for (key, value) in listed(spec.resources.as_ref(), limits) {
+        sum.insert(key, value);
+    }
+    for (key, quantity) in spec.overhead.iter().flatten() {
+        if !limits || sum.contains_key(key) {
+            let total = sum.entry(key.clone()).or_default();
+            *total = total.saturating_add(amount(key, quantity));
+        }
+    }
+    sum
+}
+
+/// The same of the containers alone: without resources of the pod as a whole, and without overhead.
+pub fn totals_of_containers(spec: &PodSpec, limits: bool) -> BTreeMap<String, i64> {
     let mut sum: BTreeMap<String, i64> = BTreeMap::new();
     let mut sidecars: BTreeMap<String, i64> = BTreeMap::new();
     let mut peak: BTreeMap<String, i64> = BTreeMap::new();
     for (role, container) in containers(spec) {
-        let own = of(container.resources.as_ref());
+        let own = listed(container.resources.as_ref(), limits);
         match role {
             Role::Ephemeral => {}
             Role::Regular => add(&mut sum, &own),
@@ -270,16 +281,16 @@ pub fn totals(spec: &PodSpec, limits: bool) -> BTreeMap<String, i64> {
     }
     add(&mut sum, &sidecars);
     raise(&mut sum, &peak);
-    for (key, value) in of(spec.resources.as_ref()) {
-        sum.insert(key, value);
-    }
-    for (key, quantity) in spec.overhead.iter().flatten() {
-        if !limits || sum.contains_key(key) {
-            let total = sum.entry(key.clone()).or_default();
-            *total = total.saturating_add(amount(key, quantity));
-        }
-    }
     sum
+}
+
+fn listed(resources: Option<&ResourceRequirements>, limits: bool) -> BTreeMap<String, i64> {
+    amounts(resources.and_then(|r| if limits { r.limits.as_ref() } else { r.requests.as_ref() }))
+}
+
+/// A list of resources: cpu in thousandths, everything else in units.
+pub fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<String, i64> {
+    list.into_iter().flatten().map(|(key, quantity)| (key.clone(), amount(key, quantity))).collect()
 }
 
 /// One amount in the unit its resource is counted in.
