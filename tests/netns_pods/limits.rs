@@ -1,4 +1,5 @@
-//! Probe errors, local storage, memory volumes, claims of others, and the switch for seccomp: as kubelets have them.
+//! Probe errors, local storage, memory volumes, resources of pods as a whole, claims of others, and the switch for seccomp:
+//! as kubelets have them.
 
 use crate::cluster::{Cluster, IMAGE, run};
 use coracle_tests::eventually;
@@ -107,6 +108,49 @@ fn a_memory_volume_is_as_large_as_limits_of_all_containers_or_the_node_allow() {
     cluster.delete("all some sized");
 }
 
+/// The lowest score of the OOM killer that is at most -997, or that of this process: not everywhere may root lower a score.
+fn lowest_score() -> i64 {
+    let lowest = run(
+        "(echo -997 > /proc/self/oom_score_adj) 2>/dev/null && echo -997 || cat /proc/self/oom_score_adj",
+    );
+    lowest.trim().parse().unwrap_or_else(|_| panic!("{lowest}"))
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn resources_of_the_pod_as_a_whole_count_for_containers_without_own_ones() {
+    let cluster = Cluster::start();
+    let memory: i64 =
+        run("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo").trim().parse().unwrap();
+    let memory = memory * 1024;
+    let (request, limit) = (memory / 10, memory / 5);
+    let container = |name: &str, resources: &str| {
+        format!(
+            "{{name: {name}, image: '{IMAGE}', command: [sh, -c, 'echo $LIMIT; cat /proc/self/oom_score_adj'], resources: {{{resources}}},
+            env: [{{name: LIMIT, valueFrom: {{resourceFieldRef: {{resource: limits.memory}}}}}}]}}"
+        )
+    };
+    let own = request / 2;
+    cluster.pod(
+        "whole",
+        &format!(
+            "restartPolicy: Never, resources: {{requests: {{memory: '{request}'}}, limits: {{memory: '{limit}'}}}},
+            containers: [{}, {}]",
+            container("a", &format!("requests: {{memory: '{own}'}}, limits: {{memory: '{request}'}}")),
+            container("b", ""),
+        ),
+    );
+    cluster.wait_phase("whole", "Succeeded");
+    // What no container requests is divided among both.
+    let rest = (request - own) / 2;
+    let lowest = lowest_score();
+    for (name, limit, request) in [("a", request, own + rest), ("b", limit, rest)] {
+        let score = (1000 - request * 1000 / memory).max(lowest);
+        assert_eq!(cluster.output("whole", name, 0), format!("{limit}\n{score}"), "{name}");
+    }
+    cluster.delete("whole");
+}
+
 #[test]
 #[ignore = "run by in_namespaces"]
 fn only_node_critical_pods_are_killed_last_whatever_their_class() {
@@ -122,11 +166,7 @@ fn only_node_critical_pods_are_killed_last_whatever_their_class() {
         cluster.wait_phase(name, "Succeeded");
         cluster.output(name, "c", 0)
     };
-    // Not everywhere may root lower a score.
-    let lowest = run(
-        "(echo -997 > /proc/self/oom_score_adj) 2>/dev/null && echo -997 || cat /proc/self/oom_score_adj",
-    );
-    assert_eq!(score("node", "system-node-critical"), lowest.trim());
+    assert_eq!(score("node", "system-node-critical"), lowest_score().to_string());
     assert_eq!(score("cluster", "system-cluster-critical"), "1000", "a pod without requests");
     cluster.delete("node cluster");
 }

@@ -1,10 +1,10 @@
 //! Downward API: fields and resources of a pod as text, for environment variables and volumes. Pure.
 
-use k8s_openapi::api::core::v1::{Pod, ResourceFieldSelector};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceFieldSelector};
 use std::collections::BTreeMap;
 
 use super::amount::{millis, units};
-use super::spec;
+use super::{resources, spec};
 
 /// Values that are not in the Pod object.
 pub struct Downward<'a> {
@@ -12,7 +12,7 @@ pub struct Downward<'a> {
     pub pod_ips: &'a [String],
     /// The node's addresses.
     pub host_ips: &'a [String],
-    /// What the node offers: cpu in thousandths, the rest in units. Stands in for limits that are not set.
+    /// What the node offers: cpu in thousandths, the rest in units. Stands in for limits that neither container nor pod has.
     pub allocatable: &'a BTreeMap<String, i64>,
 }
 
@@ -76,19 +76,23 @@ pub fn resource(
         spec::container(&spec, name).ok_or_else(|| DownwardError::Container(name.to_owned()))?;
     let unsupported = || DownwardError::Resource(selector.resource.clone());
     let (list, key) = selector.resource.split_once('.').ok_or_else(unsupported)?;
-    let resources = container.resources.clone().unwrap_or_default();
-    let limit = list == "limits";
+    let own = container.resources.clone().unwrap_or_default();
+    let is_limit = list == "limits";
     let list = match list {
-        "limits" => resources.limits,
-        "requests" => resources.requests,
+        "limits" => own.limits,
+        "requests" => own.requests,
         _ => return Err(unsupported()),
     };
-    if !matches!(key, "cpu" | "memory" | "ephemeral-storage") && !key.starts_with("hugepages-") {
+    // Huge pages cannot be used without a limit: nothing stands in for it.
+    let has_substitute = matches!(key, "cpu" | "memory" | "ephemeral-storage");
+    if !has_substitute && !key.starts_with("hugepages-") {
         return Err(unsupported());
     }
-    let own = list.as_ref().and_then(|list| list.get(key)).map(|quantity| spec::amount(key, quantity));
-    let fallback = if limit { facts.allocatable.get(key).copied().unwrap_or(0) } else { 0 };
-    let amount = own.filter(|amount| !limit || *amount != 0).unwrap_or(fallback);
+    let own = list.as_ref().and_then(|list| list.get(key)).map_or(0, |quantity| spec::amount(key, quantity));
+    let amount = match own {
+        0 if is_limit && has_substitute => substitute(&spec, key, facts),
+        own => own,
+    };
     let divisor = selector.divisor.as_ref().filter(|divisor| millis(divisor) > 0);
     let divisor = match (key, divisor) {
         ("cpu", Some(divisor)) => millis(divisor),
@@ -97,6 +101,13 @@ pub fn resource(
         (_, None) => 1,
     };
     Ok((amount.div_euclid(divisor) + i64::from(amount.rem_euclid(divisor) != 0)).to_string())
+}
+
+/// What a container without a limit may use: what the pod may as a whole, else what the node offers.
+fn substitute(spec: &PodSpec, key: &str, facts: &Downward<'_>) -> i64 {
+    // Pods as a whole have no limits of local storage.
+    let of_pod = if matches!(key, "cpu" | "memory") { resources::limit_of_pod(spec, key) } else { 0 };
+    if of_pod == 0 { facts.allocatable.get(key).copied().unwrap_or(0) } else { of_pod }
 }
 
 /// `metadata.labels['key']` as path and key.
@@ -143,7 +154,7 @@ mod tests {
             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}, "limits": {"memory": "65Mi"}}}]},
         }))
         .unwrap();
-        let allocatable = BTreeMap::from([("cpu".to_owned(), 4000)]);
+        let allocatable = BTreeMap::from([("cpu".to_owned(), 4000), ("hugepages-2Mi".to_owned(), 8 << 20)]);
         let facts = Downward { pod_ips: &[], host_ips: &[], allocatable: &allocatable };
         assert_eq!(field(&pod, "metadata.labels", &facts).unwrap(), "a=\"x\\\"y\\n\"\nb=\"2\"");
         assert_eq!(field(&pod, "metadata.annotations['none']", &facts).unwrap(), "");
@@ -155,6 +166,7 @@ mod tests {
             ("limits.memory", "64Mi", "2"),
             ("limits.cpu", "1", "4"),
             ("requests.ephemeral-storage", "1", "0"),
+            ("limits.hugepages-2Mi", "1", "0"),
         ] {
             let selector: ResourceFieldSelector =
                 serde_json::from_value(json!({"resource": resource_name, "divisor": divisor})).unwrap();
@@ -163,6 +175,33 @@ mod tests {
                 want,
                 "{resource_name}/{divisor}"
             );
+        }
+    }
+
+    #[test]
+    fn the_limit_of_the_pod_comes_before_what_the_node_offers() {
+        let amounts = [("cpu", 4000), ("memory", 8 << 30), ("ephemeral-storage", 9)];
+        let allocatable = BTreeMap::from(amounts.map(|(key, amount)| (key.to_owned(), amount)));
+        let facts = Downward { pod_ips: &[], host_ips: &[], allocatable: &allocatable };
+        let whole =
+            json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi", "hugepages-2Mi": "2Mi"}});
+        for (of_pod, own, name, want) in [
+            (&whole, json!({}), "limits.memory", "2048"),
+            (&whole, json!({"memory": "1Gi"}), "limits.memory", "1024"),
+            (&whole, json!({"memory": "0"}), "limits.memory", "2048"),
+            (&whole, json!({}), "limits.ephemeral-storage", "1"),
+            // Of these, the pod's do not count.
+            (&whole, json!({}), "requests.memory", "0"),
+            (&whole, json!({}), "limits.hugepages-2Mi", "0"),
+            (&json!({}), json!({}), "limits.memory", "8192"),
+        ] {
+            let pod: Pod = serde_json::from_value(json!({"spec": {
+                "resources": of_pod, "containers": [{"name": "c", "resources": {"limits": own}}],
+            }}))
+            .unwrap();
+            let selector: ResourceFieldSelector =
+                serde_json::from_value(json!({"resource": name, "divisor": "1Mi"})).unwrap();
+            assert_eq!(resource(&pod, Some("c"), &selector, &facts).unwrap(), want, "{of_pod} {own} {name}");
         }
     }
 }

@@ -55,16 +55,25 @@ pub fn oom_score(pod: &Pod, role: Role, container: &Container, node_memory: i64)
         Qos::BestEffort => return 1000,
         Qos::Burstable => {}
     }
-    let score = |container: &Container| {
-        let request = requested(container, "memory");
-        (1000 - request.saturating_mul(1000) / node_memory.max(1)).clamp(3, 999)
-    };
-    let own = score(container);
-    if role != Role::Sidecar {
-        return own;
+    let mut request = requested(container, "memory");
+    if role == Role::Sidecar {
+        // Not killed before all of the containers that it serves.
+        let least = spec.containers.iter().map(|container| requested(container, "memory")).min();
+        request = request.max(least.unwrap_or(0));
     }
-    // A sidecar must not be killed before the containers it serves.
-    spec.containers.iter().map(score).chain([own]).min().unwrap_or(own)
+    let request = request.saturating_add(undivided_memory(&spec));
+    (1000 - request.saturating_mul(1000) / node_memory.max(1)).clamp(3, 999)
+}
+
+/// A container's part of the memory that the pod requests as a whole and no container requests.
+fn undivided_memory(spec: &PodSpec) -> i64 {
+    let of_pod = amount_of(spec.resources.as_ref().and_then(|all| all.requests.as_ref()), "memory");
+    if of_pod == 0 {
+        return 0;
+    }
+    let of_containers = spec::totals_of_containers(spec, false).get("memory").copied().unwrap_or(0);
+    let count = spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len);
+    of_pod.saturating_sub(of_containers) / i64::try_from(count.max(1)).unwrap_or(i64::MAX)
 }
 
 fn amount_of(
@@ -84,6 +93,19 @@ fn limited(container: &Container, key: &str) -> i64 {
     amount_of(container.resources.as_ref().and_then(|resources| resources.limits.as_ref()), key)
 }
 
+/// The limit of the pod as a whole; 0 without one.
+pub fn limit_of_pod(spec: &PodSpec, key: &str) -> i64 {
+    amount_of(spec.resources.as_ref().and_then(|resources| resources.limits.as_ref()), key)
+}
+
+/// The container's limit, else that of the pod as a whole.
+fn effective_limit(spec: &PodSpec, container: &Container, key: &str) -> i64 {
+    match limited(container, key) {
+        0 => limit_of_pod(spec, key),
+        own => own,
+    }
+}
+
 /// Resources of one container, without huge pages: these cannot be changed while it runs.
 pub fn container(
     pod: &Pod,
@@ -91,8 +113,9 @@ pub fn container(
     container: &Container,
     node_memory: NodeMemory,
 ) -> cri::LinuxContainerResources {
-    let (request, limit) = (requested(container, "cpu"), limited(container, "cpu"));
-    let memory = limited(container, "memory");
+    let spec = spec::spec(pod);
+    let (request, limit) = (requested(container, "cpu"), effective_limit(&spec, container, "cpu"));
+    let memory = effective_limit(&spec, container, "memory");
     let has_request = container
         .resources
         .as_ref()
@@ -118,11 +141,8 @@ pub fn container(
 /// Resources of the pod as a whole, without huge pages: limits hold only when every container has one.
 pub fn pod(spec: &PodSpec) -> cri::LinuxContainerResources {
     let (requests, limits) = (spec::totals(spec, false), spec::totals(spec, true));
-    let pod_level = |key: &str| {
-        amount_of(spec.resources.as_ref().and_then(|resources| resources.limits.as_ref()), key) > 0
-    };
     let all = |key: &str| {
-        pod_level(key)
+        limit_of_pod(spec, key) > 0
             || spec::containers(spec)
                 .filter(|(role, _)| *role != Role::Ephemeral)
                 .all(|(_, c)| limited(&c, key) > 0)
@@ -232,6 +252,67 @@ mod tests {
             let spec = pod.spec.as_mut().unwrap();
             (spec.priority_class_name, spec.priority) = (Some(class.into()), Some(priority));
             assert_eq!(oom_score(&pod, Role::Regular, &container, 1 << 30), want, "{class} {priority}");
+        }
+    }
+
+    #[test]
+    fn containers_without_a_limit_have_that_of_the_pod() {
+        const GI: i64 = 1 << 30;
+        let whole =
+            json!({"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}});
+        let requests = json!({"requests": {"cpu": "1", "memory": "2Gi"}});
+        let (a_part, twice) =
+            (json!({"requests": {"memory": "1Gi"}}), json!({"limits": {"cpu": "1", "memory": "1Gi"}}));
+        // The pod, the first container, its quota, shares, memory and score, and the score of a container without resources.
+        for (of_pod, own, quota, shares, memory, score, other) in [
+            // Memory that no container requests is divided among all.
+            (&whole, json!({}), 200_000, 2048, 4 * GI, 875, 875),
+            (&whole, a_part.clone(), 200_000, 2048, 4 * GI, 813, 938),
+            (&whole, twice, 100_000, 1024, GI, 875, 875),
+            (&whole, json!({"requests": {"cpu": "100m"}}), 200_000, 102, 4 * GI, 875, 875),
+            (&requests, a_part.clone(), 0, 2, 0, 813, 938),
+            (&json!({}), a_part, 0, 2, 0, 875, 999),
+        ] {
+            let containers = json!([{"name": "a", "resources": own}, {"name": "b"}]);
+            let pod: Pod =
+                serde_json::from_value(json!({"spec": {"resources": of_pod, "containers": containers}}))
+                    .unwrap();
+            let of = |index: usize| {
+                let c = &spec::spec(&pod).containers[index].clone();
+                container(&pod, Role::Regular, c, NodeMemory { total: 8 * GI, swap: 0 })
+            };
+            let got = of(0);
+            assert_eq!(
+                (got.cpu_quota, got.cpu_shares, got.memory_limit_in_bytes, got.oom_score_adj),
+                (quota, shares, memory, score),
+                "{of_pod} {own}"
+            );
+            assert_eq!(of(1).oom_score_adj, other, "{of_pod} {own}");
+        }
+    }
+
+    #[test]
+    fn a_sidecar_is_not_killed_before_all_others() {
+        for (sidecar, containers, of_pod, want) in [
+            ("0", ["1Gi", "2Gi"], "0", 875),
+            ("2Gi", ["1Gi", "4Gi"], "0", 750),
+            ("0", ["0", "4Gi"], "0", 999),
+            // Another 3 GiB for three containers.
+            ("0", ["1Gi", "1Gi"], "5Gi", 750),
+        ] {
+            let one = |name: &str, memory: &str| json!({"name": name, "resources": {"requests": {"memory": memory}}});
+            let pod: Pod = serde_json::from_value(json!({"spec": {
+                "resources": {"requests": {"memory": of_pod}},
+                "initContainers": [one("s", sidecar)],
+                "containers": [one("a", containers[0]), one("b", containers[1])],
+            }}))
+            .unwrap();
+            let own = &spec::spec(&pod).init_containers.clone().unwrap()[0];
+            assert_eq!(
+                oom_score(&pod, Role::Sidecar, own, 8 << 30),
+                want,
+                "{sidecar} {containers:?} {of_pod}"
+            );
         }
     }
 
