@@ -114,7 +114,7 @@ pub struct RunArgs {
     /// Maximum number of processes per pod; 0 for no limit.
     #[arg(long, alias = "pod-pids-limit", default_value_t = 0)]
     pub pod_max_pids: i64,
-    /// Resources reserved for the system: cpu=100m,memory=256Mi.
+    /// Resources reserved for the system: cpu=100m,memory=256Mi,pid=1000.
     #[arg(long, value_delimiter = ',', value_parser = values::reserved)]
     pub reserved: Vec<(String, i64)>,
     /// Unsafe sysctls that pods may set.

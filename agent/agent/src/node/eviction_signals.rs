@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::config::Threshold;
-use crate::pod::amount;
+use crate::pod::{all_pods, amount};
 
 /// Supported eviction signals.
 const SIGNALS: [&str; 8] = [
@@ -105,9 +105,7 @@ pub fn read_signals(disks: &Disks) -> Signals {
     // `0.20 0.18 0.12 1/80 11206`: the fourth says how many threads there are.
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let threads = load.split([' ', '/']).nth(4).and_then(|n| n.parse::<i64>().ok());
-    let most = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
-    let limits = [most("/proc/sys/kernel/pid_max"), most("/proc/sys/kernel/threads-max")];
-    if let (Some(threads), Some(most)) = (threads, limits.into_iter().flatten().min()) {
+    if let (Some(threads), Some(most)) = (threads, all_pods::pids_total()) {
         signals.insert("pid.available", (most - threads, most));
     }
     signals

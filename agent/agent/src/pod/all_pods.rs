@@ -13,11 +13,14 @@ use coracle_engine::limits::{Files, weight_of_shares};
 
 /// Limits of the cgroup. What eviction thresholds keep free is not taken off: pods would be killed before they are
 /// evicted.
-fn limits(config: &NodeConfig, memory: i64, allocatable_cpu: Option<i64>) -> Files {
+fn limits(config: &NodeConfig, memory: i64, pids: Option<i64>, allocatable_cpu: Option<i64>) -> Files {
     let reserved = |resource: &str| config.reserved.get(resource).copied().unwrap_or(0);
     let mut files = Files::new();
     if reserved("memory") > 0 && memory > reserved("memory") {
         files.insert("memory.max".to_owned(), (memory - reserved("memory")).to_string());
+    }
+    if let Some(pids) = pids.filter(|pids| reserved("pid") > 0 && *pids > reserved("pid")) {
+        files.insert("pids.max".to_owned(), (pids - reserved("pid")).to_string());
     }
     if let Some(cpu) = allocatable_cpu.filter(|cpu| *cpu > 0) {
         files.insert("cpu.weight".to_owned(), weight_of_shares(shares(cpu)).to_string());
@@ -47,7 +50,7 @@ pub fn limit(hierarchy: &Hierarchy, config: &NodeConfig, capacity: &NodeFacts) -
     let path = format!("{}/kubepods", config.cgroup_parent);
     let set = || -> Result<Limited, Error> {
         let cgroup = hierarchy.ensure(&path)?;
-        let files = limits(config, capacity.memory, capacity.allocatable.get("cpu").copied());
+        let files = limits(config, capacity.memory, pids_total(), capacity.allocatable.get("cpu").copied());
         cgroup.apply(files, hierarchy.controllers())?;
         let is_there = |file: &str| cgroup.path().join(file).exists();
         let mut page_sizes = huge_pages::sizes(Path::new(huge_pages::SIZES));
@@ -58,6 +61,13 @@ pub fn limit(hierarchy: &Hierarchy, config: &NodeConfig, capacity: &NodeFacts) -
         tracing::warn!(cgroup = path, error = %causes::chain(&error), "limits of all pods not set");
         Limited::default()
     })
+}
+
+/// As many processes and threads as the kernel allows; `None` if it does not say.
+pub fn pids_total() -> Option<i64> {
+    let most = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    let limits = [most("/proc/sys/kernel/pid_max"), most("/proc/sys/kernel/threads-max")];
+    limits.into_iter().flatten().min()
 }
 
 /// All swap of the machine, in bytes.
@@ -73,15 +83,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_memory_is_kept_from_all_pods_together() -> std::io::Result<()> {
+    fn what_is_reserved_is_kept_from_all_pods_together() -> std::io::Result<()> {
         let dir = tempfile::tempdir()?;
         let mut config = NodeConfig::in_directory(dir.path());
-        assert_eq!(limits(&config, 1 << 30, None), Files::new(), "nothing is reserved");
+        assert_eq!(limits(&config, 1 << 30, Some(1000), None), Files::new(), "nothing is reserved");
         config.reserved.insert("memory".to_owned(), 256 << 20);
-        let files = limits(&config, 1 << 30, Some(2000));
+        let files = limits(&config, 1 << 30, Some(1000), Some(2000));
         assert_eq!(files["memory.max"], (768 << 20).to_string());
         assert_eq!(files["cpu.weight"], weight_of_shares(2048).to_string());
-        assert_eq!(limits(&config, 1 << 20, None), Files::new(), "more is reserved than there is");
+        assert_eq!(files.get("pids.max"), None);
+        assert_eq!(limits(&config, 1 << 20, None, None), Files::new(), "more is reserved than there is");
+        config.reserved.insert("pid".to_owned(), 100);
+        assert_eq!(limits(&config, 1 << 20, Some(1000), None)["pids.max"], "900");
+        assert_eq!(limits(&config, 1 << 20, Some(100), None), Files::new(), "more is reserved than there is");
+        assert_eq!(limits(&config, 1 << 20, None, None), Files::new(), "the kernel does not say");
         Ok(())
     }
 }
