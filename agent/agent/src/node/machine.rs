@@ -1,11 +1,12 @@
 //! Properties of the machine, from the kernel and a few files.
 
-use k8s_openapi::api::core::v1::NodeSystemInfo;
+use k8s_openapi::api::core::v1::{NodeSwapStatus, NodeSystemInfo};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
+use crate::pod::all_pods::swap_total;
 use crate::pod::huge_pages;
 
 /// Facts that do not change while the agent runs.
@@ -55,7 +56,7 @@ pub fn read_machine(data: &Path) -> Machine {
             os_image: pretty.trim_matches('"').to_owned(),
             system_uuid: read("/sys/class/dmi/id/product_uuid"),
             container_runtime_version: String::new(),
-            swap: None,
+            swap: swap(swap_total()),
         },
     }
 }
@@ -74,6 +75,11 @@ fn memory(meminfo: &str) -> i64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse::<i64>().ok()).unwrap_or(0)
         * 1024
+}
+
+/// Swap of the machine, unless it has none.
+fn swap(bytes: i64) -> Option<NodeSwapStatus> {
+    (bytes > 0).then_some(NodeSwapStatus { capacity: Some(bytes) })
 }
 
 /// `hugepages-2Mi` and so on, with how many bytes of them there are.
@@ -109,6 +115,7 @@ mod tests {
         );
         assert!(!machine.info.kernel_version.is_empty() && !machine.info.os_image.is_empty());
         assert_eq!(memory("MemTotal:  2048 kB\nMemFree: 1 kB\n"), 2 << 20);
+        assert_eq!((swap(0), swap(4096)), (None, Some(NodeSwapStatus { capacity: Some(4096) })));
         assert_eq!(address_towards("127.0.0.1:6443".parse().unwrap()), Some("127.0.0.1".parse().unwrap()));
     }
 }
