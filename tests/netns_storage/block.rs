@@ -85,6 +85,21 @@ fn disks_of_the_node_are_devices_or_file_systems() {
         s.cluster.delete(claim);
     }
     assert!(directory.join("true").exists(), "the end of a pod leaves its volume");
+    // An agent that is killed between the two steps of mounting leaves a directory without its options.
+    let script =
+        "grep \" /v \" /proc/mounts; until test -e /v/again; do sleep 0.1; done; rm /v/again; exit 1";
+    s.pod("again", "dir-noexec", script);
+    s.cluster.wait_ready("again");
+    let uid = s.field("pod again", ".metadata.uid");
+    let mounts = run("cut -d' ' -f5 /proc/self/mountinfo");
+    let of_pod = |path: &&str| path.contains(&uid) && path.contains("local-volume");
+    let target = mounts.lines().find(of_pod).expect("its directory is mounted");
+    run(&format!("mount -o remount,bind,exec,dev {target}"));
+    std::fs::write(directory.join("again"), "").unwrap();
+    eventually("it is started again", PATIENCE, || s.cluster.output("again", "c", 1).contains(" /v "));
+    let said = s.cluster.output("again", "c", 1);
+    assert!(said.contains("nodev,noexec"), "{said}");
+    s.cluster.delete("again");
     s.claim_of("host", "Filesystem", "mountOptions: [noexec], hostPath: {path: /tmp}");
     s.pod("host", "host", "true");
     s.wait_event(

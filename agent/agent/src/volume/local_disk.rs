@@ -135,15 +135,15 @@ pub async fn ensure(disk: &LocalDisk, target: &Path) -> Result<(), DiskError> {
     mounted.map_err(|source| DiskError::Mount { device, fs_type, source })
 }
 
-/// Mounts a directory with options; one that is mounted stays. A directory has only options that every file system has.
+/// Mounts a directory with options, and applies the options to one that is mounted already: an agent that was killed may have
+/// mounted it without them. A directory has only options that every file system has.
 pub fn ensure_directory(directory: &Path, options: &[String], target: &Path) -> Result<(), DiskError> {
-    if is_mount(target) {
-        return Ok(());
-    }
-    HostDir::create(target).map_err(io("mkdir", target))?;
     let failed =
         |source| DiskError::Mount { device: directory.to_owned(), fs_type: "bind".to_owned(), source };
-    mount(Some(directory), target, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(failed)?;
+    if !is_mount(target) {
+        HostDir::create(target).map_err(io("mkdir", target))?;
+        mount(Some(directory), target, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(failed)?;
+    }
     // Options of a bind mount count only when it is changed. Without them it must not stay.
     let planned = Planned::of(options.iter().map(String::as_str)).flags;
     let changed = restrictions(target).and_then(|kept| {
