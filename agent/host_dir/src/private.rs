@@ -78,18 +78,40 @@ pub fn ensure(path: &Path, mode: u32) -> Result<PathBuf, PrivateError> {
         _ => {}
     }
     let real = fs::canonicalize(path).map_err(failed("find"))?;
+    let dir = HostDir::open(&real).map_err(failed("open"))?;
+    restrict(&dir, real, mode)
+}
+
+/// Like [`ensure`], for a directory whose parent a pod can write to: it must not be a link. Links in the path of its parent are
+/// followed.
+pub fn ensure_no_link(path: &Path, mode: u32) -> Result<PathBuf, PrivateError> {
+    let failed = |action| move |source| PrivateError::Io { action, path: path.to_owned(), source };
+    let path = std::path::absolute(path).map_err(failed("find"))?;
+    let (parent, name) = super::split(&path).map_err(failed("find"))?;
+    fs::create_dir_all(parent).map_err(failed("create the parent of"))?;
+    let parent = fs::canonicalize(parent).map_err(failed("find the parent of"))?;
+    let dir =
+        HostDir::open(&parent).and_then(|parent| parent.make_dir(name, mode)).map_err(failed("open"))?;
+    restrict(&dir, parent.join(name), mode)
+}
+
+/// Removes permissions beyond `mode` from an open directory, whose path is `real`; returns that path.
+fn restrict(dir: &HostDir, real: PathBuf, mode: u32) -> Result<PathBuf, PrivateError> {
     if SHARED.iter().any(|shared| Path::new(shared) == real) {
         return Err(PrivateError::Shared { path: real });
     }
-    let dir = HostDir::open(&real).map_err(failed("open"))?;
-    let stat = dir.stat().map_err(failed("stat"))?;
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| PrivateError::Io { action, path, source }
+    };
+    let stat = dir.stat().map_err(failed("stat", &real))?;
     let wanted = nix::unistd::geteuid().as_raw();
     if stat.st_uid != wanted {
         return Err(PrivateError::Owner { path: real, owner: stat.st_uid, wanted });
     }
     let old = stat.st_mode & 0o7777;
     if old & !mode != 0 {
-        dir.chmod(old & mode).map_err(failed("chmod"))?;
+        dir.chmod(old & mode).map_err(failed("chmod", &real))?;
         let (old, new) = (format!("{old:04o}"), format!("{:04o}", old & mode));
         tracing::info!(path = %real.display(), old, new, "directory closed to other users");
     }
@@ -119,5 +141,23 @@ mod tests {
         let before = mode(Path::new("/var/log"));
         assert!(matches!(ensure(Path::new("/var/log"), 0o700), Err(PrivateError::Shared { .. })));
         assert_eq!(mode(Path::new("/var/log")), before);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_directory_is_not_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        let real = fs::canonicalize(temp.path()).unwrap();
+        fs::create_dir(real.join("log")).unwrap();
+        symlink("log", real.join("var")).unwrap();
+        let named = real.join("var/containers");
+        for _ in 0..2 {
+            assert_eq!(ensure_no_link(&named, 0o755).unwrap(), real.join("log/containers"));
+        }
+        fs::remove_dir(real.join("log/containers")).unwrap();
+        fs::create_dir(real.join("other")).unwrap();
+        fs::set_permissions(real.join("other"), fs::Permissions::from_mode(0o777)).unwrap();
+        symlink("../other", real.join("log/containers")).unwrap();
+        assert!(matches!(ensure_no_link(&named, 0o755), Err(PrivateError::Io { .. })));
+        assert_eq!(fs::metadata(real.join("other")).unwrap().mode() & 0o7777, 0o777);
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::engine::EngineOptions;
@@ -14,6 +14,7 @@ use crate::dns::route::Stub;
 use crate::node::machine::{self, Machine};
 use crate::node::shutdown::Group;
 use crate::numa;
+use coracle_cli::causes;
 use coracle_cli::feature_gates::{self, Switches};
 use coracle_host_dir::private;
 use http::{HeaderName, HeaderValue};
@@ -49,8 +50,9 @@ pub struct RunArgs {
     #[arg(long, default_value = "/var/log/pods")]
     pub pod_log_dir: PathBuf,
     /// Directory for links to logs of containers, with names of pods, as collectors of logs expect them.
+    // None if it cannot be used: no links are made then.
     #[arg(long, default_value = "/var/log/containers")]
-    pub container_log_dir: PathBuf,
+    pub container_log_dir: Option<PathBuf>,
     /// Directory for volumes of the built-in provisioner; repeat it for storage classes that name a directory.
     #[arg(long, default_value = coracle_proto::local_path::DIRECTORY)]
     pub storage_dir: Vec<PathBuf>,
@@ -345,9 +347,7 @@ impl RunArgs {
         self.root_dir = private::ensure(&self.root_dir, 0o750).context("--root-dir")?;
         self.memory_dir = private::ensure(&self.memory_dir, 0o700).context("--memory-dir")?;
         self.pod_log_dir = private::ensure(&self.pod_log_dir, 0o750).context("--pod-log-dir")?;
-        // It has only links, as that of a kubelet.
-        self.container_log_dir =
-            private::ensure(&self.container_log_dir, 0o755).context("--container-log-dir")?;
+        self.container_log_dir = self.container_log_dir.take().and_then(|dir| usable_for_links(&dir));
         private::ensure(&self.root_dir.join("pods"), 0o750).context("--root-dir")?;
         Ok(())
     }
@@ -370,6 +370,19 @@ impl RunArgs {
             (Some(data), _) => base64::engine::general_purpose::STANDARD.decode(data).ok(),
             (None, Some(path)) => std::fs::read(path).ok(),
             (None, None) => None,
+        }
+    }
+}
+
+/// The directory for links to logs, if it can be used. A pod that may write to `/var/log` can replace the directory by a link,
+/// which must neither be followed nor prevent the start.
+fn usable_for_links(dir: &Path) -> Option<PathBuf> {
+    // Collectors of logs that are not root read it, as that of a kubelet.
+    match private::ensure_no_link(dir, 0o755) {
+        Ok(dir) => Some(dir),
+        Err(error) => {
+            tracing::warn!(dir = %dir.display(), error = %causes::chain(&error), "links to logs of containers are not made");
+            None
         }
     }
 }

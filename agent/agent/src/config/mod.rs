@@ -82,8 +82,8 @@ pub struct NodeConfig {
     pub memory_dir: PathBuf,
     /// Logs of pods.
     pub log_dir: PathBuf,
-    /// Links to logs of containers.
-    pub log_link_dir: PathBuf,
+    /// Links to logs of containers. None are made without it.
+    pub log_link_dir: Option<PathBuf>,
     /// Directories of the volumes that the cluster makes on this node, the one to use first.
     pub storage_dirs: Vec<PathBuf>,
     /// Static pod manifests.
@@ -214,7 +214,7 @@ impl NodeConfig {
             kubelet_dir: dir.join("kubelet"),
             memory_dir: dir.join("memory"),
             log_dir: dir.join("logs"),
-            log_link_dir: dir.join("log-links"),
+            log_link_dir: Some(dir.join("log-links")),
             storage_dirs: vec![],
             manifests: None,
             manifest_url: None,

@@ -33,11 +33,14 @@ pub async fn terminate(workers: &Workers, runtime: &dyn Runtime, config: &NodeCo
         }
     }
     remove_logs(workers.pods(), config);
-    log_links::sweep(&config.log_link_dir, &config.log_dir, |uid| workers.pods().get(uid).is_some());
+    if let Some(links) = &config.log_link_dir {
+        log_links::sweep(links, &config.log_dir, |uid| workers.pods().get(uid).is_some());
+    }
 }
 
 /// Makes the links to the logs of running containers of known pods: whoever started them may have made none.
 async fn link_logs(pods: &PodTable, runtime: &dyn Runtime, config: &NodeConfig) {
+    let Some(links) = &config.log_link_dir else { return };
     let running = cri::ContainerStateValue { state: cri::ContainerState::ContainerRunning.into() };
     let filter = cri::ContainerFilter { state: Some(running), ..cri::ContainerFilter::default() };
     let containers = match runtime.list_containers(Some(filter)).await {
@@ -50,7 +53,7 @@ async fn link_logs(pods: &PodTable, runtime: &dyn Runtime, config: &NodeConfig) 
     for container in containers {
         let is_known = container.labels.get(label::POD_UID).is_some_and(|uid| pods.get(uid).is_some());
         if let Some((link, log)) = log_link(&container, config).filter(|_| is_known) {
-            log_links::create(&config.log_link_dir, &link, &log);
+            log_links::create(links, &link, &log);
         }
     }
 }

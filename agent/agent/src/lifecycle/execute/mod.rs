@@ -292,7 +292,9 @@ impl Job {
         let (config, pod) = (&self.executor.config, &self.pod);
         let logs = config.pod_log_dir(spec::namespace(pod), spec::name(pod), spec::uid(pod));
         let log = logs.join(container_config::log_path(&start.name, start.attempt));
-        log_links::create(&config.log_link_dir, &log_links::name(pod, &start.name, id), &log);
+        if let Some(links) = &config.log_link_dir {
+            log_links::create(links, &log_links::name(pod, &start.name, id), &log);
+        }
     }
 
     /// 7 and 8: starts a container that was created.

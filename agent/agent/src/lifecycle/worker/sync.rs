@@ -264,7 +264,9 @@ impl Worker {
                     let message = config.termination_log(self.uid(), &instance.name, instance.attempt);
                     let link = log_links::name(self.pod(), &instance.name, &instance.id);
                     tokio::task::block_in_place(|| {
-                        log_links::remove(&config.log_link_dir, &link);
+                        if let Some(links) = &config.log_link_dir {
+                            log_links::remove(links, &link);
+                        }
                         instance_files::remove_log(Path::new(&instance.log_path));
                         instance_files::remove_file(&message);
                     });

@@ -173,7 +173,9 @@ impl Worker {
         }
         tokio::task::block_in_place(|| {
             for (link, log, message) in &files {
-                log_links::remove(&config.log_link_dir, link);
+                if let Some(links) = &config.log_link_dir {
+                    log_links::remove(links, link);
+                }
                 instance_files::remove_log(log);
                 instance_files::remove_file(message);
             }
@@ -227,8 +229,10 @@ impl Worker {
         let config = &self.executor.config;
         let logs = config.pod_log_dir(spec::namespace(self.pod()), spec::name(self.pod()), self.uid());
         let mut span = stage(Stage::DirectoriesRemove);
-        let unlinked =
-            tokio::task::block_in_place(|| log_links::remove_all(&config.log_link_dir, self.pod(), &logs));
+        let links = config.log_link_dir.as_ref();
+        let unlinked = links.map_or(Ok(()), |links| {
+            tokio::task::block_in_place(|| log_links::remove_all(links, self.pod(), &logs))
+        });
         if let Err(error) = unlinked {
             // The pod does not wait for them: dangling links are removed when the agent starts.
             tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "links to logs not removed");
