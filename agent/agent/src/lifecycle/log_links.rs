@@ -17,14 +17,9 @@ use coracle_host_dir::HostDir;
 const MAX_NAME: usize = 255;
 const SUFFIX: &str = ".log";
 
-/// What the names of all links of a pod begin with. Names of pods and namespaces have no `_`.
-fn prefix(pod: &Pod) -> String {
-    format!("{}_{}_", spec::name(pod), spec::namespace(pod))
-}
-
-/// The name of a container's link.
+/// The name of a container's link. Names that are cut can be those of several containers.
 pub fn name(pod: &Pod, container: &str, id: &str) -> String {
-    let mut name = format!("{}{container}-{id}", prefix(pod));
+    let mut name = format!("{}_{}_{container}-{id}", spec::name(pod), spec::namespace(pod));
     while name.len() > MAX_NAME - SUFFIX.len() {
         name.pop();
     }
@@ -54,11 +49,12 @@ pub fn create(dir: &Path, name: &str, log: &Path) {
     }
 }
 
-/// Removes the link of a container, before its log. What is not removed goes with the pod.
-pub fn remove(dir: &Path, name: &str) {
+/// Removes the link to a container's log, before the log. A link of this name to another log stays: it belongs to another
+/// container. What is not removed goes with the pod.
+pub fn remove(dir: &Path, name: &str, log: &Path) {
     let removed = HostDir::open(dir).and_then(|dir| match target(&dir, OsStr::new(name)) {
-        Some(_) => dir.remove_file(name),
-        None => Ok(()),
+        Some(target) if target == log => dir.remove_file(name),
+        _ => Ok(()),
     });
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -69,17 +65,14 @@ pub fn remove(dir: &Path, name: &str) {
 }
 
 /// Removes all links of a pod to logs in its directory `logs`; those of another pod with its name stay.
-pub fn remove_all(dir: &Path, pod: &Pod, logs: &Path) -> io::Result<()> {
-    let prefix = prefix(pod);
-    remove_where(dir, |name, target| {
-        name.as_encoded_bytes().starts_with(prefix.as_bytes()) && target.starts_with(logs)
-    })
+pub fn remove_all(dir: &Path, logs: &Path) -> io::Result<()> {
+    remove_where(dir, |target| target.starts_with(logs))
 }
 
 /// Removes dangling links to logs below `logs` of pods that are not known: they were left when the agent was killed. A log of
 /// a known pod can be missing while it is rotated.
 pub fn sweep(dir: &Path, logs: &Path, is_known: impl Fn(&str) -> bool) {
-    let removed = remove_where(dir, |_, target| {
+    let removed = remove_where(dir, |target| {
         let Ok(below) = target.strip_prefix(logs) else { return false };
         let of_pod = below.iter().next().and_then(OsStr::to_str).unwrap_or_default();
         let of_known_pod = of_pod.split('_').nth(2).is_some_and(&is_known);
@@ -90,15 +83,15 @@ pub fn sweep(dir: &Path, logs: &Path, is_known: impl Fn(&str) -> bool) {
     }
 }
 
-/// Removes links by their names and targets. One that cannot be removed is logged, and the others are removed.
-fn remove_where(dir: &Path, is_removed: impl Fn(&OsStr, &Path) -> bool) -> io::Result<()> {
+/// Removes links by their targets. One that cannot be removed is logged, and the others are removed.
+fn remove_where(dir: &Path, is_removed: impl Fn(&Path) -> bool) -> io::Result<()> {
     let dir = match HostDir::open(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
     for name in dir.names()? {
         let name = name?;
-        if target(&dir, &name).is_some_and(|target| is_removed(&name, &target)) {
+        if target(&dir, &name).is_some_and(|target| is_removed(&target)) {
             match dir.remove_file(&name) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(link = %name.to_string_lossy(), error = %causes::chain(&error), "link to a log not removed");
@@ -184,7 +177,7 @@ mod tests {
         let (log, other) = (dirs.log("d_a_1/c/0.log"), dirs.log("other"));
         create(&dirs.links, "a.log", &log);
         assert_eq!(fs::read_link(dirs.links.join("a.log")).unwrap(), log);
-        remove(&dirs.links, "a.log");
+        remove(&dirs.links, "a.log", &log);
         symlink(&other, dirs.links.join("a.log")).unwrap();
         create(&dirs.links, "a.log", &log);
         assert_eq!(fs::read_link(dirs.links.join("a.log")).unwrap(), log);
@@ -193,7 +186,7 @@ mod tests {
         fs::rename(&dirs.links, dirs.logs.join("moved")).unwrap();
         symlink(dirs.logs.join("moved"), &dirs.links).unwrap();
         create(&dirs.links, "b.log", &log);
-        remove(&dirs.links, "a.log");
+        remove(&dirs.links, "a.log", &log);
         assert_eq!(names(&dirs.logs.join("moved")), ["a.log"]);
     }
 
@@ -215,12 +208,16 @@ mod tests {
         let (first, second) = (dirs.log("d_a_1/c/0.log"), dirs.log("d_a_2/c/0.log"));
         create(&dirs.links, "a_d_c-1.log", &first);
         create(&dirs.links, "a_d_c-2.log", &second);
-        create(&dirs.links, "ab_d_c-3.log", &first);
+        let long = pod(&"n".repeat(63), &"p".repeat(253));
+        create(&dirs.links, &name(&long, "c", "5"), &first);
         fs::write(dirs.links.join("a_d_c-4.log"), "a file").unwrap();
-        remove(&dirs.links, "a_d_c-4.log");
-        remove_all(&dirs.links, &pod("d", "a"), &dirs.logs.join("d_a_1")).unwrap();
-        assert_eq!(names(&dirs.links), ["a_d_c-2.log", "a_d_c-4.log", "ab_d_c-3.log"]);
-        remove_all(&dirs.logs.join("none"), &pod("d", "a"), &dirs.logs).unwrap();
+        remove(&dirs.links, "a_d_c-4.log", &first);
+        remove(&dirs.links, "a_d_c-2.log", &first);
+        remove_all(&dirs.links, &dirs.logs.join("d_a_1")).unwrap();
+        assert_eq!(names(&dirs.links), ["a_d_c-2.log", "a_d_c-4.log"]);
+        remove(&dirs.links, "a_d_c-2.log", &second);
+        assert_eq!(names(&dirs.links), ["a_d_c-4.log"]);
+        remove_all(&dirs.logs.join("none"), &dirs.logs).unwrap();
     }
 
     #[test]

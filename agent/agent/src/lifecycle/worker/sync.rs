@@ -265,7 +265,7 @@ impl Worker {
                     let link = log_links::name(self.pod(), &instance.name, &instance.id);
                     tokio::task::block_in_place(|| {
                         if let Some(links) = &config.log_link_dir {
-                            log_links::remove(links, &link);
+                            log_links::remove(links, &link, Path::new(&instance.log_path));
                         }
                         instance_files::remove_log(Path::new(&instance.log_path));
                         instance_files::remove_file(&message);

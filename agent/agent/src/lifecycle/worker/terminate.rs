@@ -174,7 +174,7 @@ impl Worker {
         tokio::task::block_in_place(|| {
             for (link, log, message) in &files {
                 if let Some(links) = &config.log_link_dir {
-                    log_links::remove(links, link);
+                    log_links::remove(links, link, log);
                 }
                 instance_files::remove_log(log);
                 instance_files::remove_file(message);
@@ -230,9 +230,8 @@ impl Worker {
         let logs = config.pod_log_dir(spec::namespace(self.pod()), spec::name(self.pod()), self.uid());
         let mut span = stage(Stage::DirectoriesRemove);
         let links = config.log_link_dir.as_ref();
-        let unlinked = links.map_or(Ok(()), |links| {
-            tokio::task::block_in_place(|| log_links::remove_all(links, self.pod(), &logs))
-        });
+        let unlinked =
+            links.map_or(Ok(()), |links| tokio::task::block_in_place(|| log_links::remove_all(links, &logs)));
         if let Err(error) = unlinked {
             // The pod does not wait for them: dangling links are removed when the agent starts.
             tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "links to logs not removed");
