@@ -92,6 +92,7 @@ pub async fn send(
         let file = blocking(move || segment.open()).await?;
         let Some(drained) = drain(lines, file, out).await? else { return Ok(()) };
         lines = drained.0;
+        lines.end_file();
     }
     let Some(last) = last else { return Ok(()) };
     let mut current = blocking(move || last.open()).await?;
@@ -104,6 +105,7 @@ pub async fn send(
         if let Some(new) = inode_of(&dir, &name).filter(|new| options.follow && *new != inode) {
             let Some(drained) = drain(lines, current, out).await? else { return Ok(()) };
             lines = drained.0;
+            lines.end_file();
             inode = new;
             current = Box::new(dir.open_file(&name)?);
             continue;

@@ -36,6 +36,13 @@ impl LineReader {
         self.printer.is_full()
     }
 
+    /// Drops an incomplete line: another file follows, and its first line is not the rest of that one. Whoever writes the log
+    /// ends a line before the log is rotated, unless it is killed or its disk is full. A line that is marked as partial is
+    /// complete here, and the next file may have its other parts.
+    pub fn end_file(&mut self) {
+        (self.held, self.skips) = (0, false);
+    }
+
     /// Reads once, and prints the lines that are complete then; `None` at the end of the file.
     pub fn read(&mut self, file: &mut LogFile) -> io::Result<Option<Vec<u8>>> {
         if self.held == self.buffer.len() {
@@ -127,6 +134,21 @@ mod tests {
     fn a_line_without_end_is_skipped() {
         let lines = ["a".to_owned(), "b".repeat(MAX_LINE + 2 * CHUNK), "c".to_owned()];
         assert!(print(log(&lines), usize::MAX, &LogOptions::default()) == "a\nc\n");
+    }
+
+    #[test]
+    fn a_line_does_not_go_on_in_another_file_but_its_parts_do() {
+        let mut lines = LineReader::new(Printer::new(&LogOptions::default()));
+        let mut all = Vec::new();
+        let torn = b"2026-01-01T00:00:01Z stdout P a\n2026-01-01T00:00:01Z stdout F to".to_vec();
+        for log in [torn, log(&["b".to_owned(), "c".to_owned()])] {
+            let mut file = Box::new(Parts(log, CHUNK)) as LogFile;
+            while let Some(printed) = lines.read(&mut file).unwrap() {
+                all.extend(printed);
+            }
+            lines.end_file();
+        }
+        assert_eq!(String::from_utf8(all).unwrap(), "ab\nc\n");
     }
 
     #[test]
