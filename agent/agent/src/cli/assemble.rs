@@ -2,6 +2,7 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::Notify;
 
 use crate::api::containers::Containers;
@@ -15,6 +16,7 @@ use crate::devices::Devices;
 use crate::devices::registration::PluginRegistration;
 use crate::events;
 use crate::image::Images;
+use crate::image::gc::ages::ImageAges;
 use crate::image::records::PullRecords;
 use crate::lifecycle::execute::Executor;
 use crate::lifecycle::network::PodNetwork;
@@ -204,6 +206,7 @@ pub fn assemble(
             events,
             facts,
             images,
+            ages: ImageAges::new(Instant::now()),
             policies,
             attachments,
             pods,

@@ -141,6 +141,7 @@ impl RunArgs {
                 policy: config.image_gc,
                 runtime: runtime.clone(),
                 pods: pods.clone(),
+                ages: node.status.ages.clone(),
                 events: node.status.events.clone(),
                 node: config.name.clone(),
             };

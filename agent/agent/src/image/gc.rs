@@ -1,15 +1,19 @@
 //! Image garbage collection: removes images that nothing uses when the disk is too full, or that nothing has used for
 //! too long.
 
+// When images came to the node and were used.
+pub mod ages;
+
 use coracle_cli::causes;
 use coracle_proto::cri;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::ages::{ImageAges, Unused};
 use super::with_tag;
 use crate::config::image_gc::GcPolicy;
 use crate::events::{Kind, Recorder};
@@ -88,76 +92,6 @@ impl Disk {
     }
 }
 
-/// What is remembered of an image.
-#[derive(Clone, Debug)]
-struct Record {
-    detected: Instant,
-    used: Option<Instant>,
-    size: u64,
-    /// In use now, or pinned.
-    kept: bool,
-}
-
-/// An image that may be removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Unused {
-    id: String,
-    size: u64,
-    /// Unused for longer than the maximum age.
-    is_old: bool,
-    /// On the node for longer than the minimum age.
-    is_ripe: bool,
-}
-
-/// The images of the node and when each was used. Pure.
-#[derive(Debug)]
-struct Records {
-    began: Instant,
-    images: HashMap<String, Record>,
-}
-
-impl Records {
-    fn new(began: Instant) -> Self {
-        Records { began, images: HashMap::new() }
-    }
-
-    fn update(&mut self, images: &[cri::Image], used: &HashSet<String>, now: Instant) {
-        self.images.retain(|id, _| images.iter().any(|image| image.id == *id));
-        for image in images {
-            let record = self.images.entry(image.id.clone()).or_insert(Record {
-                detected: now,
-                used: None,
-                size: 0,
-                kept: false,
-            });
-            let is_used = names(image).any(|name| used.contains(name));
-            if is_used {
-                record.used = Some(now);
-            }
-            (record.size, record.kept) = (image.size, is_used || image.pinned);
-        }
-    }
-
-    /// Images that may be removed, those that were used longest ago first.
-    fn unused(&self, policy: &GcPolicy, now: Instant) -> Vec<Unused> {
-        let mut all: Vec<_> = self.images.iter().filter(|(_, record)| !record.kept).collect();
-        all.sort_by_key(|(id, record)| (record.used, record.detected, *id));
-        // Before that, nobody knows what was used.
-        let knows_age = !policy.max_age.is_zero() && now.duration_since(self.began) > policy.max_age;
-        let unused = |(id, record): (&String, &Record)| Unused {
-            id: id.clone(),
-            size: record.size,
-            is_old: knows_age && record.used.is_none_or(|used| now.duration_since(used) > policy.max_age),
-            is_ripe: now.duration_since(record.detected) >= policy.min_age,
-        };
-        all.into_iter().map(unused).collect()
-    }
-}
-
-fn names(image: &cri::Image) -> impl Iterator<Item = &str> {
-    image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]).map(String::as_str)
-}
-
 /// Names of all images that containers, or volumes of pods, use.
 async fn used(runtime: &dyn Runtime, pods: &[Arc<Pod>]) -> Result<HashSet<String>, RuntimeError> {
     let mut used = HashSet::new();
@@ -183,14 +117,19 @@ async fn remove(runtime: &dyn Runtime, id: &str) -> Result<(), RuntimeError> {
     runtime.remove_image(spec).await
 }
 
-/// Removes all images that nothing uses; whether any was removed.
-pub async fn remove_unused(runtime: &dyn Runtime, pods: &[Arc<Pod>]) -> bool {
+/// Removes the images that nothing uses, because the disk is short; whether any was removed. Those younger than the minimum
+/// age stay: they may have been pulled for a container that is about to be created.
+pub async fn remove_unused(
+    runtime: &dyn Runtime,
+    pods: &[Arc<Pod>],
+    ages: &ImageAges,
+    policy: &GcPolicy,
+) -> bool {
     let (Ok(images), Ok(used)) = (runtime.list_images(None).await, used(runtime, pods).await) else {
         return false;
     };
     let mut removed = false;
-    for image in images.iter().filter(|image| !image.pinned && !names(image).any(|name| used.contains(name)))
-    {
+    for image in ages.update(&images, &used, policy, Instant::now()).iter().filter(|image| image.is_ripe) {
         match remove(runtime, &image.id).await {
             Ok(()) => removed = true,
             Err(error) => {
@@ -210,6 +149,8 @@ pub struct ImageGc {
     pub runtime: Arc<dyn Runtime>,
     /// Pods whose images are in use.
     pub pods: PodTable,
+    /// When images came and were used.
+    pub ages: ImageAges,
     /// Events about the node.
     pub events: Recorder,
     /// Its name.
@@ -219,13 +160,12 @@ pub struct ImageGc {
 impl ImageGc {
     /// Collects every five minutes, or whenever an image may be too old, until the process ends. Errors are tried again then.
     pub async fn run(self) {
-        let mut records = Records::new(Instant::now());
         let mut has_failed = false;
         let mut ticks = tokio::time::interval(period(&self.policy));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let Err(error) = self.collect(&mut records, Disk::of).await else {
+            let Err(error) = self.collect(Disk::of).await else {
                 has_failed = false;
                 continue;
             };
@@ -250,17 +190,12 @@ impl ImageGc {
     }
 
     /// One collection.
-    async fn collect(
-        &self,
-        records: &mut Records,
-        disk: impl Fn(&str) -> Result<Disk, GcError>,
-    ) -> Result<(), GcError> {
+    async fn collect(&self, disk: impl Fn(&str) -> Result<Disk, GcError>) -> Result<(), GcError> {
         let (runtime, policy, now) = (&*self.runtime, &self.policy, Instant::now());
         let images = runtime.list_images(None).await?;
         let pods: Vec<_> = self.pods.list().into_iter().map(|entry| entry.pod).collect();
-        records.update(&images, &used(runtime, &pods).await?, now);
-        let (old, unused): (Vec<_>, Vec<_>) =
-            records.unused(policy, now).into_iter().partition(|image| image.is_old);
+        let unused = self.ages.update(&images, &used(runtime, &pods).await?, policy, now);
+        let (old, unused): (Vec<Unused>, Vec<Unused>) = unused.into_iter().partition(|image| image.is_old);
         for image in old {
             tracing::info!(image = image.id, size = image.size, "image removed: unused for too long");
             remove(runtime, &image.id).await?;

@@ -116,7 +116,7 @@ impl Evictor {
     }
 }
 
-/// Removes containers of ended pods, then images that nothing uses any more; whether anything was removed.
+/// Removes containers of ended pods, then images that nothing uses any more and that are not new; whether anything was removed.
 async fn reclaim(parts: &EvictionParts, pods: &[Arc<Pod>]) -> bool {
     let ended = parts.pods.ended_with_containers();
     let mut asked = Vec::new();
@@ -134,7 +134,8 @@ async fn reclaim(parts: &EvictionParts, pods: &[Arc<Pod>]) -> bool {
     // Workers that take longer go on meanwhile.
     let _ = tokio::time::timeout(RECLAIM_TIMEOUT, all).await;
     let is_removed = parts.pods.ended_with_containers().len() < ended.len();
-    gc::remove_unused(&*parts.runtime, pods).await || is_removed
+    let policy = &parts.config.image_gc;
+    gc::remove_unused(&*parts.runtime, pods, &parts.ages, policy).await || is_removed
 }
 
 /// What runs short.

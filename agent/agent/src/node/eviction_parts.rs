@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::config::NodeConfig;
 use crate::events::Recorder;
+use crate::image::gc::ages::ImageAges;
 use crate::lifecycle::table::{Message, PodTable};
 use crate::pod::spec;
 use coracle_engine::runtime::Runtime;
@@ -17,6 +18,8 @@ pub struct EvictionParts {
     pub runtime: Arc<dyn Runtime>,
     /// The pods.
     pub pods: PodTable,
+    /// When images came to the node: new ones are not removed.
+    pub ages: ImageAges,
     /// Events.
     pub events: Recorder,
 }

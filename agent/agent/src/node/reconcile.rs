@@ -23,6 +23,7 @@ use crate::config::{NetworkMode, NodeConfig};
 use crate::devices::Devices;
 use crate::events::{Kind, Recorder};
 use crate::image::Images;
+use crate::image::gc::ages::ImageAges;
 use crate::lifecycle::table::PodTable;
 use crate::network;
 use crate::pod::node_facts::SharedFacts;
@@ -64,6 +65,8 @@ pub struct NodeParts {
     pub facts: SharedFacts,
     /// Images.
     pub images: Arc<Images>,
+    /// When they came to the node; kept up to date.
+    pub ages: ImageAges,
     /// Network policies, where the node enforces them.
     pub policies: Option<Policies>,
     /// Volumes that are attached to the node.
@@ -103,6 +106,7 @@ impl NodeReconciler {
             config: parts.config.clone(),
             runtime: parts.runtime.clone(),
             pods: parts.pods.clone(),
+            ages: parts.ages.clone(),
             events: parts.events.clone(),
         };
         NodeReconciler {
@@ -295,6 +299,7 @@ impl NodeReconciler {
         // Without a list, no image is known to be removed.
         if let Ok(images) = &images {
             self.parts.images.settle(images, listed);
+            self.parts.ages.detect(images, Instant::now());
         }
         let images = images.unwrap_or_default();
         let pressure = self.evictor.check(&self.eviction).await;
