@@ -322,6 +322,43 @@ fn a_pod_that_uses_up_the_inodes_is_evicted() {
     cluster.delete("modest greedy");
 }
 
+#[test]
+#[ignore = "run by in_namespaces"]
+fn a_pod_that_a_soft_threshold_evicts_has_time_to_end() {
+    let cluster = Cluster::start_on(
+        Some(256),
+        "--eviction-pressure-transition-period 1s --eviction-hard memory.available<1Mi \
+         --eviction-soft nodefs.available<20% --eviction-soft-grace-period nodefs.available=3s \
+         --eviction-minimum-reclaim nodefs.available=1% --eviction-max-pod-grace-period 60",
+    );
+    let dir = cluster.path("");
+    let free = || {
+        let disk = nix::sys::statvfs::statvfs(&dir).unwrap();
+        (disk.blocks_available() * disk.fragment_size(), disk.blocks() * disk.fragment_size())
+    };
+    let (available, all) = free();
+    let fill = available - all / 10;
+    let script = format!(
+        "trap \"sleep 5; exit 7\" TERM; head -c {fill} /dev/zero > /v/fill; while :; do sleep 0.1; done"
+    );
+    cluster.apply(&format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: greedy}}, spec: {{terminationGracePeriodSeconds: 600, \
+         restartPolicy: Never, volumes: [{{name: v, emptyDir: {{}}}}], containers: [{{name: c, image: '{IMAGE}', \
+         command: [sh, -c, '{script}'], volumeMounts: [{{name: v, mountPath: /v}}]}}]}}}}"
+    ));
+    let status = cluster.wait("greedy", "evicted", |status| {
+        status["reason"] == "Evicted" && status["containerStatuses"][0]["state"]["terminated"].is_object()
+    });
+    let ended = &status["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(ended["exitCode"], 7, "a hard threshold would have killed it: {ended}");
+    assert_eq!(condition(&status, "DisruptionTarget"), "True", "the node is the cause");
+    let message = status["message"].as_str().unwrap_or_default();
+    let start = "The node was low on resource: ephemeral-storage. Threshold quantity: ";
+    assert!(message.starts_with(start), "{message}");
+    eventually("the disk is free again", WAIT, || free().0 > all / 5);
+    cluster.delete("greedy");
+}
+
 const UNUSED: &str = "example.test/unused:1";
 
 /// A node with an image that a pod uses, and one that nothing uses.

@@ -1,23 +1,27 @@
 //! `/configz`: the node's settings as a KubeletConfiguration, as far as they exist here.
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::response::{ApiResponse, json as answer};
-use crate::config::{NodeConfig, Threshold};
+use crate::config::NodeConfig;
+use crate::config::eviction::Threshold;
+
+fn amount(least: &Threshold) -> String {
+    match least {
+        Threshold::Amount(amount) => amount.to_string(),
+        Threshold::Percent(percent) => format!("{percent}%"),
+    }
+}
+
+fn by_signal<'a>(values: impl Iterator<Item = (&'a String, String)>) -> Map<String, Value> {
+    values.map(|(signal, value)| (signal.clone(), value.into())).collect()
+}
 
 /// `/configz`.
 pub fn configz(config: &NodeConfig) -> ApiResponse {
-    let eviction: serde_json::Map<String, serde_json::Value> = config
-        .eviction
-        .iter()
-        .map(|(signal, least)| {
-            let least = match least {
-                Threshold::Amount(amount) => amount.to_string(),
-                Threshold::Percent(percent) => format!("{percent}%"),
-            };
-            (signal.clone(), least.into())
-        })
-        .collect();
+    let eviction = &config.eviction;
+    let soft = || eviction.soft.iter();
+    let graces = soft().map(|(signal, soft)| (signal, format!("{}s", soft.grace.as_secs_f64())));
     answer(&json!({"kubeletconfig": {
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -36,7 +40,11 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "memoryManagerPolicy": if config.static_memory { "Static" } else { "None" },
         "topologyManagerPolicy": config.topology_policy.as_str(),
         "topologyManagerScope": config.topology_scope.as_str(),
-        "evictionHard": eviction,
+        "evictionHard": by_signal(eviction.hard.iter().map(|(signal, least)| (signal, amount(least)))),
+        "evictionSoft": by_signal(soft().map(|(signal, soft)| (signal, amount(&soft.least)))),
+        "evictionSoftGracePeriod": by_signal(graces),
+        "evictionMinimumReclaim": by_signal(eviction.reclaim.iter().map(|(signal, least)| (signal, amount(least)))),
+        "evictionMaxPodGracePeriod": eviction.max_pod_grace.map_or(-1, i64::from),
         "evictionPressureTransitionPeriod": format!("{}s", config.pressure_transition.as_secs()),
         "allowedUnsafeSysctls": config.allowed_unsafe_sysctls,
         "registerWithTaints": config.taints,

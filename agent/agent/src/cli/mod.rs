@@ -8,6 +8,8 @@ pub mod options;
 pub mod run;
 // Builds the parts of the node.
 pub mod assemble;
+// Options about evictions.
+pub mod eviction;
 // Parsers of option values.
 pub mod values;
 // Checks a configuration file.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::engine::EngineOptions;
-use super::values::{self, CpuPolicy, DefaultSeccomp, MemoryPolicy, SwapBehavior, Thresholds};
+use super::eviction::EvictionOptions;
+use super::values::{self, CpuPolicy, DefaultSeccomp, MemoryPolicy, SwapBehavior};
 use crate::config::image_gc::GcPolicy;
 use crate::config::verification::{Pattern, Verification, VerificationPolicy};
 use crate::config::{ClusterDns, ManifestUrl, NetworkMode, NodeConfig};
@@ -125,17 +126,9 @@ pub struct RunArgs {
     /// Parent cgroup of all pods.
     #[arg(long, default_value = "/")]
     pub cgroup_root: String,
-    /// Hard eviction thresholds: pods are evicted while less is free.
-    #[arg(
-        long,
-        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,\
-                         imagefs.inodesFree<5%",
-        value_parser = values::thresholds
-    )]
-    pub eviction_hard: Thresholds,
-    /// How long the node says that it is short of memory, disk or pids after it no longer is, such as 5m.
-    #[arg(long, default_value = "5m", value_parser = values::duration)]
-    pub eviction_pressure_transition_period: Duration,
+    /// When pods are evicted.
+    #[command(flatten)]
+    pub eviction: EvictionOptions,
     /// How many dead instances of a container are kept, as by kubelets, whose default is 1; -1 for all. By default the newest two
     /// instances are kept, dead or not.
     #[arg(long, allow_negative_numbers = true)]
@@ -305,8 +298,8 @@ impl RunArgs {
             api_port: self.port,
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
-            eviction: self.eviction_hard.0.clone(),
-            pressure_transition: self.eviction_pressure_transition_period,
+            eviction: self.eviction.policy()?,
+            pressure_transition: self.eviction.eviction_pressure_transition_period,
             image_gc: self.image_gc()?,
             // Fewer than none is no limit, as for kubelets.
             max_dead_containers: self

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::config::Threshold;
-use crate::node::eviction_signals::{ThresholdError, parse_thresholds};
+use crate::config::eviction::Threshold;
+use crate::node::eviction_parse::{ThresholdError, by_signal, parse_reclaims, parse_thresholds};
 use crate::node::object::parse_taint;
 use crate::node::shutdown::Group;
 use crate::pod::amount;
@@ -211,6 +211,21 @@ pub fn thresholds(text: &str) -> Result<Thresholds, ValueError> {
     Ok(Thresholds(parse_thresholds(text)?))
 }
 
+/// `memory.available=200Mi,nodefs.available=5%`.
+pub fn reclaims(text: &str) -> Result<Thresholds, ValueError> {
+    Ok(Thresholds(parse_reclaims(text)?))
+}
+
+/// Grace periods of eviction thresholds by signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graces(pub BTreeMap<String, Duration>);
+
+/// `memory.available=90s,nodefs.available=2m`.
+pub fn graces(text: &str) -> Result<Graces, ValueError> {
+    let form = "signal=duration, such as memory.available=90s";
+    Ok(Graces(by_signal(text, '=', form, |text| duration(text).ok())?))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -279,6 +294,15 @@ mod tests {
             ("--eviction-hard", "", ""),
             ("--eviction-hard", "memory.available<lots", "memory.available<lots"),
             ("--eviction-hard", "memory.availabel<100Mi", "memory.availabel"),
+            ("--eviction-soft", "memory.available<1Gi,imagefs.inodesFree<10%", ""),
+            ("--eviction-soft", "memory.available=1Gi", "signal<quantity or signal<percent%"),
+            ("--eviction-soft-grace-period", "memory.available=1m30s,pid.available=0s", ""),
+            ("--eviction-soft-grace-period", "memory.available=90", "signal=duration"),
+            ("--eviction-soft-grace-period", "memory.free=90s", "unknown eviction signal"),
+            ("--eviction-minimum-reclaim", "memory.available=0,imagefs.available=5%", ""),
+            ("--eviction-minimum-reclaim", "memory.available=-1", "signal=quantity or signal=percent%"),
+            ("--eviction-max-pod-grace-period", "-1", ""),
+            ("--eviction-max-pod-grace-period", "30s", "invalid digit"),
         ] {
             let said = said(flag, value);
             assert_eq!(said.is_empty(), part.is_empty(), "{flag} {value}: {said}");

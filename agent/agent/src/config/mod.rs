@@ -1,5 +1,7 @@
 //! Settings of the node.
 
+// When pods are evicted.
+pub mod eviction;
 // When unused images are removed.
 pub mod image_gc;
 // Which images need credentials.
@@ -11,29 +13,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::eviction::EvictionPolicy;
 use self::image_gc::GcPolicy;
 use self::verification::Verification;
 use crate::numa;
-
-/// Least amount of a resource that must be free: bytes or counts, or a part of the whole.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Threshold {
-    /// An amount.
-    Amount(i64),
-    /// Percent of the whole.
-    Percent(f64),
-}
-
-impl Threshold {
-    /// As an amount of the whole.
-    pub fn of(&self, total: i64) -> i64 {
-        match self {
-            Threshold::Amount(amount) => *amount,
-            #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
-            Threshold::Percent(percent) => (total as f64 * percent / 100.0) as i64,
-        }
-    }
-}
 
 /// How packets reach pods of other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -118,8 +101,8 @@ pub struct NodeConfig {
     pub cgroup_root: PathBuf,
     /// Parent cgroup of all pods; `""` for the root.
     pub cgroup_parent: String,
-    /// Hard eviction thresholds by signal.
-    pub eviction: BTreeMap<String, Threshold>,
+    /// When pods are evicted because the node is short of something.
+    pub eviction: EvictionPolicy,
     /// How long a pressure condition stays after its cause is gone, against flapping.
     pub pressure_transition: Duration,
     /// When unused images are removed.

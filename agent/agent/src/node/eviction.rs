@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-use super::eviction_parts::{EvictionParts, binary};
-use super::eviction_signals::{Disks, is_of_disk, read_signals, thresholds_met};
+use super::eviction_parts::{EvictionParts, IMMEDIATE, binary};
+use super::eviction_signals::{Disks, is_of_disk, read_signals};
+use super::eviction_watch::{EvictionWatch, Met};
 use super::local_storage::{self, Amount};
 use crate::events::Kind;
 use crate::image::gc;
@@ -23,7 +24,7 @@ const STORAGE: &str = "ephemeral-storage";
 const INODES: &str = "inodes";
 /// Interval between evictions, so that freed resources are measured first.
 const EVICTION_INTERVAL: Duration = Duration::from_secs(10);
-/// How long to wait for an evicted pod to stop before evicting the next.
+/// How long to wait for an evicted pod to stop before evicting the next; a grace period comes on top.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long to wait for containers of ended pods to be removed.
@@ -48,8 +49,10 @@ pub fn rank_for_eviction(pods: &[Arc<Pod>], usage: &HashMap<String, i64>, resour
 /// Evicts pods under resource pressure.
 #[derive(Default)]
 pub struct Evictor {
-    seen: BTreeMap<&'static str, Instant>,
+    watch: EvictionWatch,
     last_eviction: Option<Instant>,
+    /// How long the pod evicted last has to end, after a soft threshold.
+    grace: Duration,
     /// Evicted, and not gone yet.
     ending: HashSet<String>,
     /// Where disks are measured, once the runtime has said where its images are.
@@ -61,33 +64,27 @@ impl Evictor {
     /// if that is not enough.
     pub async fn check(&mut self, parts: &EvictionParts) -> Pressure {
         let signals = read_signals(&self.disks(parts).await);
-        let short = thresholds_met(&signals, &parts.config.eviction);
         let now = Instant::now();
-        for (signal, _, _) in &short {
-            self.seen.insert(signal, now);
-        }
-        self.seen.retain(|_, at| at.elapsed() < parts.config.pressure_transition);
-        let mut short = short.into_iter();
-        if let Some((signal, least, free)) = short.next()
+        let short = self.watch.observe(&signals, &parts.config.eviction, now);
+        if let Some(met) = short.first()
             && self.may_evict(&parts.pods.admitted())
         {
             let metadata = ObjectMeta { name: Some(parts.config.name.clone()), ..ObjectMeta::default() };
-            let text = format!("Attempting to reclaim {}", resource_of(signal));
+            let text = format!("Attempting to reclaim {}", resource_of(met.signal));
             let node = Node { metadata, ..Node::default() };
             parts.events.node(&node, Kind::Warning, "EvictionThresholdMet", text);
             let pods = parts.pods.admitted();
-            if !(is_of_disk(signal) && reclaim(parts, &pods).await) {
+            if !(is_of_disk(met.signal) && reclaim(parts, &pods).await) {
                 self.last_eviction = Some(now);
                 let pods: Vec<_> =
                     pods.into_iter().filter(|pod| !self.ending.contains(spec::uid(pod))).collect();
-                self.ending.extend(evict(parts, &pods, signal, least, free).await);
+                if let Some((uid, grace)) = evict(parts, &pods, met).await {
+                    self.ending.insert(uid);
+                    self.grace = grace;
+                }
             }
         }
-        Pressure {
-            memory: self.seen.contains_key("memory.available"),
-            disk: self.seen.keys().any(|signal| is_of_disk(signal)),
-            pids: self.seen.contains_key("pid.available"),
-        }
+        self.watch.pressure(parts.config.pressure_transition, now)
     }
 
     /// Where disks are measured: images and layers of another runtime may be elsewhere than the agent's data.
@@ -111,7 +108,7 @@ impl Evictor {
     /// Whether the last evicted pod has stopped and the interval is over; `pods` are those still using resources.
     fn may_evict(&mut self, pods: &[Arc<Pod>]) -> bool {
         self.ending.retain(|uid| pods.iter().any(|pod| spec::uid(pod) == uid));
-        let pause = if self.ending.is_empty() { EVICTION_INTERVAL } else { EVICTION_TIMEOUT };
+        let pause = if self.ending.is_empty() { EVICTION_INTERVAL } else { EVICTION_TIMEOUT + self.grace };
         self.last_eviction.is_none_or(|at| at.elapsed() >= pause)
     }
 }
@@ -148,38 +145,35 @@ fn resource_of(signal: &str) -> &'static str {
     }
 }
 
-/// Evicts the first pod in eviction order; returns its uid.
-async fn evict(
-    parts: &EvictionParts,
-    pods: &[Arc<Pod>],
-    signal: &str,
-    least: i64,
-    free: i64,
-) -> Option<String> {
-    let resource = resource_of(signal);
+/// Evicts the first pod in eviction order; returns its uid, and how long it has to end after a soft threshold.
+async fn evict(parts: &EvictionParts, pods: &[Arc<Pod>], met: &Met) -> Option<(String, Duration)> {
+    let resource = resource_of(met.signal);
     let usage = usage(parts, pods, resource).await;
     let totals = usage.iter().map(|(uid, parts)| (uid.clone(), parts.values().sum())).collect();
     let pod = rank_for_eviction(pods, &totals, resource).into_iter().next()?;
     let (least, free) = match resource {
-        INODES | "pids" => (least.to_string(), free.to_string()),
-        _ => (binary(least), binary(free)),
+        INODES | "pids" => (met.least.to_string(), met.free.to_string()),
+        _ => (binary(met.least), binary(met.free)),
     };
     let mut message =
         format!("The node was low on resource: {resource}. Threshold quantity: {least}, available: {free}. ");
     if let Some(used) = usage.get(spec::uid(&pod)) {
         message += &excess(&pod, used, resource);
     }
+    let asked = spec::spec(&pod).termination_grace_period_seconds;
+    let grace = if met.is_soft { parts.config.eviction.soft_grace(asked) } else { 0 };
     parts.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
     tracing::info!(
         pod = spec::name(&pod),
         namespace = spec::namespace(&pod),
         uid = spec::uid(&pod),
-        signal,
+        signal = met.signal,
         free,
+        grace,
         "pod evicted"
     );
-    parts.evict_under_pressure(&pod, message);
-    Some(spec::uid(&pod).to_owned())
+    parts.evict_under_pressure(&pod, message, grace.max(IMMEDIATE));
+    Some((spec::uid(&pod).to_owned(), Duration::from_secs(u64::try_from(grace).unwrap_or(0))))
 }
 
 /// Which containers use more than they asked for.
@@ -343,6 +337,13 @@ mod tests {
         ] {
             watcher.last_eviction = Instant::now().checked_sub(since);
             assert_eq!(watcher.may_evict(pods), want, "{since:?} after the last, {} left", pods.len());
+        }
+        // A pod that has time to end may use it before the next one goes.
+        watcher.ending.insert("a".to_owned());
+        watcher.grace = Duration::from_secs(60);
+        for (since, want) in [(EVICTION_TIMEOUT, false), (EVICTION_TIMEOUT + watcher.grace, true)] {
+            watcher.last_eviction = Instant::now().checked_sub(since);
+            assert_eq!(watcher.may_evict(&there), want, "{since:?} after the last");
         }
     }
 }

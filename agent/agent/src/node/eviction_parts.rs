@@ -10,6 +10,9 @@ use crate::lifecycle::table::{Message, PodTable};
 use crate::pod::spec;
 use coracle_engine::runtime::Runtime;
 
+/// Seconds that pods have to end when there is no time.
+pub(super) const IMMEDIATE: i64 = 1;
+
 /// What evictions measure and act on.
 pub struct EvictionParts {
     /// Settings: thresholds and directories.
@@ -25,19 +28,19 @@ pub struct EvictionParts {
 }
 
 impl EvictionParts {
-    /// Evicts a pod because the node is short of something: a disruption.
-    pub(super) fn evict_under_pressure(&self, pod: &Pod, message: String) {
-        self.evict(pod, message.clone(), Some(message));
+    /// Evicts a pod because the node is short of something: a disruption. It has so many seconds to end.
+    pub(super) fn evict_under_pressure(&self, pod: &Pod, message: String, grace: i64) {
+        self.evict(pod, message.clone(), Some(message), grace);
     }
 
     /// Evicts a pod that exceeds a limit of its own.
     pub(super) fn evict_over_limit(&self, pod: &Pod, message: String) {
-        self.evict(pod, message, None);
+        self.evict(pod, message, None, IMMEDIATE);
     }
 
-    fn evict(&self, pod: &Pod, message: String, disruption: Option<String>) {
+    fn evict(&self, pod: &Pod, message: String, disruption: Option<String>, grace: i64) {
         let reason = "Evicted".to_owned();
-        self.pods.send(spec::uid(pod), Message::Evict { reason, message, disruption, grace: 1 });
+        self.pods.send(spec::uid(pod), Message::Evict { reason, message, disruption, grace });
     }
 }
 

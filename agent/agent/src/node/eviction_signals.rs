@@ -1,13 +1,13 @@
-//! Eviction signals: what is free on the node, and the thresholds below which pods are evicted.
+//! Eviction signals: what is free on the node, and what eviction thresholds reserve of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::config::Threshold;
-use crate::pod::{all_pods, amount};
+use crate::config::eviction::Threshold;
+use crate::pod::all_pods;
 
 /// Supported eviction signals.
-const SIGNALS: [&str; 8] = [
+pub(super) const SIGNALS: [&str; 8] = [
     "memory.available",
     "nodefs.available",
     "nodefs.inodesFree",
@@ -17,51 +17,6 @@ const SIGNALS: [&str; 8] = [
     "containerfs.inodesFree",
     "pid.available",
 ];
-
-/// Why a list of thresholds is not understood.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ThresholdError {
-    /// Not a signal.
-    #[error("unknown eviction signal {signal:?}")]
-    Signal {
-        /// The signal as given.
-        signal: String,
-    },
-    /// A signal of kubelets that this node does not measure.
-    #[error("eviction signal {signal:?} is not measured: pods together are limited to what is allocatable")]
-    NotMeasured {
-        /// The signal as given.
-        signal: String,
-    },
-    /// Not a comparison with an amount.
-    #[error("{text:?} is not of the form signal<quantity or signal<percent%")]
-    Form {
-        /// The value as given.
-        text: String,
-    },
-}
-
-/// `memory.available<100Mi,nodefs.available<10%,…`.
-pub fn parse_thresholds(text: &str) -> Result<BTreeMap<String, Threshold>, ThresholdError> {
-    let one = |part: &str| {
-        let form = || ThresholdError::Form { text: part.to_owned() };
-        let (signal, value) = part.split_once('<').ok_or_else(form)?;
-        if signal == "allocatableMemory.available" {
-            return Err(ThresholdError::NotMeasured { signal: signal.to_owned() });
-        }
-        if !SIGNALS.contains(&signal) {
-            return Err(ThresholdError::Signal { signal: signal.to_owned() });
-        }
-        let threshold = match value.strip_suffix('%') {
-            Some(percent) => {
-                percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Threshold::Percent)
-            }
-            None => amount::parse_units(value).filter(|amount| *amount >= 0).map(Threshold::Amount),
-        };
-        Ok((signal.to_owned(), threshold.ok_or_else(form)?))
-    };
-    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(one).collect()
-}
 
 /// Available and total amount by signal.
 pub type Signals = BTreeMap<&'static str, (i64, i64)>;
@@ -122,21 +77,7 @@ fn read_disk(place: &Path) -> (Amounts, Amounts) {
     (Some((bytes(disk.blocks_available()), bytes(disk.blocks()))), files)
 }
 
-/// The signals below their threshold, with threshold and free amount; memory, which kills, first.
-pub fn thresholds_met(
-    signals: &Signals,
-    thresholds: &BTreeMap<String, Threshold>,
-) -> Vec<(&'static str, i64, i64)> {
-    let met = signals.iter().filter_map(|(signal, (free, total))| {
-        let least = thresholds.get(*signal)?.of(*total);
-        (*free < least).then_some((*signal, least, *free))
-    });
-    let mut met: Vec<_> = met.collect();
-    met.sort_by_key(|(signal, ..)| !signal.starts_with("memory."));
-    met
-}
-
-/// Amount of a resource reserved by eviction thresholds. It is not allocatable: otherwise a full node would evict pods
+/// Amount of a resource reserved by hard eviction thresholds. It is not allocatable: otherwise a full node would evict pods
 /// within their requests.
 pub fn reserved_by_thresholds(
     thresholds: &BTreeMap<String, Threshold>,
@@ -148,29 +89,26 @@ pub fn reserved_by_thresholds(
         "ephemeral-storage" => "nodefs.available",
         _ => return 0,
     };
-    thresholds.get(signal).map_or(0, |threshold| threshold.of(capacity))
+    let threshold = thresholds.get(signal).filter(|threshold| !threshold.is_off());
+    threshold.map_or(0, |threshold| threshold.of(capacity))
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn thresholds_are_met_by_amount_and_by_percent() {
-        assert!(parse_thresholds("nodefs.available<10%,nonsense").is_err());
-        let thresholds = parse_thresholds("memory.available<100Mi,nodefs.available<10%").unwrap();
-        assert_eq!(thresholds.len(), 2);
-        let signals =
-            Signals::from([("memory.available", (99 << 20, 1 << 30)), ("nodefs.available", (11, 100))]);
-        assert_eq!(thresholds_met(&signals, &thresholds), [("memory.available", 100 << 20, 99 << 20)]);
-        let signals =
-            Signals::from([("memory.available", (100 << 20, 1 << 30)), ("nodefs.available", (9, 100))]);
-        assert_eq!(thresholds_met(&signals, &thresholds), [("nodefs.available", 10, 9)]);
+    fn hard_thresholds_are_reserved() {
+        let thresholds = BTreeMap::from([
+            ("memory.available".to_owned(), Threshold::Amount(100 << 20)),
+            ("nodefs.available".to_owned(), Threshold::Percent(10.0)),
+        ]);
         for (resource, want) in [("memory", 100 << 20), ("ephemeral-storage", 50), ("cpu", 0)] {
             assert_eq!(reserved_by_thresholds(&thresholds, resource, 500), want, "{resource}");
         }
         assert_eq!(reserved_by_thresholds(&BTreeMap::new(), "memory", 500), 0);
+        let off = BTreeMap::from([("nodefs.available".to_owned(), Threshold::Percent(100.0))]);
+        assert_eq!(reserved_by_thresholds(&off, "ephemeral-storage", 500), 0);
     }
 
     #[test]
@@ -184,22 +122,10 @@ mod tests {
         for signal in SIGNALS {
             assert!(measured.contains_key(signal), "{signal}: {measured:?}");
         }
-        assert_eq!(
-            parse_thresholds("allocatableMemory.available<1Mi"),
-            Err(ThresholdError::NotMeasured { signal: "allocatableMemory.available".to_owned() })
-        );
     }
 
     #[test]
-    fn images_that_fill_their_disk_are_pressure_and_memory_comes_first() {
-        let thresholds = parse_thresholds("imagefs.available<15%,memory.available<100Mi").unwrap();
-        let signals = Signals::from([
-            ("imagefs.available", (14, 100)),
-            ("memory.available", (1, 1 << 30)),
-            ("nodefs.available", (14, 100)),
-        ]);
-        let met: Vec<_> = thresholds_met(&signals, &thresholds).into_iter().map(|(name, ..)| name).collect();
-        assert_eq!(met, ["memory.available", "imagefs.available"]);
+    fn images_that_fill_their_disk_are_pressure_of_the_disk() {
         assert!(is_of_disk("imagefs.available") && !is_of_disk("memory.available"));
     }
 }

@@ -10,8 +10,12 @@ pub mod status;
 pub mod lease;
 // The CNI configuration for the pod CIDRs.
 pub mod cni_conf;
-// Free resources and the thresholds of evictions.
+// Free resources.
 pub mod eviction_signals;
+// Reads thresholds of evictions.
+pub mod eviction_parse;
+// Which thresholds are crossed, and since when.
+mod eviction_watch;
 // What evictions measure and act on.
 mod eviction_parts;
 // Eviction of pods under resource pressure.

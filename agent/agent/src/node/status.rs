@@ -30,7 +30,7 @@ pub fn allocatable(config: &NodeConfig, machine: &Machine) -> BTreeMap<String, i
     let mut all = machine.capacity.clone();
     for (key, amount) in &mut all {
         let reserved = config.reserved.get(key).copied().unwrap_or(0);
-        *amount = (*amount - reserved - reserved_by_thresholds(&config.eviction, key, *amount)).max(0);
+        *amount = (*amount - reserved - reserved_by_thresholds(&config.eviction.hard, key, *amount)).max(0);
     }
     // Huge pages are set aside: no other memory can use them.
     let huge = machine.capacity.iter().filter(|(key, _)| key.starts_with("hugepages-"));
