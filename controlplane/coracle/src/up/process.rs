@@ -94,6 +94,10 @@ pub fn hold(hostname: &str, names: &Path) -> anyhow::Result<Process> {
     })
 }
 
+/// How long a program may take to begin. The kernel makes network namespaces one after the other: where many are being removed, a
+/// new one waits for seconds.
+const BEGINS: Duration = Duration::from_secs(60);
+
 /// The only child of a process, when it has become a program; `None` when that takes too long, or they have ended.
 fn only_child(parent: u32, program: &Path) -> Option<Process> {
     let begun = Instant::now();
@@ -106,7 +110,7 @@ fn only_child(parent: u32, program: &Path) -> Option<Process> {
         {
             return Some(process);
         }
-        if begun.elapsed() > Duration::from_secs(5) || Process::of(parent).is_none() {
+        if begun.elapsed() > BEGINS || Process::of(parent).is_none() {
             return None;
         }
         std::thread::sleep(Duration::from_millis(1));
