@@ -164,7 +164,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("OrderedNamespaceDeletion", Honoured("controlplane/controllers/src/namespace.rs#delete_content")),
     ("PLEGOnDemandRelist", NotApplicable("an implementation detail of the Go components")),
     ("PodDeletionCost", Honoured("controlplane/informer/src/pod.rs#deletion_cost")),
-    ("PodLevelResources", Honoured("agent/agent/src/pod/resources.rs#pod_level")),
+    ("PodLevelResources", Honoured("agent/agent/src/pod/resources.rs#limit_of_pod")),
     ("PodLifecycleSleepAction", Honoured("agent/agent/src/lifecycle/hooks.rs#handler.sleep")),
     ("PodLifecycleSleepActionAllowZero", Honoured("controlplane/validation/src/pods/probes.rs#SleepAction")),
     ("PodObservedGenerationTracking", Honoured("agent/agent/src/status/generate.rs#observed_generation")),
