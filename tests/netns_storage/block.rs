@@ -46,7 +46,7 @@ fn a_pod_writes_to_a_block_device_of_a_driver() {
 #[test]
 #[ignore = "run by in_namespaces"]
 fn disks_of_the_node_are_devices_or_file_systems() {
-    let s = Setting::without_driver("attachRequired: false");
+    let mut s = Setting::without_driver("attachRequired: false");
     let image = s.cluster.path("disk.img");
     run(&format!("truncate -s 16M {}", image.display()));
     let device = run(&format!("losetup --find --show {}", image.display())).trim().to_owned();
@@ -94,8 +94,11 @@ fn disks_of_the_node_are_devices_or_file_systems() {
     let mounts = run("cut -d' ' -f5 /proc/self/mountinfo");
     let of_pod = |path: &&str| path.contains(&uid) && path.contains("local-volume");
     let target = mounts.lines().find(of_pod).expect("its directory is mounted");
+    s.cluster.kill_agent();
     run(&format!("mount -o remount,bind,exec,dev {target}"));
     std::fs::write(directory.join("again"), "").unwrap();
+    eventually("it ends", PATIENCE, || !directory.join("again").exists());
+    s.cluster.start_agent();
     eventually("it is started again", PATIENCE, || s.cluster.output("again", "c", 1).contains(" /v "));
     let said = s.cluster.output("again", "c", 1);
     assert!(said.contains("nodev,noexec"), "{said}");
