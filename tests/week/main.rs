@@ -2,8 +2,8 @@
 //! evicted, and the agent is killed. Afterwards neither the node nor the server and its datastore have grown, and only the right pods
 //! were evicted. Needs root.
 //!
-//! `CORACLE_WEEK_MINUTES` (30) is how long it takes. Times are compressed by the agent's options: logs rotate at 64 KiB, images may be
-//! removed at once, and a shortage of disk is forgotten after seconds.
+//! `CORACLE_WEEK_MINUTES` (30) is how long it takes. Times are compressed by options: logs rotate at 64 KiB, images may be removed
+//! at once, a shortage of disk is forgotten after seconds, and Events after five minutes.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -29,7 +29,10 @@ fn in_namespaces() {
     if namespaces::is_inside() {
         return;
     }
-    let status = namespaces::run_again(&["--ignored", "--nocapture", "nothing_grows"], &[]);
+    let status = namespaces::run_again(
+        &["--ignored", "--nocapture", "nothing_grows"],
+        &[("CORACLE_SERVER_EVENT_TTL", "5m".as_ref())],
+    );
     assert!(status.success(), "the week failed: {status}");
 }
 

@@ -49,6 +49,8 @@ pub mod endpoints;
 pub mod nodes;
 // Garbage collection of pods.
 pub mod podgc;
+// Removal of Events that nobody writes any more.
+pub mod event_expiry;
 // Volumes and claims: binding, provisioning, reclaiming.
 pub mod volumes;
 // ResourceClaims of pods: creation from templates, release.
@@ -94,6 +96,8 @@ pub struct Options {
     pub pod_ranges: Vec<nodes::ranges::Range>,
     /// How fast pods are evicted from nodes that have failed.
     pub eviction_rates: nodes::zones::Rates,
+    /// How long Events are kept.
+    pub event_ttl: event_expiry::EventTtl,
     /// Signer of node and client certificates; without it requests are not handled.
     pub signer: Option<csr::Signer>,
     /// Charges of quota admission; none without an API server in this process.
@@ -145,6 +149,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     service_cidrs::start(&mut setup);
     nodes::start(&mut setup, &options.pod_ranges, options.eviction_rates);
     podgc::start(&mut setup);
+    event_expiry::start(&mut setup, options.event_ttl);
     if let Some(signer) = &options.signer {
         csr::start(&mut setup, signer.clone());
     }

@@ -12,8 +12,10 @@ use clap::{ArgMatches, Args};
 use coracle_cli::feature_gates::{self, GateError};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
+use coracle_controllers::event_expiry::EventTtl;
 use coracle_controllers::nodes::zones::Rates;
 use coracle_kinds::registry::features::Features;
+use coracle_proto::time::parse_duration;
 use coracle_store::{Datastore, DatastoreError};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -70,6 +72,9 @@ pub struct ServerArgs {
     /// Directory of manifests that the server applies, and removes from the cluster when they go; docs/howto/manifests.md.
     #[arg(long, value_name = "DIR")]
     manifests: Option<PathBuf>,
+    /// How long Events are kept after they were written last, 1h by default.
+    #[arg(long)]
+    event_ttl: Option<String>,
     /// Run only the API server, without scheduler and controllers.
     #[arg(long)]
     api_only: bool,
@@ -172,6 +177,7 @@ struct Plain {
     scheduler_config: Option<PathBuf>,
     policy_config_file: Option<PathBuf>,
     manifests: Option<PathBuf>,
+    event_ttl: Option<String>,
     api_only: bool,
     cluster_reset: bool,
     allow_empty_datastore: bool,
@@ -214,6 +220,8 @@ pub struct Config {
     pub split_log_streams: bool,
     /// How fast pods are evicted from nodes that have failed.
     pub eviction_rates: Rates,
+    /// How long Events are kept.
+    pub event_ttl: EventTtl,
     /// Older API versions that are served.
     pub runtime_config: RuntimeConfig,
     /// Profiles, plugins and extenders of the scheduler.
@@ -247,6 +255,9 @@ pub enum ConfigError {
     /// An option about node evictions makes no sense.
     #[error(transparent)]
     NodeEviction(#[from] NodeEvictionError),
+    /// No time after which Events go.
+    #[error("--event-ttl {0:?} is not a duration of more than 0, such as 1h")]
+    EventTtl(String),
     /// An option about joining makes no sense.
     #[error(transparent)]
     Join(#[from] JoinOptionsError),
@@ -342,6 +353,7 @@ impl ServerArgs {
             },
             split_log_streams: switches.pod_logs_query_split_streams,
             eviction_rates: self.node_eviction.over(node_eviction).resolve()?,
+            event_ttl: event_ttl(self.event_ttl.or(file.event_ttl))?,
             runtime_config: RuntimeConfig::parse(&versions)?,
             scheduler_config,
             policy_config_file,
@@ -351,6 +363,14 @@ impl ServerArgs {
             security: self.security.over(security),
             recording: self.recording.over(recording).resolve(&|name| std::env::var(name).ok())?,
         })
+    }
+}
+
+fn event_ttl(given: Option<String>) -> Result<EventTtl, ConfigError> {
+    let Some(text) = given else { return Ok(EventTtl::default()) };
+    match parse_duration(&text) {
+        Ok(nanos) if nanos > 0 => Ok(EventTtl(jiff::SignedDuration::from_nanos(nanos))),
+        _ => Err(ConfigError::EventTtl(text)),
     }
 }
 

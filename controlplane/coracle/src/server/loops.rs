@@ -33,6 +33,7 @@ pub(super) fn start(
         keys: Some(opened.keys.clone()),
         pod_ranges: ranges.collect::<Result<_, _>>().context("--cluster-cidr")?,
         eviction_rates: config.eviction_rates,
+        event_ttl: config.event_ttl,
         signer: Some(controllers::csr::Signer {
             authority: pki.authorities(),
             life: config.security.certificate_life(),
