@@ -1,6 +1,6 @@
 //! `coracle-agent config validate`: checks a configuration file without starting anything.
 
-use super::Cli;
+use super::{Cli, Command};
 use clap::{Args, CommandFactory as _, Parser as _, Subcommand};
 use coracle_cli::config_file;
 use coracle_cli::output::Output;
@@ -43,7 +43,7 @@ pub enum ConfigError {
     /// The file cannot be read, or has options that there are not.
     #[error(transparent)]
     File(#[from] config_file::Error),
-    /// An option has a value that it does not take, or is missing.
+    /// An option has a value that it does not take or that contradicts another, or is missing.
     #[error("{0}")]
     Value(String),
 }
@@ -76,6 +76,9 @@ fn validate(file: &Path) -> Result<(), ConfigError> {
         None => words,
     };
     match Cli::try_parse_from(words) {
+        Ok(Cli { command: Command::Run(options) }) => {
+            options.check().map_err(|error| ConfigError::Value(format!("{error:#}")))
+        }
         Ok(_) => Ok(()),
         Err(error) => {
             let text = error.to_string();
@@ -108,5 +111,13 @@ mod tests {
             error.contains("carrier-pigeons") && error.contains("--network") && !error.contains("Usage"),
             "{error}"
         );
+        for (options, wrong) in [
+            ("featureGates: [SidecarContainers=true, Bogus=true]", "unrecognized feature gate: Bogus"),
+            ("evictionSoft: memory.available<500Mi", "--eviction-soft: memory.available has no grace period"),
+            ("imageGcLowThreshold: 90", "--image-gc-low-threshold: 90 must be less"),
+        ] {
+            let error = check(&format!("kubeconfig: /k\n{options}\n")).unwrap_err();
+            assert!(error.contains(wrong), "{error}");
+        }
     }
 }

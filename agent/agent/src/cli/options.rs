@@ -254,6 +254,23 @@ impl RunArgs {
         Ok(switches)
     }
 
+    fn verification(&self) -> anyhow::Result<Verification> {
+        let (policy, allowed) = (
+            self.image_pull_credentials_verification_policy,
+            self.preloaded_images_verification_allowlist.clone(),
+        );
+        Verification::new(policy, allowed).context("--preloaded-images-verification-allowlist")
+    }
+
+    /// Whether options contradict each other, or name what there is not. Nothing is started or changed before.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        feature_gates::parse(&self.feature_gates).context("--feature-gates")?;
+        self.eviction.policy()?;
+        self.image_gc()?;
+        self.verification()?;
+        Ok(())
+    }
+
     /// The settings of the node.
     pub(super) fn config(&self, machine: &Machine) -> anyhow::Result<NodeConfig> {
         let ips = if self.node_ip.is_empty() {
@@ -317,11 +334,7 @@ impl RunArgs {
             service_proxy: !self.no_service_proxy,
             proxy_healthz: self.proxy_healthz_bind_address.0,
             serves_dns: !self.external_dns,
-            verification: Verification::new(
-                self.image_pull_credentials_verification_policy,
-                self.preloaded_images_verification_allowlist.clone(),
-            )
-            .context("--preloaded-images-verification-allowlist")?,
+            verification: self.verification()?,
         })
     }
 

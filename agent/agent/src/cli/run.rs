@@ -58,11 +58,11 @@ use coracle_trace::Recorder;
 impl RunArgs {
     /// Runs until SIGTERM or SIGINT; pods keep running.
     pub fn run(self) -> anyhow::Result<()> {
+        self.check()?;
         if self.container_runtime_endpoint.is_none() {
             self.engine.enter_mount_namespace()?;
         }
         super::log::start(&self.log);
-        self.gates()?;
         // An error means that a crypto provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
