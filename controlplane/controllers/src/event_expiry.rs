@@ -63,14 +63,17 @@ impl Controller for Expiry {
 
 /// When an Event was written last. Times that are still to come do not count: whoever writes Events may not keep them for ever.
 fn written(event: View<'_, Event>, now: Timestamp) -> Timestamp {
+    let metadata = event.metadata();
     let times = [
-        event.metadata().creation_timestamp().get(),
+        metadata.creation_timestamp().get(),
         event.first_timestamp().get(),
         event.last_timestamp().get(),
         event.event_time().get(),
         event.series().last_observed_time().get(),
     ];
-    let past = times.into_iter().filter_map(time::parse).filter(|at| *at <= now);
+    // Of changes that are not about when it happened.
+    let changes = metadata.managed_fields().items().map(|entry| entry.time().get());
+    let past = times.into_iter().chain(changes).filter_map(time::parse).filter(|at| *at <= now);
     past.max().unwrap_or(now)
 }
 
@@ -102,6 +105,11 @@ mod tests {
             (
                 json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "lastTimestamp": "2100-01-01T00:00:00Z"}),
                 "2026-01-01T10:00:00Z",
+            ),
+            (
+                json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z", "managedFields": [
+                    {"manager": "a", "time": "2026-01-01T11:40:00Z"}, {"manager": "b", "time": "2026-01-01T10:10:00Z"}]}}),
+                "2026-01-01T11:40:00Z",
             ),
             (json!({"metadata": {}, "lastTimestamp": null}), "2026-01-01T12:00:00Z"),
         ] {

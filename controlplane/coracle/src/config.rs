@@ -72,7 +72,7 @@ pub struct ServerArgs {
     /// Directory of manifests that the server applies, and removes from the cluster when they go; docs/howto/manifests.md.
     #[arg(long, value_name = "DIR")]
     manifests: Option<PathBuf>,
-    /// How long Events are kept after they were written last, 1h by default.
+    /// How long Events are kept after they were written last, 1h by default; a controller deletes them, so not with --api-only.
     #[arg(long)]
     event_ttl: Option<String>,
     /// Run only the API server, without scheduler and controllers.
