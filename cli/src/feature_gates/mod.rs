@@ -51,10 +51,10 @@ pub enum GateError {
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
     /// A feature that cannot be turned off.
-    #[error("cannot set feature gate {0} to false, this server has no switch for it")]
+    #[error("cannot set feature gate {0} to false: there is no switch for it")]
     AlwaysOn(&'static str),
     /// A feature that is not there.
-    #[error("cannot set feature gate {0} to true, this server does not have the feature")]
+    #[error("cannot set feature gate {0} to true: the feature is not there")]
     NotThere(&'static str),
 }
 
