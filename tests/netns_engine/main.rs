@@ -11,6 +11,7 @@ mod confinement;
 mod pulls;
 mod rough;
 mod survival;
+mod hooks;
 mod crashes;
 
 use coracle_tests::{namespaces, skipped};

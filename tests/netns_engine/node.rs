@@ -378,6 +378,8 @@ fn spawn(dir: &Path, cgroup: &str, runtime: &str) -> Child {
         .arg(program("bridge").parent().unwrap())
         .arg("--cni-cache-dir")
         .arg(at("cni"))
+        .arg("--cdi-spec-dir")
+        .arg(at("cdi"))
         .arg("--cgroup-parent")
         .arg(cgroup)
         .env("RUST_LOG", "debug,h2=info,hyper=info,tower=info")

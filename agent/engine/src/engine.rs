@@ -60,6 +60,8 @@ impl Engine {
         let (detected, precreates) = watch::channel(Precreation::default());
         let engine = Self::assemble(base, &tasks, options, precreates);
         let recovering = tasks.recovery.lock().await;
+        // Before exit events: what is being released now was interrupted.
+        let recovery = engine.recovery();
         // Before recovery: cleaning up waits for exit events.
         let (listening, notices) = (tasks.clone(), Arc::new(tokio::sync::Mutex::new(notices)));
         let task = supervisor.clone().finish("engine notices", move || {
@@ -67,7 +69,7 @@ impl Engine {
             async move { tasks.listen(&mut *notices.lock().await).await }
         });
         tokio::spawn(task);
-        engine.recovery().run().await?;
+        recovery.run().await?;
         drop(recovering);
         let network = engine.sandboxes.network.clone();
         let task = supervisor.clone().finish("engine ports", move || restore_host_ports(network.clone()));
@@ -159,6 +161,8 @@ impl Engine {
     }
 
     fn recovery(&self) -> Recovery<'_> {
+        let mut interrupted = self.sandboxes.objects.containers();
+        interrupted.retain(|container| container.is_releasing());
         Recovery {
             objects: &self.sandboxes.objects,
             sandboxes: &self.sandboxes,
@@ -168,6 +172,7 @@ impl Engine {
             images: &self.images.store,
             network: &self.sandboxes.network,
             paths: &self.sandboxes.paths,
+            interrupted,
         }
     }
 }

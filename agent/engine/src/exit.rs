@@ -61,10 +61,18 @@ impl Exits {
         self.events.emit_sandbox(sandbox, cri::ContainerEventType::ContainerStoppedEvent);
     }
 
-    /// Records a container's exit, then releases its resources.
-    pub(crate) async fn container_exited(&self, container: &Container, exit: &Exit) {
+    /// Records a container's exit, releases its resources, and reports the exit.
+    async fn container_exited(&self, container: &Container, exit: &Exit) {
+        if self.record_exit(container, exit) {
+            self.finish_exit(container).await;
+        }
+    }
+
+    /// Records a container's exit; `false` if it was recorded before. Whoever gets `true` calls [`Exits::finish_exit`], which reports
+    /// it.
+    pub(crate) fn record_exit(&self, container: &Container, exit: &Exit) -> bool {
         if !container.is_live() {
-            return;
+            return false;
         }
         let cgroup = self.hierarchy.cgroup(&container.record.lock().cgroup);
         // Read before the cgroup is removed. Only counts for a failed container: the OOM killer may have killed just a child.
@@ -75,6 +83,7 @@ impl Exits {
                 return false;
             }
             record.phase = ContainerPhase::Exited;
+            record.releasing = true;
             record.exit_code = exit.code.unwrap_or(UNKNOWN);
             record.finished_at = exit.at;
             // A short-lived container can exit before its start is recorded.
@@ -95,29 +104,38 @@ impl Exits {
         });
         match written {
             Ok(true) => {}
-            Ok(false) => return,
+            Ok(false) => return false,
             Err(error) => {
                 tracing::error!(container = container.id, error = %causes::chain(&error), "container exit not recorded")
             }
         }
         *container.held.lock() = Default::default();
+        true
+    }
+
+    /// Releases the resources of a container whose exit is recorded, and reports the exit: the next container may get its devices
+    /// from then on. What could not be released is retried when it is stopped or removed.
+    pub(crate) async fn finish_exit(&self, container: &Container) {
         // In a shared PID namespace, other processes of the container may still run: kills them.
         if let Err(error) = self.release_processes(container).await {
-            tracing::warn!(container = container.id, error = %causes::chain(&error), "resources not released after exit, removing the container will retry");
+            tracing::warn!(container = container.id, error = %causes::chain(&error), "resources not released after exit, stopping or removing the container will retry");
         }
         self.keeper.forget(&container.id).await;
+        if let Err(error) = self.objects.change_container(container, |record| record.releasing = false) {
+            tracing::error!(container = container.id, error = %causes::chain(&error), "end of the release not recorded");
+        }
         container.exited.send_replace(true);
         self.events.emit_container(container, cri::ContainerEventType::ContainerStoppedEvent);
     }
 
-    /// Removes the cgroup and the OCI runtime's state of a container, and runs its hooks in between. Concurrent calls are
-    /// serialized.
+    /// Removes the cgroup and the OCI runtime's state of a container, and runs its hooks in between. Idempotent; concurrent calls
+    /// are serialized.
     pub(crate) async fn release_processes(&self, container: &Container) -> Result<()> {
         let _alone = container.releasing.lock().await;
         let cgroup = container.record.lock().cgroup.clone();
         self.hierarchy.cgroup(&cgroup)?.remove().await?;
         let state = self.paths.runtime_state().join(&container.id);
-        // Without it the OCI runtime has created nothing, or the hooks have run.
+        // Without it the OCI runtime has created nothing, or all hooks have run.
         if state.exists() {
             poststop::run(&self.paths.bundle(&container.id), &container.id).await;
         }

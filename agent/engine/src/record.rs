@@ -97,6 +97,9 @@ pub struct ContainerRecord {
     pub finished_at: i64,
     /// Lifecycle phase.
     pub phase: ContainerPhase,
+    /// It has exited, and is reported as running until its processes and hooks have ended: continued after a restart of the
+    /// engine. False once the exit is reported.
+    pub releasing: bool,
     /// Its first process; 0 before it runs.
     pub pid: i32,
     /// Start time of that process.

@@ -32,6 +32,8 @@ pub(crate) struct Recovery<'a> {
     pub(crate) images: &'a ImageStore,
     pub(crate) network: &'a PodNetwork,
     pub(crate) paths: &'a Paths,
+    /// Containers whose exit the earlier engine recorded and did not report.
+    pub(crate) interrupted: Vec<Arc<Container>>,
 }
 
 impl Recovery<'_> {
@@ -46,13 +48,16 @@ impl Recovery<'_> {
         for sandbox in &sandboxes {
             self.sandboxes.recover(sandbox, tasks.get(&sandbox.id)).await?;
         }
-        let mut ended = Vec::new();
+        let mut ended = self.interrupted.clone();
         for container in &containers {
             let (task, logged) = (tasks.get(&container.id), logged.get(&container.id));
-            let exit = self.containers.recover(container, task, logged).await?;
-            ended.extend(exit.map(|exit| (container.clone(), exit)));
+            if let Some(exit) = self.containers.recover(container, task, logged).await?
+                && self.containers.exits.record_exit(container, &exit)
+            {
+                ended.push(container.clone());
+            }
         }
-        self.containers.record_exits(&ended).await;
+        self.containers.finish_exits(ended).await;
         self.finish_removals(&sandboxes, &containers).await;
         self.remove_unrecorded_directories();
         self.release_stale_resources().await?;

@@ -18,8 +18,10 @@ fn sandbox_state(record: &SandboxRecord) -> cri::PodSandboxState {
     }
 }
 
+/// A container whose hooks run counts as running: its devices must not be given to the next one.
 fn container_state(record: &ContainerRecord) -> cri::ContainerState {
     match record.phase {
+        ContainerPhase::Exited if record.releasing => cri::ContainerState::ContainerRunning,
         ContainerPhase::Creating | ContainerPhase::Created | ContainerPhase::Starting => {
             cri::ContainerState::ContainerCreated
         }
@@ -53,19 +55,26 @@ fn sandbox_status(record: &SandboxRecord) -> cri::PodSandboxStatus {
 fn container_status(record: &ContainerRecord) -> cri::ContainerStatus {
     let config = &record.config;
     let resources = config.linux.as_ref().and_then(|l| l.resources.clone());
+    let state = container_state(record);
+    let (finished_at, exit_code, reason, message) = match state {
+        cri::ContainerState::ContainerExited => {
+            (record.finished_at, record.exit_code, record.reason.clone(), record.message.clone())
+        }
+        _ => Default::default(),
+    };
     cri::ContainerStatus {
         id: record.id.clone(),
         metadata: config.metadata.clone(),
-        state: container_state(record).into(),
+        state: state.into(),
         created_at: record.created_at,
         started_at: record.started_at,
-        finished_at: record.finished_at,
-        exit_code: record.exit_code,
+        finished_at,
+        exit_code,
         image: config.image.clone(),
         image_ref: record.image_ref.clone(),
         image_id: record.image_id.clone(),
-        reason: record.reason.clone(),
-        message: record.message.clone(),
+        reason,
+        message,
         labels: config.labels.clone(),
         annotations: config.annotations.clone(),
         mounts: config.mounts.clone(),
@@ -161,5 +170,40 @@ pub(super) fn sandbox_status_of(
         info,
         containers_statuses: containers.iter().map(|c| container_status(&c.record.lock())).collect(),
         timestamp: now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_container_whose_hooks_run_is_running() {
+        let mut record = ContainerRecord {
+            phase: ContainerPhase::Exited,
+            releasing: true,
+            started_at: 1,
+            finished_at: 2,
+            exit_code: 3,
+            reason: "Error".into(),
+            ..Default::default()
+        };
+        let running = container_status(&record);
+        assert_eq!(running.state(), cri::ContainerState::ContainerRunning);
+        assert_eq!((running.started_at, running.finished_at, running.exit_code), (1, 0, 0));
+        assert_eq!(running.reason, "");
+        assert!(!*Container::new(record.clone()).exited.borrow());
+        record.releasing = false;
+        let exited = container_status(&record);
+        assert_eq!(exited.state(), cri::ContainerState::ContainerExited);
+        assert_eq!((exited.finished_at, exited.exit_code, exited.reason.as_str()), (2, 3, "Error"));
+        assert!(*Container::new(record).exited.borrow());
+    }
+
+    #[test]
+    fn records_of_earlier_engines_say_that_the_exit_was_reported() {
+        let record: ContainerRecord = serde_json::from_str(r#"{"phase": "exited"}"#).unwrap();
+        assert_eq!(container_state(&record), cri::ContainerState::ContainerExited);
     }
 }

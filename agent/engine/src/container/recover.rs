@@ -9,6 +9,7 @@ use super::{Containers, gate};
 use crate::keeper::TaskFds;
 use crate::objects::Container;
 use crate::offload::blocking;
+use crate::poststop;
 use crate::record::{ContainerPhase, SandboxPhase};
 use crate::runtime::{Result, RuntimeError};
 use crate::stamp::now;
@@ -62,10 +63,20 @@ impl Containers {
         Ok(Some(Exit { id: record.id, pid: record.pid, code: None, signal: None, at: now() }))
     }
 
-    /// Records exits and removes what the containers left behind: at the same time, because each may wait for hooks.
-    pub(crate) async fn record_exits(&self, ended: &[(Arc<Container>, Exit)]) {
-        let exits = ended.iter().map(|(container, exit)| self.exits.container_exited(container, exit));
-        futures::future::join_all(exits).await;
+    /// Releases the resources of containers whose exit is recorded, and reports it. Does not wait for those that have hooks: these
+    /// count as running until their hooks have ended.
+    pub(crate) async fn finish_exits(&self, containers: Vec<Arc<Container>>) {
+        let mut finishing = Vec::new();
+        for container in containers {
+            let exits = self.exits.clone();
+            let bundle = self.launcher.paths.bundle(&container.id);
+            let finish = async move { exits.finish_exit(&container).await };
+            match poststop::has_hooks(&bundle) {
+                true => drop(tokio::spawn(finish)),
+                false => finishing.push(finish),
+            }
+        }
+        futures::future::join_all(finishing).await;
     }
 
     /// Starts a container whose process still waits: the engine was killed after it had recorded that it starts the container. No

@@ -118,6 +118,9 @@ impl Containers {
         if let Err(error) = written {
             tracing::error!(container = container.id, error = %causes::chain(&error), "failed start not recorded");
         }
-        container.exited.send_replace(true);
+        // Otherwise its process has exited, and that exit is reported.
+        if !container.is_releasing() {
+            container.exited.send_replace(true);
+        }
     }
 }

@@ -9,7 +9,7 @@ use coracle_proto::cri;
 use super::Containers;
 use crate::error::internal;
 use crate::objects::Container;
-use crate::offload::blocking;
+use crate::offload::{blocking, run_to_completion};
 use crate::record::ContainerPhase;
 use crate::runtime::{Result, RuntimeError};
 use coracle_keeper::pidfd;
@@ -30,14 +30,13 @@ impl Containers {
             if let Some(pidfd) = pidfd {
                 let _ = pidfd::kill(&pidfd, signal);
             }
-            if self.wait_exit(&container, grace).await {
-                return Ok(());
+            if !self.wait_exit(&container, grace).await && container.is_live() {
+                tracing::info!(
+                    container = container.id,
+                    ?grace,
+                    "container did not end in time, killing what is left"
+                );
             }
-            tracing::info!(
-                container = container.id,
-                ?grace,
-                "container did not end in time, killing what is left"
-            );
         }
         self.kill(&container).await
     }
@@ -47,8 +46,8 @@ impl Containers {
         tokio::time::timeout(limit, exited.wait_for(|exited| *exited)).await.is_ok()
     }
 
-    /// Kills everything in a container, and waits for its exit to be recorded and its hooks to end: they may reset its devices,
-    /// which the next container gets.
+    /// Kills everything in a container, and waits for its exit to be reported, thus for its hooks to end: they may reset its
+    /// devices, which the next container gets. Retries a release that failed.
     pub(crate) async fn kill(&self, container: &Arc<Container>) -> Result<()> {
         match container.phase() {
             ContainerPhase::Starting | ContainerPhase::Running => {
@@ -61,13 +60,14 @@ impl Containers {
             ContainerPhase::Exited => {}
             ContainerPhase::Creating | ContainerPhase::Created | ContainerPhase::Removing => return Ok(()),
         }
-        if self.wait_exit(container, KILL_TIMEOUT).await {
-            return Ok(());
+        if !self.wait_exit(container, KILL_TIMEOUT).await {
+            return Err(RuntimeError::DeadlineExceeded(format!(
+                "an error occurs during waiting for container {:?} to be killed",
+                container.id
+            )));
         }
-        Err(RuntimeError::DeadlineExceeded(format!(
-            "an error occurs during waiting for container {:?} to be killed",
-            container.id
-        )))
+        let (exits, container) = (self.exits.clone(), container.clone());
+        run_to_completion(async move { exits.release_processes(&container).await }).await
     }
 
     /// Kills a container because its sandbox is stopped; waits for a start in progress.

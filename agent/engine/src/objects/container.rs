@@ -47,7 +47,7 @@ pub(crate) struct Container {
     pub(crate) verb: tokio::sync::Mutex<()>,
     /// Serializes the release of its processes, which both exit and removal call.
     pub(crate) releasing: tokio::sync::Mutex<()>,
-    /// True once it has ended, and its hooks too.
+    /// True once it has ended, and its hooks too: its exit is reported from then on.
     pub(crate) exited: watch::Sender<bool>,
     /// Its precreated process, until the container is started.
     pub(crate) waiting: Mutex<Option<PrecreatedProcess>>,
@@ -56,8 +56,8 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    pub(super) fn new(record: ContainerRecord) -> Arc<Self> {
-        let exited = matches!(record.phase, ContainerPhase::Exited);
+    pub(crate) fn new(record: ContainerRecord) -> Arc<Self> {
+        let exited = record.phase == ContainerPhase::Exited && !record.releasing;
         Arc::new(Self {
             id: record.id.clone(),
             sandbox: record.sandbox.clone(),
@@ -83,5 +83,10 @@ impl Container {
 
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.phase(), ContainerPhase::Starting | ContainerPhase::Running)
+    }
+
+    /// It has ended, and its exit is not reported yet.
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.record.lock().releasing
     }
 }
