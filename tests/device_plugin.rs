@@ -59,6 +59,16 @@ pub struct FakeGpus {
 /// Writes the CDI spec of the devices. Its hooks make the file, and write the state of a container that has ended beside it.
 pub fn write_cdi_spec(dir: &Path, hook_file: &Path) {
     let after = format!("cat > {}", hook_file.with_extension("after").display());
+    write_cdi_hooks(
+        dir,
+        &serde_json::json!([
+            {"hookName": "createRuntime", "path": "/bin/touch", "args": ["touch", hook_file]},
+            {"hookName": "poststop", "path": "/bin/sh", "args": ["sh", "-c", after], "env": ["PATH=/usr/bin:/bin"]}]),
+    );
+}
+
+/// Writes the CDI spec of the devices, with these hooks.
+pub fn write_cdi_hooks(dir: &Path, hooks: &serde_json::Value) {
     let device = |id: &&str| {
         serde_json::json!({"name": id, "containerEdits": {
             "env": [format!("CARD_{id}=described")],
@@ -68,9 +78,7 @@ pub fn write_cdi_spec(dir: &Path, hook_file: &Path) {
         "cdiVersion": "0.6.0",
         "kind": RESOURCE,
         "devices": IDS.iter().map(device).collect::<Vec<_>>(),
-        "containerEdits": {"hooks": [
-            {"hookName": "createRuntime", "path": "/bin/touch", "args": ["touch", hook_file]},
-            {"hookName": "poststop", "path": "/bin/sh", "args": ["sh", "-c", after], "env": ["PATH=/usr/bin:/bin"]}]},
+        "containerEdits": {"hooks": hooks},
     });
     fs::create_dir_all(dir).unwrap();
     fs::write(dir.join("gpu.json"), spec.to_string()).unwrap();

@@ -1,10 +1,13 @@
 //! Agents and plugins that are killed: pods keep their devices, and nobody else gets them.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use crate::setting::{PATIENCE, Setting};
-use coracle_tests::device_plugin::{Fault, RESOURCE};
+use coracle_tests::device_plugin::{Fault, RESOURCE, write_cdi_hooks};
 use coracle_tests::eventually;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 #[test]
 #[ignore = "run by in_namespaces"]
@@ -56,4 +59,46 @@ fn devices_stay_with_their_pods() {
     s.pod("fourth", 2, "true");
     s.cluster.wait_ready("fourth");
     assert_eq!(s.devices_of("fourth"), first);
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn the_next_attempt_waits_for_the_hooks_of_the_one_before() {
+    let mut s = Setting::start();
+    let (log, pid, go) = (s.cluster.path("cards/log"), s.cluster.path("hook-pid"), s.cluster.path("go"));
+    let hook = format!(
+        "echo $$ > {}; echo begin >> {log}; while [ ! -e {} ]; do sleep 0.05; done; echo end >> {log}",
+        pid.display(),
+        go.display(),
+        log = log.display()
+    );
+    write_cdi_hooks(
+        &s.specs,
+        &serde_json::json!([{"hookName": "poststop", "path": "/bin/sh", "args": ["sh", "-c", hook],
+            "env": ["PATH=/usr/bin:/bin"]}]),
+    );
+    let script = "echo start >> /opt/cards/log; while [ ! -e /opt/cards/stop ]; do sleep 0.1; done; \
+                  rm /opt/cards/stop; exit 0";
+    s.pod("user", 4, script);
+    s.cluster.wait_ready("user");
+    let written = || fs::read_to_string(&log).unwrap_or_default();
+    let wait_written =
+        |text: &str| eventually(&format!("{text:?} is written"), PATIENCE, || written() == text);
+    wait_written("start\n");
+    fs::write(s.cluster.path("cards/stop"), "").unwrap();
+    wait_written("start\nbegin\n");
+
+    // Killed while the hook runs; the next agent would wait for the hook.
+    s.cluster.kill_agent();
+    let hook: i32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    killpg(Pid::from_raw(hook), Signal::SIGKILL).unwrap();
+    s.cluster.start_agent();
+    wait_written("start\nbegin\nbegin\n");
+    assert_eq!(s.get("user", ".status.containerStatuses[0].restartCount"), "0");
+    assert!(!s.get("user", ".status.containerStatuses[0].state.running.startedAt").is_empty());
+    fs::write(&go, "").unwrap();
+    wait_written("start\nbegin\nbegin\nend\nstart\n");
+    eventually("the restart is reported", PATIENCE, || {
+        s.get("user", ".status.containerStatuses[0].restartCount") == "1"
+    });
 }

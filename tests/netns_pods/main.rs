@@ -2,17 +2,28 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, missing_docs)]
 
+// From `kubectl run` to nothing left.
 mod life;
+// Init containers, sidecars, restarts, hooks, probes, resize.
 mod containers;
+// Volumes and environment, seen from inside.
 mod volumes;
+// `imagePullSecrets` against a registry with a password.
 mod pull_secrets;
+// Limits of a pod's traffic.
 mod bandwidth;
+// Bad input: a reason on the pod.
 mod refusals;
+// What the node does for its pods: users, cpus, disk limits, claims, shutdown.
 mod node;
+// Killed agents, servers that are away.
 mod survival;
+// What workloads notice of a kubelet beyond conformance.
 mod kubelet;
+// Probe errors, local storage, memory volumes, claims of others.
 mod limits;
 
+// A server and a node.
 use coracle_tests::{namespaces, pods as cluster};
 
 /// What is run again with containerd in the place of the built-in engine.

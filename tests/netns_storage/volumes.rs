@@ -78,6 +78,32 @@ fn a_driver_that_is_missing_is_named_and_pods_start_when_it_comes() {
 
 #[test]
 #[ignore = "run by in_namespaces"]
+fn a_pod_whose_volume_does_not_fit_fails_and_the_driver_is_asked_how_many_do() {
+    // No period ends while the test runs.
+    let s = Setting::start("attachRequired: true, nodeAllocatableUpdatePeriodSeconds: 3600");
+    s.claim("disk");
+    s.pod("user", "disk", "true");
+    let attachments = || s.cluster.kubectl.run("get volumeattachments -o jsonpath={.items[*].metadata.name}");
+    eventually("an attachment", PATIENCE, || !attachments().is_empty());
+    s.driver.set_limit(1);
+    let patch = r#"{"status":{"attached":false,"attachError":{"errorCode":8,"message":"no slot is free"}}}"#;
+    let name = attachments();
+    s.cluster
+        .kubectl
+        .run(&format!("patch volumeattachment {name} --subresource=status --type=merge -p '{patch}'"));
+    let status = s.cluster.wait_for(PATIENCE, "user", "failed", |status| status["phase"] == "Failed");
+    assert_eq!(status["reason"], "VolumeAttachmentLimitExceeded");
+    let message = status["message"].as_str().unwrap_or_default();
+    let want = "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. ";
+    assert!(message.starts_with(want) && message.ends_with("no slot is free"), "{message}");
+    assert_eq!(s.field("csinode node1", ".spec.drivers[0].allocatable.count"), "1");
+    s.wait_event("VolumeAttachmentLimitExceeded:Node has reached its volume attachment limit");
+    s.cluster.delete("user");
+    s.wait_clean();
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
 fn a_volume_is_attached_before_it_is_mounted_and_detached_after() {
     let s = Setting::start("attachRequired: true");
     s.claim("disk");

@@ -44,7 +44,7 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "evictionSoft": by_signal(soft().map(|(signal, soft)| (signal, amount(&soft.least)))),
         "evictionSoftGracePeriod": by_signal(graces),
         "evictionMinimumReclaim": by_signal(eviction.reclaim.iter().map(|(signal, least)| (signal, amount(least)))),
-        "evictionMaxPodGracePeriod": eviction.max_pod_grace.map_or(-1, i64::from),
+        "evictionMaxPodGracePeriod": eviction.max_pod_grace,
         "evictionPressureTransitionPeriod": format!("{}s", config.pressure_transition.as_secs()),
         "allowedUnsafeSysctls": config.allowed_unsafe_sysctls,
         "registerWithTaints": config.taints,

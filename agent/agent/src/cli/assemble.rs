@@ -242,13 +242,12 @@ fn storage_drivers(
 ) -> (CsiVolumes, Task) {
     let (paths, drivers) = (Paths::new(&config.kubelet_dir), Drivers::default());
     let object = NodeObject::new(client.clone(), &config.name);
-    let own = (drivers.clone(), object);
+    let own = (drivers.clone(), object.clone());
     let registration = Registration::new(paths.clone(), own, device_plugins, claim_drivers);
     let register: Make = Box::new(move || Box::pin(registration.clone().run()));
     let records = Records::load(paths.clone(), machine.info.boot_id.clone());
     let records = (paths, records);
-    let of = (client.clone(), events.clone());
-    let volumes = CsiVolumes::new(&config.name, records, of, drivers, attachments, tokens.clone());
+    let volumes = CsiVolumes::new(object, records, events.clone(), drivers, attachments, tokens.clone());
     (volumes, ("storage drivers".to_owned(), register))
 }
 

@@ -114,6 +114,12 @@ mod tests {
         for (options, wrong) in [
             ("featureGates: [SidecarContainers=true, Bogus=true]", "unrecognized feature gate: Bogus"),
             ("evictionSoft: memory.available<500Mi", "--eviction-soft: memory.available has no grace period"),
+            ("featureGates: {SidecarContainers: true, Bogus: true}", "unrecognized feature gate: Bogus"),
+            (
+                "shutdownGracePeriodCriticalPods: 5",
+                "5 must not be more than --shutdown-grace-period, which is 0",
+            ),
+            ("shutdownInhibitor: true", "--shutdown-inhibitor: pods have no time to end"),
             ("imageGcLowThreshold: 90", "--image-gc-low-threshold: 90 must be less"),
         ] {
             let error = check(&format!("kubeconfig: /k\n{options}\n")).unwrap_err();

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::engine::EngineOptions;
-use super::eviction::EvictionOptions;
+use super::eviction::{EvictionError, EvictionOptions};
 use super::values::{self, CpuPolicy, DefaultSeccomp, MemoryPolicy, SwapBehavior};
+use crate::config::eviction::EvictionPolicy;
 use crate::config::image_gc::GcPolicy;
 use crate::config::verification::{Pattern, Verification, VerificationPolicy};
 use crate::config::{ClusterDns, ManifestUrl, NetworkMode, NodeConfig};
@@ -186,6 +187,10 @@ pub struct RunArgs {
         conflicts_with_all = ["shutdown_grace_period", "shutdown_grace_period_critical_pods"]
     )]
     pub shutdown_grace_period_by_pod_priority: Vec<Group>,
+    /// Hold a delay lock of logind, as kubelets do: pods end when it announces a shutdown, and the machine waits for them.
+    /// InhibitDelayMaxSec is raised in /etc/systemd/logind.conf.d where it is less than pods may take.
+    #[arg(long)]
+    pub shutdown_inhibitor: bool,
     /// Feature gates of Kubernetes, such as ContainerStopSignals=true; docs/feature-gates.md lists them.
     #[arg(long, value_delimiter = ',')]
     pub feature_gates: Vec<String>,
@@ -254,6 +259,13 @@ impl RunArgs {
         Ok(switches)
     }
 
+    fn eviction_policy(&self) -> Result<EvictionPolicy, EvictionError> {
+        for signal in self.eviction.ignored() {
+            tracing::warn!(signal, "--eviction-soft-grace-period: ignored, there is no such soft threshold");
+        }
+        self.eviction.policy()
+    }
+
     fn verification(&self) -> anyhow::Result<Verification> {
         let (policy, allowed) = (
             self.image_pull_credentials_verification_policy,
@@ -268,6 +280,20 @@ impl RunArgs {
         self.eviction.policy()?;
         self.image_gc()?;
         self.verification()?;
+        self.shutdown_options()?;
+        Ok(())
+    }
+
+    fn shutdown_options(&self) -> anyhow::Result<()> {
+        let (whole, critical) = (self.shutdown_grace_period, self.shutdown_grace_period_critical_pods);
+        anyhow::ensure!(
+            critical <= whole,
+            "--shutdown-grace-period-critical-pods: {critical} must not be more than --shutdown-grace-period, which is {whole}"
+        );
+        anyhow::ensure!(
+            !self.shutdown_inhibitor || !self.shutdown_periods().is_zero(),
+            "--shutdown-inhibitor: pods have no time to end; set --shutdown-grace-period or --shutdown-grace-period-by-pod-priority"
+        );
         Ok(())
     }
 
@@ -315,7 +341,7 @@ impl RunArgs {
             api_port: self.port,
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
-            eviction: self.eviction.policy()?,
+            eviction: self.eviction_policy()?,
             pressure_transition: self.eviction.eviction_pressure_transition_period,
             image_gc: self.image_gc()?,
             // Fewer than none is no limit, as for kubelets.

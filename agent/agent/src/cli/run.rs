@@ -35,6 +35,7 @@ use crate::network;
 use crate::node::log_rotation::{self, LogLimits};
 use crate::node::machine;
 use crate::node::reconcile::NodeReconciler;
+use crate::node::shutdown::inhibitor::Inhibitor;
 use crate::node::shutdown::{self, Periods};
 use crate::proxy::Proxy;
 use crate::proxy::healthz::{self, ProxyHealth};
@@ -59,18 +60,27 @@ impl RunArgs {
     /// Runs until SIGTERM or SIGINT; pods keep running.
     pub fn run(self) -> anyhow::Result<()> {
         self.check()?;
+        // An error means that a crypto provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        self.check_kubeconfig()?;
         if self.container_runtime_endpoint.is_none() {
             self.engine.enter_mount_namespace()?;
         }
         super::log::start(&self.log);
-        // An error means that a crypto provider is installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         // Two threads are enough for a node, and each costs memory.
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()?
             .block_on(self.serve())
+    }
+
+    /// Without an identity there is no node, and nothing is started that would stay. No thread is left: a mount namespace is entered
+    /// next.
+    fn check_kubeconfig(&self) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(Identity::read(&self.kubeconfig)).context("kubeconfig")?;
+        Ok(())
     }
 
     async fn serve(mut self) -> anyhow::Result<()> {
@@ -165,11 +175,15 @@ impl RunArgs {
         supervisor.spawn("runtime events", move || source::runtime::follow(of.0.clone(), of.1.clone()));
         follow_pods((&node.workers, &node.mirrors), &config, (&runtime, &devices), &supervisor);
         supervisor.spawn("memory", coracle_cli::memory::release_unused);
-        let periods = self.shutdown_periods();
+        let (periods, shutdown) = (self.shutdown_periods(), Arc::new(node.shutdown));
+        if self.shutdown_inhibitor {
+            let inhibitor = Inhibitor { shutdown: shutdown.clone(), periods: periods.clone() };
+            supervisor.spawn("shutdown inhibitor", move || inhibitor.clone().run());
+        }
         let ends = until_stopped(&periods).await?;
         manager.stopping();
         if ends {
-            node.shutdown.run(&periods).await;
+            shutdown.run(&periods).await;
         } else {
             tracing::info!(node = config.name, "agent ends, pods go on");
         }
@@ -180,7 +194,7 @@ impl RunArgs {
         Ok(())
     }
 
-    fn shutdown_periods(&self) -> Periods {
+    pub(super) fn shutdown_periods(&self) -> Periods {
         if !self.shutdown_grace_period_by_pod_priority.is_empty() {
             return Periods::by_priority(self.shutdown_grace_period_by_pod_priority.clone());
         }

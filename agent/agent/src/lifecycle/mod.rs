@@ -6,6 +6,8 @@ pub mod table;
 mod observe;
 // cgroups, cpus and user ids of pods.
 pub mod resources;
+// Labels of the node that have just changed.
+mod node_labels;
 // Resources of the same NUMA nodes.
 mod align;
 // Network policies and service variables of pods.

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::align::{AlignError, AlignedResources};
+use super::node_labels;
 use super::table::{Message, PodTable};
 use crate::config::NodeConfig;
 use crate::devices::Devices;
@@ -59,6 +60,11 @@ impl NodeResources {
     /// The node's resources and properties now.
     pub fn facts(&self) -> NodeFacts {
         self.facts.read().clone()
+    }
+
+    /// Reads the node's labels again if those that are known keep the pod away.
+    pub async fn refresh_labels(&self, pod: &Pod, client: &kube::Client) {
+        node_labels::refresh(pod, &self.config.name, client, &self.facts).await;
     }
 
     /// What pods may use.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::eviction_parts::{EvictionParts, IMMEDIATE, binary};
-use super::eviction_signals::{Disks, is_of_disk, read_signals};
+use super::eviction_signals::{Disks, is_of_disk, is_of_memory, read_signals};
 use super::eviction_watch::{EvictionWatch, Met};
 use super::local_storage::{self, Amount};
 use crate::events::Kind;
@@ -18,7 +18,7 @@ use crate::image::gc;
 use crate::lifecycle::table::Message;
 use crate::pod::node_facts::Pressure;
 use crate::pod::observed::label;
-use crate::pod::{amount, spec};
+use crate::pod::{all_pods, amount, spec};
 
 const STORAGE: &str = "ephemeral-storage";
 const INODES: &str = "inodes";
@@ -63,9 +63,11 @@ impl Evictor {
     /// Checks all signals once: under disk pressure removes containers of ended pods and unused images, then evicts one pod
     /// if that is not enough.
     pub async fn check(&mut self, parts: &EvictionParts) -> Pressure {
-        let signals = read_signals(&self.disks(parts).await);
+        let disks = self.disks(parts).await;
+        let signals = read_signals(&disks, &all_pods::directory(&parts.config));
+        let policy = parts.config.eviction.with_containers_on(disks.of_containers());
         let now = Instant::now();
-        let short = self.watch.observe(&signals, &parts.config.eviction, now);
+        let short = self.watch.observe(&signals, &policy, now);
         if let Some(met) = short.first()
             && self.may_evict(&parts.pods.admitted())
         {
@@ -102,7 +104,12 @@ impl Evictor {
         };
         let images = place(info.image_filesystems).unwrap_or_else(|| node.clone());
         let containers = place(info.container_filesystems).unwrap_or_else(|| images.clone());
-        self.disks.insert(Disks { node, images, containers }).clone()
+        let disks = self.disks.insert(Disks { node, images, containers }).clone();
+        for signal in parts.config.eviction.given().filter(|signal| signal.starts_with("containerfs.")) {
+            let used = disks.of_containers();
+            tracing::warn!(signal, used, "eviction threshold has no effect: that of another disk is used");
+        }
+        disks
     }
 
     /// Whether the last evicted pod has stopped and the interval is over; `pods` are those still using resources.
@@ -138,7 +145,7 @@ async fn reclaim(parts: &EvictionParts, pods: &[Arc<Pod>]) -> bool {
 /// What runs short.
 fn resource_of(signal: &str) -> &'static str {
     match signal.split('.').next() {
-        Some("memory") => "memory",
+        _ if is_of_memory(signal) => "memory",
         Some("pid") => "pids",
         _ if signal.ends_with("inodesFree") => INODES,
         _ => STORAGE,
@@ -161,7 +168,7 @@ async fn evict(parts: &EvictionParts, pods: &[Arc<Pod>], met: &Met) -> Option<(S
         message += &excess(&pod, used, resource);
     }
     let asked = spec::spec(&pod).termination_grace_period_seconds;
-    let grace = if met.is_soft { parts.config.eviction.soft_grace(asked) } else { 0 };
+    let grace = if met.is_soft { parts.config.eviction.soft_grace(asked) } else { 0 }.max(IMMEDIATE);
     parts.events.pod(&pod, Kind::Warning, "Evicted", message.clone());
     tracing::info!(
         pod = spec::name(&pod),
@@ -172,7 +179,7 @@ async fn evict(parts: &EvictionParts, pods: &[Arc<Pod>], met: &Met) -> Option<(S
         grace,
         "pod evicted"
     );
-    parts.evict_under_pressure(&pod, message, grace.max(IMMEDIATE));
+    parts.evict_under_pressure(&pod, message, grace);
     Some((spec::uid(&pod).to_owned(), Duration::from_secs(u64::try_from(grace).unwrap_or(0))))
 }
 

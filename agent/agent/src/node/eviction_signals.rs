@@ -1,14 +1,17 @@
 //! Eviction signals: what is free on the node, and what eviction thresholds reserve of it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::eviction::Threshold;
+use crate::config::eviction::{ALLOCATABLE_MEMORY, MEMORY, Threshold};
 use crate::pod::all_pods;
+use coracle_engine::cgroup;
 
 /// Supported eviction signals.
-pub(super) const SIGNALS: [&str; 8] = [
-    "memory.available",
+pub(super) const SIGNALS: [&str; 9] = [
+    MEMORY,
+    ALLOCATABLE_MEMORY,
     "nodefs.available",
     "nodefs.inodesFree",
     "imagefs.available",
@@ -32,21 +35,33 @@ pub struct Disks {
     pub containers: PathBuf,
 }
 
+impl Disks {
+    /// The disk whose thresholds count for the layers of containers: that of the images if these are together and on a disk of
+    /// their own, otherwise that of the node, as for kubelets.
+    pub fn of_containers(&self) -> &'static str {
+        let device = |dir: &Path| std::fs::metadata(dir).map(|at| at.dev()).ok();
+        let (node, images, containers) = (device(&self.node), device(&self.images), device(&self.containers));
+        if images != node && images == containers { "imagefs" } else { "nodefs" }
+    }
+}
+
+/// Whether memory is short, of the machine or of all pods together.
+pub fn is_of_memory(signal: &str) -> bool {
+    matches!(signal, MEMORY | ALLOCATABLE_MEMORY)
+}
+
 /// Whether a disk, rather than memory or pids, is short.
 pub fn is_of_disk(signal: &str) -> bool {
     ["nodefs.", "imagefs.", "containerfs."].iter().any(|disk| signal.starts_with(disk))
 }
 
-/// Reads the machine.
-pub fn read_signals(disks: &Disks) -> Signals {
+/// Reads the machine. `pods` is the directory of the cgroup of all pods.
+pub fn read_signals(disks: &Disks, pods: &Path) -> Signals {
     let mut signals = Signals::new();
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<i64>().ok().map(|kib| kib * 1024)
-    };
-    if let (Some(free), Some(total)) = (field("MemAvailable:"), field("MemTotal:")) {
-        signals.insert("memory.available", (free, total));
+    if let Some((free, total)) = memory(&meminfo) {
+        signals.insert(MEMORY, (free, total));
+        signals.extend(read_pods(pods, total).map(|amounts| (ALLOCATABLE_MEMORY, amounts)));
     }
     for (place, available, inodes) in [
         (&disks.node, "nodefs.available", "nodefs.inodesFree"),
@@ -64,6 +79,29 @@ pub fn read_signals(disks: &Disks) -> Signals {
         signals.insert("pid.available", (most - threads, most));
     }
     signals
+}
+
+/// Memory that is not in the working set, and all of it, of `/proc/meminfo`. As for pods and in `kubectl top node`, pages of files that
+/// were read more than once belong to the working set; those of `MemAvailable` do not.
+fn memory(meminfo: &str) -> Amounts {
+    let field = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<i64>().ok().map(|kib| kib.saturating_mul(1024))
+    };
+    Some((field("MemFree:")?.saturating_add(field("Inactive(file):")?), field("MemTotal:")?))
+}
+
+/// What all pods together may still use of memory, and what they may use at all: the limit of their cgroup, at most `total`, which
+/// the machine has. What the kernel can drop at once is not used. Nothing without cgroups of version 2.
+fn read_pods(dir: &Path, total: i64) -> Amounts {
+    let read = |file: &str| std::fs::read_to_string(dir.join(file)).ok();
+    let used = read("memory.current")?.trim().parse::<i64>().ok()?;
+    let inactive = cgroup::field(&read("memory.stat")?, "inactive_file")?;
+    let used = used.saturating_sub(i64::try_from(inactive).unwrap_or(i64::MAX)).max(0);
+    // Without a limit it says `max`.
+    let limit = read("memory.max").and_then(|limit| limit.trim().parse().ok());
+    let most = limit.map_or(total, |limit: i64| limit.min(total));
+    Some((most.saturating_sub(used), most))
 }
 
 type Amounts = Option<(i64, i64)>;
@@ -85,7 +123,7 @@ pub fn reserved_by_thresholds(
     capacity: i64,
 ) -> i64 {
     let signal = match resource {
-        "memory" => "memory.available",
+        "memory" => MEMORY,
         "ephemeral-storage" => "nodefs.available",
         _ => return 0,
     };
@@ -95,6 +133,7 @@ pub fn reserved_by_thresholds(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -115,12 +154,56 @@ mod tests {
     fn every_signal_that_is_accepted_is_measured() {
         let dir = PathBuf::from("/proc");
         let disks = Disks { node: dir.clone(), images: dir.clone(), containers: "/nonexistent".into() };
-        assert!(!read_signals(&disks).contains_key("containerfs.available"), "its file system is asked");
+        let measured = read_signals(&disks, &dir);
+        assert!(!measured.contains_key("containerfs.available"), "its file system is asked");
+        assert!(!measured.contains_key(ALLOCATABLE_MEMORY), "there is no cgroup");
         let root = PathBuf::from("/dev/shm");
         let disks = Disks { node: root.clone(), images: root.clone(), containers: root };
-        let measured = read_signals(&disks);
+        let pods = pods("max");
+        let measured = read_signals(&disks, pods.path());
         for signal in SIGNALS {
             assert!(measured.contains_key(signal), "{signal}: {measured:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_available_is_not_in_the_working_set() {
+        let text = "MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 700 kB\nActive(file): 200 kB\nInactive(file): 300 kB\n";
+        assert_eq!(memory(text), Some((400 << 10, 900 << 10)));
+        assert_eq!(memory("MemTotal: 900 kB\nMemFree: 100 kB\n"), None);
+    }
+
+    /// A cgroup that uses 900 bytes, of which 300 can be dropped.
+    fn pods(limit: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("memory.current", "900\n"),
+            ("memory.stat", "anon 500\ninactive_file 300\nactive_file 100\n"),
+            ("memory.max", &format!("{limit}\n")),
+        ] {
+            std::fs::write(dir.path().join(file), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn pods_together_may_use_what_their_cgroup_may() {
+        for (limit, want) in [("max", (400, 1000)), ("700", (100, 700)), ("5000", (400, 1000))] {
+            assert_eq!(read_pods(pods(limit).path(), 1000), Some(want), "{limit}");
+        }
+    }
+
+    #[test]
+    fn layers_are_on_the_disk_of_the_images_only_if_it_is_another_than_that_of_the_node() {
+        for (node, images, containers, want) in [
+            ("/proc", "/proc", "/proc", "nodefs"),
+            ("/proc", "/sys", "/sys", "imagefs"),
+            ("/proc", "/sys", "/proc", "nodefs"),
+            ("/proc", "/sys", "/dev/shm", "nodefs"),
+            ("/proc", "/proc", "/sys", "nodefs"),
+        ] {
+            let disks = Disks { node: node.into(), images: images.into(), containers: containers.into() };
+            assert_eq!(disks.of_containers(), want, "{disks:?}");
         }
     }
 

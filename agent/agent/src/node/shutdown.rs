@@ -1,5 +1,8 @@
 //! Graceful node shutdown: terminates pods by ascending priority, each group within its period.
 
+// The lock of logind that delays the machine.
+pub mod inhibitor;
+
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +14,9 @@ use crate::pod::spec;
 use crate::status::report::Reporter;
 
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
+
+/// How long the last statuses of pods may take.
+const REPORTS: Duration = Duration::from_secs(2);
 
 /// Lowest priority of critical pods.
 const CRITICAL: i32 = 2_000_000_000;
@@ -47,6 +53,11 @@ impl Periods {
     /// Whether there is no graceful shutdown.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|group| group.period.is_zero())
+    }
+
+    /// How long a shutdown may take at most.
+    pub fn longest(&self) -> Duration {
+        self.0.iter().map(|group| group.period).fold(REPORTS, Duration::saturating_add)
     }
 
     /// The group of a priority: the highest that begins at or below it, or the lowest one.
@@ -104,7 +115,14 @@ impl NodeShutdown {
             let _ = tokio::time::timeout(group.period, self.pods.wait_stopped(&uids)).await;
         }
         // Waits until the last statuses are sent.
-        let _ = tokio::time::timeout(Duration::from_secs(2), self.reporter.settled()).await;
+        let _ = tokio::time::timeout(REPORTS, self.reporter.settled()).await;
+    }
+
+    /// The machine stays up after all: the node takes pods again. Those that have ended stay so.
+    pub fn cancel(&self) {
+        self.facts.write().shutting_down = false;
+        self.changed.notify_one();
+        tracing::info!(node = self.node, "shutdown of the machine was cancelled");
     }
 }
 
@@ -123,6 +141,7 @@ mod tests {
             let periods = Periods::ordinary_and_critical(seconds(whole), seconds(critical));
             assert_eq!(periods.0, [group(0, parts[0]), group(CRITICAL, parts[1])]);
             assert_eq!(periods.is_zero(), whole == 0);
+            assert_eq!(periods.longest(), seconds(whole) + REPORTS);
         }
     }
 

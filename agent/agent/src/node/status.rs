@@ -320,6 +320,58 @@ mod tests {
         assert!(!was_overwritten(&NodeStatus::default(), &sent), "nothing was sent yet");
     }
 
+    /// The conditions of a node that is well, but for a change.
+    fn conditions_with(
+        previous: &[NodeCondition],
+        change: impl FnOnce(&mut StatusInput<'_>),
+    ) -> Vec<NodeCondition> {
+        let temp = tempfile::tempdir().unwrap();
+        let config = NodeConfig::in_directory(temp.path());
+        let machine = super::super::machine::read_machine(temp.path());
+        let well = |kind: &str| cri::RuntimeCondition {
+            r#type: kind.to_owned(),
+            status: true,
+            ..cri::RuntimeCondition::default()
+        };
+        let runtime = cri::StatusResponse {
+            status: Some(cri::RuntimeStatus { conditions: vec![well("RuntimeReady"), well("NetworkReady")] }),
+            ..cri::StatusResponse::default()
+        };
+        let devices = Amounts::default();
+        let mut input = StatusInput {
+            config: &config,
+            machine: &machine,
+            runtime: Ok(&runtime),
+            runtime_version: "coracle://1",
+            images: &[],
+            pressure: Pressure::default(),
+            shutting_down: false,
+            policies: Some(true),
+            devices: &devices,
+            previous,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        change(&mut input);
+        conditions(&input)
+    }
+
+    #[test]
+    fn policies_are_told_once_they_were_not_enforced() {
+        let told = |previous: &[NodeCondition], policies: Option<bool>| {
+            let all = conditions_with(previous, |input| input.policies = policies);
+            all.into_iter().find(|condition| condition.type_ == "NetworkPoliciesEnforced")
+        };
+        assert_eq!(told(&[], Some(true)), None, "they always were");
+        assert_eq!(told(&[], None), None, "it is not known yet");
+        let refused = told(&[], Some(false)).unwrap();
+        assert_eq!((refused.status.as_str(), refused.message.as_deref()), ("False", Some(NOT_ENFORCED)));
+        let before = [refused.clone()];
+        assert_eq!(told(&before, None), Some(refused), "as it was, while it is not known");
+        let mended = told(&before, Some(true)).unwrap();
+        assert_eq!((mended.status.as_str(), mended.reason.as_deref()), ("True", Some("Enforced")));
+        assert_eq!(told(std::slice::from_ref(&mended), Some(true)), Some(mended), "it stays");
+    }
+
     #[test]
     fn huge_pages_are_no_memory_for_pods() {
         let temp = tempfile::tempdir().unwrap();

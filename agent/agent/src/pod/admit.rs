@@ -68,17 +68,21 @@ pub fn admit(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<V
     })
 }
 
-/// Rejects a pod that does not belong on the node, whatever is free there.
-fn placement(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
+/// Whether selector and required affinity of a pod allow a node with these labels and this name.
+pub fn selects(pod: &Pod, labels: &BTreeMap<String, String>, node: &str) -> bool {
     let spec = spec::spec(pod);
-    let selected =
-        spec.node_selector.iter().flatten().all(|(key, value)| facts.labels.get(key) == Some(value));
+    let selected = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let required = spec
         .affinity
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    if !selected || required.is_some_and(|required| !affinity::matches(required, facts.labels, facts.node)) {
+    selected && required.is_none_or(|required| affinity::matches(required, labels, node))
+}
+
+/// Rejects a pod that does not belong on the node, whatever is free there.
+fn placement(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(), Rejection> {
+    if !selects(pod, facts.labels, facts.node) {
         return refuse(
             "NodeAffinity",
             "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
@@ -90,6 +94,7 @@ fn placement(pod: &Pod, others: &[Arc<Pod>], facts: &AdmitFacts<'_>) -> Result<(
             "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
         );
     }
+    let spec = spec::spec(pod);
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let untolerated = facts
         .taints

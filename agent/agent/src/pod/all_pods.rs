@@ -2,7 +2,7 @@
 
 use coracle_cli::causes;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::huge_pages;
 use super::node_facts::NodeFacts;
@@ -44,10 +44,19 @@ pub fn limited_by_version_1(root: &Path) -> Limited {
     Limited { swap: false, page_sizes: page_sizes.unwrap_or_default() }
 }
 
+fn cgroup_path(config: &NodeConfig) -> String {
+    format!("{}/kubepods", config.cgroup_parent)
+}
+
+/// The directory of the cgroup of all pods, where the host has version 2 of cgroups.
+pub fn directory(config: &NodeConfig) -> PathBuf {
+    config.cgroup_root.join(cgroup_path(config).trim_start_matches('/'))
+}
+
 /// Makes the cgroup of all pods and sets its limits; returns what cgroups limit here. Errors are logged: pods then run
 /// without these limits.
 pub fn limit(hierarchy: &Hierarchy, config: &NodeConfig, capacity: &NodeFacts) -> Limited {
-    let path = format!("{}/kubepods", config.cgroup_parent);
+    let path = cgroup_path(config);
     let set = || -> Result<Limited, Error> {
         let cgroup = hierarchy.ensure(&path)?;
         let files = limits(config, capacity.memory, pids_total(), capacity.allocatable.get("cpu").copied());

@@ -16,6 +16,15 @@ pub struct Downward<'a> {
     pub allocatable: &'a BTreeMap<String, i64>,
 }
 
+/// Where a value goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// An environment variable of the named container.
+    Variable(&'a str),
+    /// A file of a volume.
+    File,
+}
+
 /// Why a field has no value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DownwardError {
@@ -65,13 +74,16 @@ pub fn needs_ip(path: &str) -> bool {
 /// The value of a `resourceFieldRef`, rounded up to its divisor.
 pub fn resource(
     pod: &Pod,
-    container: Option<&str>,
+    place: Place<'_>,
     selector: &ResourceFieldSelector,
     facts: &Downward<'_>,
 ) -> Result<String, DownwardError> {
     let spec = spec::spec(pod);
-    let name =
-        selector.container_name.as_deref().filter(|name| !name.is_empty()).or(container).unwrap_or_default();
+    let own = match place {
+        Place::Variable(container) => container,
+        Place::File => "",
+    };
+    let name = selector.container_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(own);
     let (_, container) =
         spec::container(&spec, name).ok_or_else(|| DownwardError::Container(name.to_owned()))?;
     let unsupported = || DownwardError::Resource(selector.resource.clone());
@@ -90,7 +102,7 @@ pub fn resource(
     }
     let own = list.as_ref().and_then(|list| list.get(key)).map_or(0, |quantity| spec::amount(key, quantity));
     let amount = match own {
-        0 if is_limit && has_substitute => substitute(&spec, key, facts),
+        0 if is_limit && has_substitute => substitute(&spec, key, place, facts),
         own => own,
     };
     let divisor = selector.divisor.as_ref().filter(|divisor| millis(divisor) > 0);
@@ -103,10 +115,14 @@ pub fn resource(
     Ok((amount.div_euclid(divisor) + i64::from(amount.rem_euclid(divisor) != 0)).to_string())
 }
 
-/// What a container without a limit may use: what the pod may as a whole, else what the node offers.
-fn substitute(spec: &PodSpec, key: &str, facts: &Downward<'_>) -> i64 {
-    // Pods as a whole have no limits of local storage.
-    let of_pod = if matches!(key, "cpu" | "memory") { resources::limit_of_pod(spec, key) } else { 0 };
+/// What a container without a limit may use: what the pod may as a whole, else what the node offers. Files have what the node
+/// offers in both cases, as those of kubelets.
+fn substitute(spec: &PodSpec, key: &str, place: Place<'_>, facts: &Downward<'_>) -> i64 {
+    let of_pod = match (place, key) {
+        (Place::Variable(_), "cpu" | "memory") => resources::limit_of_pod(spec, key),
+        // Pods as a whole have no limits of local storage.
+        _ => 0,
+    };
     if of_pod == 0 { facts.allocatable.get(key).copied().unwrap_or(0) } else { of_pod }
 }
 
@@ -171,7 +187,7 @@ mod tests {
             let selector: ResourceFieldSelector =
                 serde_json::from_value(json!({"resource": resource_name, "divisor": divisor})).unwrap();
             assert_eq!(
-                resource(&pod, Some("c"), &selector, &facts).unwrap(),
+                resource(&pod, Place::Variable("c"), &selector, &facts).unwrap(),
                 want,
                 "{resource_name}/{divisor}"
             );
@@ -201,7 +217,27 @@ mod tests {
             .unwrap();
             let selector: ResourceFieldSelector =
                 serde_json::from_value(json!({"resource": name, "divisor": "1Mi"})).unwrap();
-            assert_eq!(resource(&pod, Some("c"), &selector, &facts).unwrap(), want, "{of_pod} {own} {name}");
+            assert_eq!(
+                resource(&pod, Place::Variable("c"), &selector, &facts).unwrap(),
+                want,
+                "{of_pod} {own} {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn in_files_the_node_stands_in_for_limits_that_a_container_lacks() {
+        let allocatable = BTreeMap::from([("memory".to_owned(), 8 << 30)]);
+        let facts = Downward { pod_ips: &[], host_ips: &[], allocatable: &allocatable };
+        for (own, want) in [(json!({}), "8192"), (json!({"memory": "1Gi"}), "1024")] {
+            let pod: Pod = serde_json::from_value(json!({"spec": {
+                "resources": {"limits": {"memory": "2Gi"}},
+                "containers": [{"name": "c", "resources": {"limits": own}}],
+            }}))
+            .unwrap();
+            let selector = json!({"containerName": "c", "resource": "limits.memory", "divisor": "1Mi"});
+            let selector: ResourceFieldSelector = serde_json::from_value(selector).unwrap();
+            assert_eq!(resource(&pod, Place::File, &selector, &facts).unwrap(), want, "{own}");
         }
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, FileKeySele
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::downward::{self, Downward};
+use super::downward::{self, Downward, Place};
 use super::env_file::{self, EnvFileError};
 use super::spec;
 
@@ -136,7 +136,7 @@ fn sourced(
         return Ok(Some(downward::field(pod, &field.field_path, facts)?));
     }
     if let Some(resource) = &from.resource_field_ref {
-        return Ok(Some(downward::resource(pod, Some(&container.name), resource, facts)?));
+        return Ok(Some(downward::resource(pod, Place::Variable(&container.name), resource, facts)?));
     }
     if let Some(reference) = &from.file_key_ref {
         return from_file(reference, sources);

@@ -2,7 +2,7 @@
 
 use coracle_cli::causes;
 use coracle_proto::exposition::Page;
-use coracle_timeline::{CollectorHandle, Keep, Limits, start_recording};
+use coracle_timeline::{CollectorHandle, Keep, Limits, shared_memory, start_recording};
 use coracle_trace::{Recorder, Sizes, Stage, Uid};
 use std::collections::HashMap;
 use std::io;
@@ -37,6 +37,9 @@ impl Spool {
     ) -> Option<(Self, Recorder)> {
         if bytes == 0 {
             return None;
+        }
+        if let Some(memory) = memory {
+            shared_memory::forget_earlier(dir, memory);
         }
         let keep = match Keep::exclusive(dir, Limits { bytes, age: MAX_AGE }) {
             Ok(keep) => keep,

@@ -30,7 +30,7 @@ pub struct MachineUsage {
     pub working_set: u64,
     /// Memory in use.
     pub memory_used: u64,
-    /// Memory that could still be had.
+    /// Memory that is not in the working set.
     pub memory_available: u64,
     /// Memory of processes.
     pub rss: u64,
@@ -53,13 +53,15 @@ pub fn read(data: &Path) -> MachineUsage {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (stat, memory) = (text("/proc/stat"), text("/proc/meminfo"));
     let kib = |name: &str| field(&memory, name) * 1024;
-    let used = kib("MemTotal:").saturating_sub(kib("MemFree:"));
+    let total = kib("MemTotal:");
+    let used = total.saturating_sub(kib("MemFree:"));
+    let working_set = used.saturating_sub(kib("Inactive(file):"));
     MachineUsage {
         cpu_total: busy(&stat) * TICK,
         cpu_rate: None,
-        working_set: used.saturating_sub(kib("Inactive(file):")),
+        working_set,
         memory_used: used,
-        memory_available: kib("MemAvailable:"),
+        memory_available: total.saturating_sub(working_set),
         rss: kib("AnonPages:"),
         swap_used: kib("SwapTotal:").saturating_sub(kib("SwapFree:")),
         swap_free: kib("SwapFree:"),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, DownwardAPIVolumeFile, KeyToPath, Pod, Secret};
 use std::collections::BTreeMap;
 
-use crate::pod::downward::{self, Downward, DownwardError};
+use crate::pod::downward::{self, Downward, DownwardError, Place};
 
 /// Why a volume has no content.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub fn downward_api(
         let text = if let Some(field) = &item.field_ref {
             downward::field(pod, &field.field_path, facts)
         } else if let Some(resource) = &item.resource_field_ref {
-            downward::resource(pod, None, resource, facts)
+            downward::resource(pod, Place::File, resource, facts)
         } else {
             continue;
         };

@@ -24,10 +24,11 @@ use super::usage::Measured;
 use super::{FileError, atomic, empty_dir, nested, ownership, tmpfs};
 use crate::config::NodeConfig;
 use crate::objects::{ObjectError, Objects};
+use crate::pod::admit::Rejection;
 use crate::pod::downward::Downward;
 use crate::pod::{resources, spec};
 
-/// Why a pod's volumes are not ready; shown in a `FailedMount` event, and tried again.
+/// Why a pod's volumes are not ready; shown in a `FailedMount` event, and tried again unless it rejects the pod.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// The pod's own directories were not made.
@@ -87,6 +88,16 @@ pub enum VolumeError {
     /// A projected source that this node does not make.
     #[error("projected source is not supported by this node")]
     Projection,
+}
+
+impl PrepareError {
+    /// Why the pod cannot run on this node; `None` if waiting may help.
+    pub fn rejection(&self) -> Option<Rejection> {
+        let Self::Setup { source: VolumeError::Csi(error @ CsiError::Exhausted { .. }), .. } = self else {
+            return None;
+        };
+        Some(Rejection { reason: "VolumeAttachmentLimitExceeded".to_owned(), message: error.to_string() })
+    }
 }
 
 impl VolumeError {

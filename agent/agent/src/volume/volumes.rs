@@ -100,6 +100,7 @@ mod tests {
     use super::super::csi::attachments::Attachments;
     use super::super::csi::drivers::Drivers;
     use super::super::csi::names::Paths;
+    use super::super::csi::node_object::NodeObject;
     use super::super::csi::records::Records;
     use super::*;
     use coracle_cli::supervise::Supervisor;
@@ -135,8 +136,8 @@ mod tests {
         let attachments = Arc::new(Attachments::new(Arc::default()));
         let drivers = Drivers::default();
         let (events, _) = crate::events::recorder(client.clone(), "n".into());
-        let of = (client.clone(), events);
-        let csi = CsiVolumes::new("n", (paths, records), of, drivers, attachments, tokens.clone());
+        let object = NodeObject::new(client.clone(), "n");
+        let csi = CsiVolumes::new(object, (paths, records), events, drivers, attachments, tokens.clone());
         Volumes::new(config, client, Arc::new(objects), (tokens, csi), Default::default())
     }
 

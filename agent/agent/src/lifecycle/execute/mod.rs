@@ -159,9 +159,13 @@ impl Job {
         match made {
             Some(Ok(prepared)) => self.prepared = Some(Arc::new(prepared)),
             Some(Err(error)) => {
+                outcome.volumes_failed = true;
+                outcome.rejection = error.rejection();
+                if outcome.rejection.is_some() {
+                    return false;
+                }
                 let message = error.to_string();
                 self.executor.events.pod(&self.pod, Kind::Warning, "FailedMount", message.clone());
-                outcome.volumes_failed = true;
                 // Containers that run already can wait longer.
                 let is_awaited = self.create_sandbox.is_some() || !self.starts.is_empty();
                 let retry = if is_awaited { Duration::from_secs(2) } else { RETRY };

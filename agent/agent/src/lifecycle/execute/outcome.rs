@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::pod::admit::Rejection;
 use crate::pod::plan::Start;
 use crate::volume::prepare::Prepared;
 
@@ -33,6 +34,8 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
     /// Whether the volumes failed.
     pub volumes_failed: bool,
+    /// Why the pod cannot run on this node.
+    pub rejection: Option<Rejection>,
 }
 
 impl Outcome {

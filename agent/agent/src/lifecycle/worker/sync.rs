@@ -40,8 +40,15 @@ impl Worker {
             self.terminate(spec::grace(self.pod()), None);
             return;
         }
-        if matches!(self.stage, Stage::Pending) && !self.admit() {
-            return;
+        if matches!(self.stage, Stage::Pending) {
+            // A pod that is running was admitted before a restart of the agent.
+            if !self.is_alive() {
+                let (pod, executor) = (self.desired.pod(), &self.executor);
+                executor.resources.refresh_labels(pod, &executor.client).await;
+            }
+            if !self.admit() {
+                return;
+            }
         }
         if self.is_past_deadline() {
             return;
@@ -64,6 +71,11 @@ impl Worker {
         }
     }
 
+    /// Whether a container of the pod runs.
+    fn is_alive(&self) -> bool {
+        self.observed.get().alive().next().is_some()
+    }
+
     /// Admits the pod, or rejects it permanently.
     fn admit(&mut self) -> bool {
         let mut span = coracle_trace::stage(coracle_trace::Stage::Admit);
@@ -71,8 +83,7 @@ impl Worker {
         let mut facts = executor.resources.facts();
         executor.devices.admit_with(&mut facts.allocatable);
         let decision = self.parts.pods.admit(self.uid(), |others| {
-            // A pod that is running was admitted before a restart of the agent.
-            if self.observed.get().alive().next().is_some() {
+            if self.is_alive() {
                 return Ok(vec![]);
             }
             unsupported::check(self.pod(), facts.confinement)?;
@@ -118,7 +129,7 @@ impl Worker {
         }
     }
 
-    fn reject(&mut self, refusal: Rejection) {
+    pub(super) fn reject(&mut self, refusal: Rejection) {
         let reason = event_reason(&refusal.reason);
         let about = pod_reference(self.pod(), None);
         self.executor.events.record(about, Kind::Warning, reason, refusal.message.clone());
@@ -129,7 +140,7 @@ impl Worker {
     /// Allocates the devices of the pod, with what is aligned with them, or rejects it permanently. Pods that it preempts have given theirs back by now.
     async fn take_devices(&mut self) -> bool {
         // Devices of a pod that an earlier agent started are recorded; what is not is allocated with the next start.
-        let runs = self.observed.get().alive().next().is_some();
+        let runs = self.is_alive();
         let survived = self.observed.get().ready_sandbox().is_some();
         if !runs {
             let (resources, devices) = (&self.executor.resources, &self.executor.devices);
@@ -391,7 +402,8 @@ fn go_duration(seconds: i64) -> String {
 
 /// Event reasons are fixed names; refusals have a handful of them.
 fn event_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 17] = [
+    const KNOWN: [&str; 18] = [
+        "VolumeAttachmentLimitExceeded",
         "TopologyAffinityError",
         "Evicted",
         "NodeShutdown",

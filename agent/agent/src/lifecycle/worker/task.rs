@@ -315,6 +315,9 @@ impl Worker {
                 self.retries.waiting.insert(container, (failure.reason, failure.message));
             }
         }
+        if let Some(rejection) = outcome.rejection {
+            self.reject(rejection);
+        }
     }
 
     /// Starts termination, which is final; `reason` if the node ends the pod.

@@ -56,7 +56,7 @@ impl Worker {
             self.report_status(false);
             return;
         }
-        for sandbox in self.observed.get().sandboxes.clone().iter().filter(|sandbox| sandbox.ready) {
+        for sandbox in &self.observed.get().sandboxes.clone() {
             let stop = self.executor.runtime.stop_pod_sandbox(&sandbox.id);
             if let Err(error) = tracked(Stage::SandboxStop, "", stop).await {
                 tracing::warn!(uid = self.uid(), sandbox = sandbox.id, error = %causes::chain(&error), "sandbox not stopped, will retry");

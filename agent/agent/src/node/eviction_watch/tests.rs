@@ -133,6 +133,20 @@ fn memory_comes_first_and_hard_thresholds_before_soft_ones() {
 }
 
 #[test]
+fn memory_of_all_pods_together_is_memory_of_the_node() {
+    let policy = EvictionPolicy { hard: amounts(&[(MEMORY, 100)]), ..EvictionPolicy::default() };
+    let (now, mut watch) = (Instant::now(), EvictionWatch::default());
+    for (free, of_pods, want) in
+        [(100, 100, &[][..]), (100, 99, &[ALLOCATABLE_MEMORY]), (99, 98, &[MEMORY, ALLOCATABLE_MEMORY])]
+    {
+        let signals = Signals::from([(MEMORY, (free, 1000)), (ALLOCATABLE_MEMORY, (of_pods, 500))]);
+        let met: Vec<_> = watch.observe(&signals, &policy, now).iter().map(|met| met.signal).collect();
+        assert_eq!(met, want, "{free} and {of_pods} are free");
+        assert_eq!(watch.pressure(Duration::from_secs(1), now).memory, !want.is_empty());
+    }
+}
+
+#[test]
 fn conditions_are_true_before_the_grace_period_is_over_and_for_a_while_after() {
     let policy = EvictionPolicy {
         soft: soft(&[(MEMORY, 300, 60), ("imagefs.inodesFree", 300, 60)]),

@@ -7,7 +7,7 @@ use super::attachments::NotAttached;
 use super::records::RecordError;
 use crate::volume::token::TokenError;
 
-/// Why a volume of a driver is not mounted or unmounted; tried again.
+/// Why a volume of a driver is not mounted or unmounted; tried again, unless no more volumes fit on the node.
 #[derive(Debug, thiserror::Error)]
 pub enum CsiError {
     /// The driver does not run on this node, or not yet.
@@ -76,6 +76,19 @@ pub enum CsiError {
         /// Name of the volume.
         volume: String,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// No more volumes of the driver fit on the node.
+    #[error(
+        "Node has reached its volume attachment limit, rejecting pod. unattached volumes=[{volume}]: \
+         VolumeAttachment {name}: {problem}"
+    )]
+    Exhausted {
+        /// Name of the VolumeAttachment.
+        name: String,
+        /// Name of the volume.
+        volume: String,
+        /// What the driver said.
         problem: String,
     },
     /// No token for the driver.

@@ -1,23 +1,53 @@
-//! How many volumes of a driver fit on this node: asked anew as often as its CSIDriver says.
+//! How many volumes of a driver fit on this node: asked anew as often as its CSIDriver says, and when a volume did not fit.
 
 use coracle_cli::causes;
+use coracle_csi::CallError;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use k8s_openapi::api::storage::v1::CSIDriver;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, VolumeAttachment};
 use kube::Api;
 use kube::runtime::watcher::{Config, Error, Event};
 use std::time::Duration;
 use tokio::time::Instant;
 
+use super::drivers::Drivers;
+use super::node_object::{NodeObject, NodeObjectError};
 use crate::api_watch;
 
 /// The API server accepts no shorter period.
 const MIN_PERIOD: Duration = Duration::from_secs(10);
 
+/// RESOURCE_EXHAUSTED of gRPC.
+const EXHAUSTED: i32 = 8;
+
 /// The period of a CSIDriver; `None` if the number never changes.
-fn period(driver: &CSIDriver) -> Option<Duration> {
-    let seconds = u64::try_from(driver.spec.node_allocatable_update_period_seconds?).ok()?;
+pub(super) fn period(driver: &CSIDriverSpec) -> Option<Duration> {
+    let seconds = u64::try_from(driver.node_allocatable_update_period_seconds?).ok()?;
     (seconds > 0).then(|| Duration::from_secs(seconds).max(MIN_PERIOD))
+}
+
+/// What the driver said when a volume was not attached because it did not fit.
+pub(super) fn exhaustion(attachment: &VolumeAttachment) -> Option<String> {
+    let error = attachment.status.as_ref()?.attach_error.as_ref()?;
+    (error.error_code == Some(EXHAUSTED)).then(|| error.message.clone().unwrap_or_default())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum UpdateError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Object(#[from] NodeObjectError),
+}
+
+/// Asks a driver how many volumes fit on the node now, and tells the cluster; a failure waits for the next time.
+pub(super) async fn update(name: &str, drivers: &Drivers, object: &NodeObject) {
+    let Some(registered) = drivers.get(name) else { return };
+    let updated: Result<(), UpdateError> =
+        async { Ok(object.add(name, &registered.driver.info().await?).await?) }.await;
+    if let Err(error) = updated {
+        tracing::warn!(driver = name, error = %causes::chain(&error), "limit of volumes not updated");
+    }
 }
 
 /// Says when a driver is to be asked.
@@ -67,11 +97,11 @@ impl Periods {
                 return;
             }
             Ok(Event::InitApply(driver)) => {
-                self.listed = period(&driver);
+                self.listed = period(&driver.spec);
                 return;
             }
             Ok(Event::InitDone) => self.listed,
-            Ok(Event::Apply(driver)) => period(&driver),
+            Ok(Event::Apply(driver)) => period(&driver.spec),
             Ok(Event::Delete(_)) => None,
         };
         if wanted != self.every {
@@ -100,14 +130,28 @@ mod tests {
 
     #[test]
     fn a_driver_may_say_how_often_it_is_asked() {
-        let of = |spec: serde_json::Value| {
-            let driver = json!({"metadata": {"name": "d"}, "spec": spec});
-            period(&serde_json::from_value(driver).unwrap())
-        };
+        let of = |spec: serde_json::Value| period(&serde_json::from_value(spec).unwrap());
         assert_eq!(of(json!({})), None);
         for (seconds, want) in [(0, None), (-1, None), (1, Some(10)), (10, Some(10)), (90, Some(90))] {
             let got = of(json!({"nodeAllocatableUpdatePeriodSeconds": seconds}));
             assert_eq!(got, want.map(Duration::from_secs), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_volume_that_does_not_fit_is_known_by_the_code_of_its_error() {
+        for (status, want) in [
+            (json!({"attached": false}), None),
+            (json!({"attached": false, "attachError": {"message": "no disk"}}), None),
+            (json!({"attached": false, "attachError": {"errorCode": 5, "message": "no disk"}}), None),
+            (json!({"attached": false, "attachError": {"errorCode": 8, "message": "full"}}), Some("full")),
+            (json!({"attached": false, "attachError": {"errorCode": 8}}), Some("")),
+        ] {
+            let source = json!({"persistentVolumeName": "pv"});
+            let spec = json!({"attacher": "d", "nodeName": "n", "source": source});
+            let attachment = json!({"metadata": {"name": "a"}, "spec": spec, "status": status});
+            let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+            assert_eq!(exhaustion(&attachment).as_deref(), want, "{status}");
         }
     }
 }

@@ -15,7 +15,9 @@ use super::attachments::Attachments;
 use super::device;
 use super::drivers::{Drivers, Registered};
 use super::error::CsiError;
+use super::limits;
 use super::names::{Paths, ensure_dir};
+use super::node_object::NodeObject;
 use super::records::{Record, Records, State};
 use super::request;
 use super::sizes::Sizes;
@@ -57,6 +59,7 @@ pub(super) struct Parts {
     pub(super) node: String,
     pub(super) paths: Paths,
     pub(super) client: kube::Client,
+    pub(super) object: NodeObject,
     pub(super) events: Recorder,
     pub(super) drivers: Drivers,
     pub(super) records: Records,
@@ -80,9 +83,9 @@ struct Context {
 impl CsiVolumes {
     /// Volumes that were mounted before are known from `records`.
     pub fn new(
-        node: &str,
+        object: NodeObject,
         (paths, records): (Paths, Records),
-        (client, events): (kube::Client, Recorder),
+        events: Recorder,
         drivers: Drivers,
         attachments: Arc<Attachments>,
         tokens: Arc<Tokens>,
@@ -93,11 +96,12 @@ impl CsiVolumes {
             }
         }
         let (pods, volumes) = (Locks::default(), Locks::default());
-        let (node, sizes) = (node.to_owned(), Sizes::default());
+        let (node, client, sizes) = (object.node().to_owned(), object.client(), Sizes::default());
         Self(Arc::new(Parts {
             node,
             paths,
             client,
+            object,
             events,
             drivers,
             records,
@@ -139,7 +143,10 @@ impl CsiVolumes {
         let (publish, attachment) = if volume.is_ephemeral || driver.attach_required == Some(false) {
             Default::default()
         } else {
-            parts.attached(&volume, uid).await?
+            match parts.attached(&volume, uid).await {
+                Ok(attached) => attached,
+                Err(error) => return Err(parts.exhausted(&volume, &driver).await.unwrap_or(error)),
+            }
         };
         let context = Context { registered, driver, publish, group, attachment };
         let held = parts.pods.lock(uid).await;
@@ -220,6 +227,18 @@ impl Parts {
             return Err(problem(&error.unwrap_or_else(|| "not attached".to_owned())));
         }
         Ok((status.attachment_metadata.unwrap_or_default().into_iter().collect(), name))
+    }
+
+    /// The error of a volume that is not attached because no more fit on the node. Its driver is asked how many do first, so that
+    /// the scheduler knows when the pod is replaced. Drivers that are never asked again say nothing about the node.
+    async fn exhausted(&self, volume: &CsiVolume, driver: &CSIDriverSpec) -> Option<CsiError> {
+        limits::period(driver)?;
+        let name = volume.key.attachment(&self.node);
+        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        // If it cannot be read, that the volume is not attached is told.
+        let problem = limits::exhaustion(&api.get_opt(&name).await.ok()??)?;
+        limits::update(&volume.key.driver, &self.drivers, &self.object).await;
+        Some(CsiError::Exhausted { name, volume: volume.name.clone(), problem })
     }
 
     async fn stage_and_publish(&self, pod: &Pod, volume: &CsiVolume, of: &Context) -> Result<(), CsiError> {

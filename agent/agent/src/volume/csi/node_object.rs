@@ -8,6 +8,8 @@ use k8s_openapi::api::storage::v1::{CSINode, CSINodeDriver, CSINodeSpec, VolumeN
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// Why the cluster does not know a driver of this node; tried again.
 #[derive(Debug, thiserror::Error)]
@@ -44,12 +46,19 @@ pub enum NodeObjectError {
 pub struct NodeObject {
     client: kube::Client,
     node: String,
+    /// The CSINode is read and written: one at a time.
+    writing: Arc<Mutex<()>>,
 }
 
 impl NodeObject {
     /// Of this node.
     pub fn new(client: kube::Client, node: &str) -> Self {
-        Self { client, node: node.to_owned() }
+        Self { client, node: node.to_owned(), writing: Arc::default() }
+    }
+
+    /// Name of the node.
+    pub(super) fn node(&self) -> &str {
+        &self.node
     }
 
     /// The client that writes them.
@@ -64,6 +73,7 @@ impl NodeObject {
 
     /// Adds a driver, or brings what it says up to date. Labels first: schedulers look for nodes by the keys in the CSINode.
     pub async fn add(&self, name: &str, info: &NodeGetInfoResponse) -> Result<(), NodeObjectError> {
+        let _writing = self.writing.lock().await;
         let nodes: Api<Node> = Api::all(self.client.clone());
         let node = nodes.get(&self.node).await.map_err(self.api_error("reading the Node"))?;
         let labels = node.metadata.labels.clone().unwrap_or_default();
@@ -92,6 +102,7 @@ impl NodeObject {
 
     /// Removes a driver. Labels stay, as its volumes do.
     pub async fn remove(&self, name: &str) -> Result<(), NodeObjectError> {
+        let _writing = self.writing.lock().await;
         let all: Api<CSINode> = Api::all(self.client.clone());
         let found = all.get_opt(&self.node).await.map_err(self.api_error("reading the CSINode"))?;
         let Some(mut found) = found else { return Ok(()) };

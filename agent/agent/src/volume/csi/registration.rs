@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::drivers::{Drivers, Registered};
-use super::limits::Periods;
+use super::limits::{self, Periods};
 use super::names::{self, Paths, is_driver_name};
 use super::node_object::{NodeObject, NodeObjectError};
 use crate::claims;
@@ -138,8 +138,6 @@ pub struct Registration {
     object: NodeObject,
     device_plugins: PluginRegistration,
     claim_drivers: claims::Drivers,
-    /// The CSINode is read and written: one at a time.
-    writing: Arc<tokio::sync::Mutex<()>>,
     /// Outlives a task that is started again.
     plugins: Arc<Mutex<BTreeMap<PathBuf, Plugin>>>,
 }
@@ -152,8 +150,7 @@ impl Registration {
         device_plugins: PluginRegistration,
         claim_drivers: claims::Drivers,
     ) -> Self {
-        let (writing, plugins) = (Arc::default(), Arc::default());
-        Self { paths, drivers, object, device_plugins, claim_drivers, writing, plugins }
+        Self { paths, drivers, object, device_plugins, claim_drivers, plugins: Arc::default() }
     }
 
     /// Follows the directory for ever.
@@ -220,14 +217,12 @@ impl Registration {
         tokio::spawn(async move {
             let mut delay = FIRST_RETRY;
             while this.drivers.get(&name).is_none() {
-                let _writing = this.writing.lock().await;
                 match this.object.remove(&name).await {
                     Ok(()) => return,
                     Err(error) => {
                         tracing::warn!(driver = name, error = %causes::chain(&error), "driver not removed from the CSINode, will retry")
                     }
                 }
-                drop(_writing);
                 tokio::time::sleep(delay).await;
                 delay = (delay * 2).min(LAST_RETRY);
             }
@@ -260,22 +255,8 @@ impl Registration {
             let mut periods = Periods::new(self.object.client(), &name);
             loop {
                 periods.passed().await;
-                self.update_limit(&name).await;
+                limits::update(&name, &self.drivers, &self.object).await;
             }
-        }
-    }
-
-    /// Asks a storage driver how many volumes fit on the node now; a failure waits for the next time.
-    async fn update_limit(&self, name: &str) {
-        let Some(registered) = self.drivers.get(name) else { return };
-        let updated: Result<(), RegistrationError> = async {
-            let info = registered.driver.info().await?;
-            let _writing = self.writing.lock().await;
-            Ok(self.object.add(name, &info).await?)
-        }
-        .await;
-        if let Err(error) = updated {
-            tracing::warn!(driver = name, error = %causes::chain(&error), "limit of volumes not updated");
         }
     }
 
@@ -309,10 +290,7 @@ impl Registration {
             return Err(RegistrationError::NodeId { name: info.name.clone() });
         }
         let capabilities = driver.capabilities().await?;
-        {
-            let _writing = self.writing.lock().await;
-            self.object.add(&info.name, &node).await?;
-        }
+        self.object.add(&info.name, &node).await?;
         self.drivers.insert(&info.name, Registered { driver, capabilities });
         tracing::info!(driver = info.name, node_id = node.node_id, "storage driver registered");
         Ok(())
