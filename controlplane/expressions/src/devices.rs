@@ -4,7 +4,7 @@ use super::error::CompileError;
 use super::library::Amount;
 use super::objects::children;
 use super::versions::Semver;
-use super::{Budget, Failure, Program, compile, context};
+use super::{Budget, Failure, Program, compile_selector, context};
 use cel::Value;
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 use coracle_proto::quantity::Quantity;
@@ -130,7 +130,7 @@ impl std::fmt::Debug for DeviceSelector {
 impl DeviceSelector {
     /// Reads an expression.
     pub fn compile(text: &str) -> Result<Self, CompileError> {
-        let program = compile(text)?;
+        let program = compile_selector(text)?;
         let domains = domains(program.expression());
         Ok(Self { program, domains })
     }
@@ -192,6 +192,8 @@ mod tests {
             ("device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('1Ti'))", false),
             ("'vendor' in device.attributes['other.example.com']", false),
             ("has(device.attributes['gpu.example.com'].model)", true),
+            ("cel.bind(gpu, device.attributes['gpu.example.com'], gpu.healthy && gpu.cores == 8)", true),
+            ("cel.bind(other, device.attributes['other.example.com'], has(other.cores))", false),
         ] {
             let selector = DeviceSelector::compile(text).unwrap();
             let answer = selector.selects(&gpu(), &mut Budget::of(SELECTION));
@@ -210,6 +212,7 @@ mod tests {
             assert!(error.contains(why), "{text}: {error}");
         }
         assert!(DeviceSelector::compile("device.driver ==").is_err());
+        assert!(DeviceSelector::compile("cel.bind(1, 2, true)").is_err());
         assert!(gpu().attribute("firmware", &Attribute::Version("new".into())).is_err());
     }
 }

@@ -1,59 +1,126 @@
 //! Translates regular expressions from the syntax of Go to that of the `regex` crate.
 //!
-//! Definitions of custom resources are written for Go. It takes a brace that begins no repetition, a bracket inside a
-//! character class, and a hyphen after a set such as `\w` in a class literally, and its `\d`, `\s` and `\w` are ASCII.
+//! Definitions of custom resources are written for Go. It takes a brace that begins no repetition literally, knows quoted text and
+//! octal numbers, and its `\d`, `\s` and `\w` are ASCII. Its character classes have characters, ranges and sets, and no operators.
 
-/// The pattern with those characters escaped and those sets spelled out.
+/// The pattern as the `regex` crate has to read it.
 pub(super) fn translated(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut rest = pattern;
-    let mut in_class = false;
     while let Some(first) = rest.chars().next() {
-        let mut length = first.len_utf8();
-        match first {
+        let length = match first {
+            '\\' if rest.starts_with("\\Q") => {
+                let quoted = rest[2..].split("\\E").next().unwrap_or_default();
+                out.push_str(&regex::escape(quoted));
+                (2 + quoted.len() + 2).min(rest.len())
+            }
             '\\' => {
-                length = escape(rest);
+                let length = escape(rest);
                 match set(&rest[1..length]) {
-                    Some((members, negated)) => {
-                        match (in_class, negated) {
-                            (true, false) => out.push_str(members),
-                            (false, false) => out.extend(["[", members, "]"]),
-                            (_, true) => out.extend(["[^", members, "]"]),
-                        }
-                        if in_class && rest[length..].starts_with('-') {
-                            length += 1;
-                            out.push_str("\\-");
-                        }
-                    }
-                    None => out.push_str(&rest[..length]),
+                    Some((members, false)) => out.extend(["[", members, "]"]),
+                    Some((members, true)) => out.extend(["[^", members, "]"]),
+                    None => push_escape(&rest[..length], &mut out),
                 }
+                length
             }
-            '[' if !in_class => {
-                in_class = true;
-                length += usize::from(rest[1..].starts_with('^'));
-                out.push_str(&rest[..length]);
-                // The first bracket does not end the class.
-                if rest[length..].starts_with(']') {
-                    length += 1;
-                    out.push_str("\\]");
-                }
+            '[' => class(rest, &mut out),
+            '{' if !repeats(&rest[1..]) => {
+                out.push_str("\\{");
+                1
             }
-            '[' => match rest.find(":]").filter(|_| rest.starts_with("[:")) {
-                Some(end) => {
-                    length = end + 2;
-                    out.push_str(&rest[..length]);
-                }
-                None => out.push_str("\\["),
-            },
-            '{' if !in_class && !repeats(&rest[1..]) => out.push_str("\\{"),
             other => {
-                in_class &= other != ']';
                 out.push(other);
+                other.len_utf8()
             }
-        }
+        };
         rest = &rest[length..];
     }
     out
+}
+
+/// Translates the character class that the text begins with; its length.
+fn class(text: &str, out: &mut String) -> usize {
+    let mut at = 1 + usize::from(text[1..].starts_with('^'));
+    out.push_str(&text[..at]);
+    let begin = at;
+    while let Some(first) = text[at..].chars().next() {
+        let rest = &text[at..];
+        // The first bracket does not end the class.
+        if first == ']' && at > begin {
+            out.push(']');
+            return at + 1;
+        }
+        if rest.starts_with("[:")
+            && let Some(end) = rest.find(":]")
+        {
+            out.push_str(&rest[..end + 2]);
+            at += end + 2;
+            continue;
+        }
+        if let Some(length) = class_set(rest, out) {
+            at += length;
+            continue;
+        }
+        at += single(rest, out);
+        // A hyphen makes a range unless it is the last character.
+        let mut after = text[at..].chars();
+        if after.next() == Some('-') && after.next().is_some_and(|next| next != ']') {
+            out.push('-');
+            at += 1;
+            at += single(&text[at..], out);
+        }
+    }
+    at
+}
+
+/// A set in a class, such as `\w` or `\p{Greek}`; its length.
+fn class_set(text: &str, out: &mut String) -> Option<usize> {
+    let letters = text.strip_prefix('\\')?;
+    let length = escape(text);
+    match set(&text[1..length]) {
+        Some((members, false)) => out.push_str(members),
+        Some((members, true)) => out.extend(["[^", members, "]"]),
+        None if letters.starts_with(['p', 'P']) => out.push_str(&text[..length]),
+        None => return None,
+    }
+    Some(length)
+}
+
+/// One character of a class, which means itself; its length.
+fn single(text: &str, out: &mut String) -> usize {
+    let Some(first) = text.chars().next() else { return 0 };
+    match first {
+        '\\' => {
+            let length = escape(text);
+            push_escape(&text[..length], out);
+            length
+        }
+        '[' | ']' | '&' | '~' | '-' | '^' => {
+            out.extend(['\\', first]);
+            1
+        }
+        other => {
+            out.push(other);
+            other.len_utf8()
+        }
+    }
+}
+
+/// An escape that is no set.
+fn push_escape(text: &str, out: &mut String) {
+    match octal(text) {
+        Some(_) => {
+            let number = u32::from_str_radix(&text[1..], 8).unwrap_or_default();
+            out.extend(["\\x{", &format!("{number:x}"), "}"]);
+        }
+        None => out.push_str(text),
+    }
+}
+
+/// The length of an escape such as `\101`. A digit alone, other than 0, would refer to a group: Go has no such references.
+fn octal(text: &str) -> Option<usize> {
+    let digits = text[1..].bytes().take(3).take_while(|digit| matches!(digit, b'0'..=b'7')).count();
+    (digits > 1 || (digits == 1 && text[1..].starts_with('0'))).then_some(1 + digits)
 }
 
 /// The members of a set by its letter, and whether the set is all others.
@@ -72,9 +139,13 @@ fn set(letter: &str) -> Option<(&'static str, bool)> {
 /// The length of an escape with what belongs to it, as in `\p{Greek}`.
 fn escape(text: &str) -> usize {
     let Some(escaped) = text[1..].chars().next() else { return 1 };
+    if let Some(length) = octal(text) {
+        return length;
+    }
     let length = 1 + escaped.len_utf8();
     let braced = matches!(escaped, 'p' | 'P' | 'x') && text[length..].starts_with('{');
-    text.find('}').filter(|_| braced).map_or(length, |end| end + 1)
+    let end = if braced { text.find('}') } else { None };
+    end.map_or(length, |end| end + 1)
 }
 
 /// Whether what follows a brace makes it a repetition.
@@ -103,13 +174,30 @@ mod tests {
             (r"^[\d\\]+$", r"1\", "٣"),
             (r"^\S[\W]$", "é.", "éa"),
             (r"^[\W-]$", "-", "a"),
+            (r"^\Qa.b\E+$", "a.bb", "axb"),
+            (r"^\Q[x", "[x", "x"),
+            (r"^\141\x41\07?$", "aA", "a"),
+            (r"^[\141-\143\0]$", "b", "d"),
+            (r"^[a-z&&b]$", "c", "A"),
+            (r"^[&&]$", "&", "a"),
+            (r"^[a-z--b]$", "A", "~"),
+            (r"^[\w--/]+$", "a./", "+"),
+            (r"^[a~~b]$", "~", "c"),
+            (r"^[-a]$", "-", "b"),
+            (r"^[a-]$", "-", "b"),
+            (r"^[^-a]$", "b", "-"),
+            (r"^[a^]$", "^", "b"),
         ] {
             let compiled = patterns::bounded(pattern).unwrap();
             assert!(compiled.regex.is_match(fits) && !compiled.regex.is_match(fails), "{pattern}");
         }
-        for pattern in ["(", "[", "a**{", "\\", "\\p{", "[[:alpha:"] {
+        for pattern in
+            ["(", "[", "a**{", "\\", "\\p{", "[[:alpha:", "[a-", "[\\", "[^", "\\Q", "\\é", "[é-ü]", "[a-\\"]
+        {
             super::translated(pattern);
         }
-        assert!(patterns::bounded("(?!a)[[]").is_err());
+        for pattern in ["(?!a)[[]", r"a\1", r"[\1]", "[b-a]", r"[a-\d]"] {
+            assert!(patterns::bounded(pattern).is_err(), "{pattern}");
+        }
     }
 }

@@ -34,6 +34,8 @@ mod formats;
 mod versions;
 // Comprehensions with two variables.
 mod two_variables;
+// Names for values, in selectors of devices.
+mod bindings;
 // Questions to the authorizers of the API server.
 pub mod authorizer;
 // `Object{…}` and `JSONPatch{…}` of mutating admission policies.
@@ -56,5 +58,5 @@ pub use budget::{Budget, CONDITIONS, Failure, VALIDATION, evaluate_blocking};
 pub use error::{CompileError, StackError};
 pub use limits::LimitError;
 pub use objects::{PatchError, PatchForm};
-pub use program::{Program, compile, compile_patch, compiled, context};
+pub use program::{Program, compile, compile_patch, compile_selector, compiled, context};
 pub use values::{to_cel, to_cel_typed, values_in, values_made};

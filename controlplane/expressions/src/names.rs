@@ -3,7 +3,7 @@
 
 use super::Program;
 use super::error::located;
-use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, operators};
 use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_fields::{Made, Schema as _, View};
 use serde_json::{Value, json};
@@ -245,57 +245,6 @@ pub fn check_references(program: &Program, variables: &[(&str, &Value)]) -> Opti
     Some(located(program.source_info(), id, &why))
 }
 
-/// The schema of what the program gives, when that can be told.
-pub fn result_type(program: &Program, variables: &[(&str, &Value)]) -> Option<&'static str> {
-    match &program.expression().expr {
-        Expr::Literal(literal) => Some(match literal {
-            LiteralValue::Boolean(_) => "bool",
-            LiteralValue::Bytes(_) => "bytes",
-            LiteralValue::Double(_) => "double",
-            LiteralValue::Int(_) => "int",
-            LiteralValue::UInt(_) => "uint",
-            LiteralValue::String(_) => "string",
-            LiteralValue::Null => "null_type",
-        }),
-        Expr::List(_) => Some("list"),
-        Expr::Map(_) => Some("map"),
-        Expr::Call(call) => match call.func_name.as_str() {
-            operators::ADD
-            | operators::SUBSTRACT
-            | operators::MULTIPLY
-            | operators::DIVIDE
-            | operators::MODULO => Some("number or text"),
-            operators::EQUALS
-            | operators::NOT_EQUALS
-            | operators::GREATER
-            | operators::GREATER_EQUALS
-            | operators::LESS
-            | operators::LESS_EQUALS
-            | operators::LOGICAL_AND
-            | operators::LOGICAL_OR
-            | operators::LOGICAL_NOT
-            | operators::IN => Some("bool"),
-            "size" => Some("int"),
-            _ => None,
-        },
-        _ => {
-            let scope = variables
-                .iter()
-                .map(|(name, schema)| ((*name).to_owned(), Some(JSONSchemaProps::of(schema))))
-                .collect();
-            let schema = Reader { scope, found: None }.read(program.expression())?;
-            match schema.type_().get()? {
-                "boolean" => Some("bool"),
-                "integer" => Some("int"),
-                "number" => Some("double"),
-                "string" => Some("string"),
-                "array" => Some("list"),
-                _ => Some("map"),
-            }
-        }
-    }
-}
-
 /// Walks an expression with the schemas of its variables; what is unknown has none.
 struct Reader<'s> {
     scope: Vec<(String, Option<Props<'s>>)>,
@@ -496,10 +445,5 @@ mod tests {
         let asks = said("authorizer.path('/').check('get').allowed()").unwrap();
         assert!(asks.contains("undeclared reference to 'authorizer'"), "rules of custom resources have none");
         assert!(said("self.size.startWith('a')").unwrap().contains("undeclared reference to 'startWith'"));
-        let gives = |text: &str| result_type(&compile(text).unwrap(), &[("self", &schema)]);
-        assert_eq!(
-            (gives("self.size"), gives("self.on"), gives("1 + 1")),
-            (Some("int"), Some("bool"), Some("number or text"))
-        );
     }
 }

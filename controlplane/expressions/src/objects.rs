@@ -2,6 +2,7 @@
 //! function that constructs them, and what they are as JSON.
 
 use super::error::{CompileError, located};
+use super::types::Type;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
 use cel::common::types::{CelMap, CelString, CelStruct, DYN_TYPE, STRING_TYPE};
 use cel::common::value::{CowVal, Val};
@@ -19,6 +20,9 @@ const OBJECT: &str = "Object";
 const OPERATION: &str = "JSONPatch";
 /// Its fields.
 const FIELDS: [&str; 4] = ["from", "op", "path", "value"];
+
+/// What the names of functions for patches begin with.
+pub(super) const PATCH_FUNCTIONS: &str = "jsonpatch.";
 
 /// What the expression of a mutation evaluates to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +76,26 @@ pub enum PatchError {
 /// Whether expressions of mutations construct this type.
 pub(super) fn is_type(name: &str) -> bool {
     name == OPERATION || name == OBJECT || name.strip_prefix(OBJECT).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Whether a type that is constructed has fields of all names.
+pub(super) fn has_any_field(name: &str) -> bool {
+    is_type(name) && name != OPERATION
+}
+
+/// The type that is constructed under a name.
+pub(super) fn constructed(name: &str) -> Type {
+    let of = |field: &str| if field == "value" { Type::Dyn } else { Type::String };
+    let fields = FIELDS.iter().filter(|_| name == OPERATION).map(|field| ((*field).to_owned(), of(field)));
+    Type::object(name, fields)
+}
+
+/// The type of a patch.
+pub(super) fn type_of(form: PatchForm) -> Type {
+    match form {
+        PatchForm::ApplyConfiguration => constructed(OBJECT),
+        PatchForm::JsonPatch => Type::list(constructed(OPERATION)),
+    }
 }
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {

@@ -4,7 +4,8 @@
 use super::error::{CompileError, StackError};
 use super::objects::{self, PatchForm};
 use super::{
-    Budget, Failure, authorizer, formats, library, limits, meter, patterns, rewrite, two_variables, versions,
+    Budget, Failure, authorizer, bindings, formats, library, limits, meter, patterns, rewrite, two_variables,
+    versions,
 };
 use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::parser::ExpressionReferences;
@@ -13,7 +14,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// The standard library and its extensions.
-pub(super) static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
+pub(super) static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(language()));
+
+/// The same for selectors of devices, in which values can have names.
+static SELECTORS: LazyLock<Env> = LazyLock::new(|| {
+    let mut env = language();
+    bindings::extension(&mut env).expect("no other macro has the name");
+    env
+});
+
+fn language() -> Env {
     let mut env = Env::stdlib();
     let added = env
         .add_extension(cel::extensions::strings)
@@ -29,8 +39,8 @@ pub(super) static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| {
         .and_then(|()| env.add_extension(objects::extension))
         .and_then(|()| env.add_extension(patterns::extension));
     added.expect("no two functions of the library have the same signature");
-    Arc::new(env)
-});
+    env
+}
 
 /// What the parser needs for the deepest expression.
 const PARSER_STACK: usize = 32 << 20;
@@ -101,18 +111,23 @@ impl Program {
 
 /// An expression that can be evaluated, or what is wrong with it, line by line.
 pub fn compile(text: &str) -> Result<Program, CompileError> {
-    compile_as(text, None)
+    compile_as(&LANGUAGE, text, None)
+}
+
+/// The same of a selector of devices.
+pub fn compile_selector(text: &str) -> Result<Program, CompileError> {
+    compile_as(&SELECTORS, text, None)
 }
 
 /// The same of a mutation, which may construct objects and has to evaluate to a patch.
 pub fn compile_patch(text: &str, form: PatchForm) -> Result<Program, CompileError> {
-    compile_as(text, Some(form))
+    compile_as(&LANGUAGE, text, Some(form))
 }
 
-fn compile_as(text: &str, form: Option<PatchForm>) -> Result<Program, CompileError> {
+fn compile_as(language: &Env, text: &str, form: Option<PatchForm>) -> Result<Program, CompileError> {
     limits::fits(text)?;
     with_stack(PARSER_STACK, || {
-        let parsed = LANGUAGE
+        let parsed = language
             .compile(text)
             .map_err(|errors| CompileError::Syntax(errors.to_string().replace("\n| ", "\n | ")))?;
         let measured = rewrite::measured(parsed.expression(), form.is_some());

@@ -2,12 +2,15 @@
 
 use super::Type;
 use super::functions::{self, Overload};
-use super::unify::{Bindings, renamed};
+use super::literals;
+use super::unify::{Bindings, is_exactly, more_general, renamed};
 use crate::error::located;
+use crate::objects::{self, PatchForm};
 use crate::program::on_large_stack;
 use crate::{Program, StackError};
 use cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, StructExpr,
+    operators,
 };
 
 /// Names of types.
@@ -27,8 +30,8 @@ const TYPES: [&str; 14] = [
     "type",
     "uint",
 ];
-/// The same by the names of their messages.
-const MESSAGES: [&str; 2] = ["google.protobuf.Timestamp", "google.protobuf.Duration"];
+/// The same with names of several parts.
+const QUALIFIED: [&str; 4] = ["google.protobuf.Duration", "google.protobuf.Timestamp", "net.CIDR", "net.IP"];
 
 /// Why an expression has no type.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,14 @@ pub enum CheckError {
     /// Its type errors, one after the other, each with its place.
     #[error("{0}")]
     Types(String),
+    /// Its value has another type than it must have.
+    #[error("must evaluate to {wanted} but got {found}")]
+    Outcome {
+        /// The types that it may have.
+        wanted: String,
+        /// The type that it has.
+        found: String,
+    },
     /// It could not be checked.
     #[error(transparent)]
     Stack(#[from] StackError),
@@ -43,11 +54,47 @@ pub enum CheckError {
 
 /// Checks an expression. `variables` are the names that it may use.
 pub fn check(program: &Program, variables: &[(&str, Type)]) -> Result<Type, CheckError> {
+    checked(program, variables, false)
+}
+
+/// The same, of an expression whose value has one of these types.
+pub fn check_outcome(
+    program: &Program,
+    variables: &[(&str, Type)],
+    wanted: &[Type],
+) -> Result<Type, CheckError> {
+    outcome(checked(program, variables, false)?, wanted)
+}
+
+/// The same of a mutation, which may construct objects and has to evaluate to a patch.
+pub fn check_patch(
+    program: &Program,
+    variables: &[(&str, Type)],
+    form: PatchForm,
+) -> Result<Type, CheckError> {
+    outcome(checked(program, variables, true)?, &[objects::type_of(form)])
+}
+
+fn outcome(found: Type, wanted: &[Type]) -> Result<Type, CheckError> {
+    if wanted.iter().any(|wanted| is_exactly(wanted, &found)) {
+        return Ok(found);
+    }
+    let name = |of: &Type| if *of == Type::Null { "null_type".to_owned() } else { of.to_string() };
+    let found = name(&found);
+    let wanted = match wanted {
+        [one] => name(one),
+        several => format!("one of [{}]", several.iter().map(name).collect::<Vec<_>>().join(" ")),
+    };
+    Err(CheckError::Outcome { wanted, found })
+}
+
+fn checked(program: &Program, variables: &[(&str, Type)], constructs: bool) -> Result<Type, CheckError> {
     let checked = on_large_stack(|| {
         let scope = variables.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
-        let mut checker = Checker { scope, bindings: Bindings::default(), errors: Vec::new() };
+        let mut checker =
+            Checker { scope, constructs, mixed: 0, bindings: Bindings::default(), errors: Vec::new() };
         let found = checker.read(program.expression());
-        (checker.bindings.resolve(&found), checker.errors)
+        (without_variables(checker.bindings.resolve(&found)), checker.errors)
     });
     let (found, mut errors) = checked?;
     if errors.is_empty() {
@@ -60,8 +107,25 @@ pub fn check(program: &Program, variables: &[(&str, Type)]) -> Result<Type, Chec
     Err(CheckError::Types(lines.join("\n")))
 }
 
+/// A type variable that stands for nothing can be any type.
+fn without_variables(of: Type) -> Type {
+    match of {
+        Type::Variable(_) => Type::Dyn,
+        Type::List(item) => Type::list(without_variables(*item)),
+        Type::Optional(item) => Type::Optional(Box::new(without_variables(*item))),
+        Type::Map(key, value) => {
+            Type::Map(Box::new(without_variables(*key)), Box::new(without_variables(*value)))
+        }
+        other => other,
+    }
+}
+
 struct Checker {
     scope: Vec<(String, Type)>,
+    /// Whether the expression may construct objects.
+    constructs: bool,
+    /// Calls around the part that is read in whose arguments lists and maps may be of several types.
+    mixed: usize,
     bindings: Bindings,
     errors: Vec<(u64, String)>,
 }
@@ -95,7 +159,7 @@ impl Checker {
             Expr::Ident(name) => self.ident(name).unwrap_or_else(|| self.undeclared(node.id, name)),
             Expr::Select(select) => {
                 if let Some(name) = qualified(node).filter(|_| !select.test) {
-                    if MESSAGES.contains(&name.as_str()) {
+                    if QUALIFIED.contains(&name.as_str()) {
                         return Type::Type;
                     }
                     // A variable whose own name has a dot.
@@ -110,14 +174,7 @@ impl Checker {
             Expr::Call(call) => self.call(node.id, call),
             Expr::List(list) => self.list(list),
             Expr::Map(map) => self.map(map),
-            Expr::Struct(made) => {
-                for entry in &made.entries {
-                    if let EntryExpr::StructField(field) = &entry.expr {
-                        self.read(&field.value);
-                    }
-                }
-                self.undeclared(node.id, &made.type_name)
-            }
+            Expr::Struct(made) => self.construct(node.id, made),
             Expr::Comprehension(inner) => self.comprehension(inner),
             Expr::Unspecified => Type::Error,
         }
@@ -125,7 +182,14 @@ impl Checker {
 
     fn ident(&self, name: &str) -> Option<Type> {
         let known = self.scope.iter().rev().find(|(known, _)| known == name).map(|(_, of)| of.clone());
-        known.or_else(|| TYPES.contains(&name).then_some(Type::Type))
+        let is_type = TYPES.contains(&name) || (self.constructs && objects::is_type(name));
+        known.or_else(|| is_type.then_some(Type::Type))
+    }
+
+    /// The ways to call a function; those for patches are for mutations only.
+    fn overloads(&self, name: &str) -> Option<&'static [Overload]> {
+        let is_there = self.constructs || !name.starts_with(objects::PATCH_FUNCTIONS);
+        is_there.then(|| functions::find(name)).flatten()
     }
 
     fn select(&mut self, id: u64, of: &Type, field: &str, optional: bool) -> Type {
@@ -138,6 +202,7 @@ impl Checker {
             Type::Map(_, value) => (**value).clone(),
             Type::Object(object) => match object.fields.get(field) {
                 Some(found) => found.clone(),
+                None if self.constructs && objects::has_any_field(&object.name) => Type::Dyn,
                 None => self.error(id, format!("undefined field '{field}'")),
             },
             Type::Variable(_) => {
@@ -158,7 +223,13 @@ impl Checker {
         if name == operators::OPT_SELECT {
             return self.optional_select(id, call);
         }
+        let is_mixed = name == "format" && call.target.is_some();
+        self.mixed += usize::from(is_mixed);
         let mut arguments: Vec<Type> = call.args.iter().map(|argument| self.read(argument)).collect();
+        self.mixed -= usize::from(is_mixed);
+        if let Some(argument) = literals::unreadable(call) {
+            self.error(argument.id, format!("invalid {name} argument"));
+        }
         if matches!(name, operators::LOGICAL_AND | operators::LOGICAL_OR) {
             return self.logical(call, &arguments);
         }
@@ -167,7 +238,7 @@ impl Checker {
             if name.contains(".@") {
                 return Type::Dyn;
             }
-            return match functions::find(name) {
+            return match self.overloads(name) {
                 Some(overloads) => self.overload(id, name, overloads, &arguments, false),
                 None => self.undeclared(id, name),
             };
@@ -175,7 +246,7 @@ impl Checker {
         // `a.b.c()` is the function `a.b.c`, or `c` called on `a.b`.
         let whole = qualified(target).map(|prefix| format!("{prefix}.{name}"));
         if let Some(whole) = whole
-            && let Some(overloads) = functions::find(&whole)
+            && let Some(overloads) = self.overloads(&whole)
         {
             return self.overload(id, &whole, overloads, &arguments, false);
         }
@@ -185,7 +256,7 @@ impl Checker {
         }
         let of = self.read(target);
         arguments.insert(0, of);
-        match functions::find(name) {
+        match self.overloads(name) {
             Some(overloads) => self.overload(id, name, overloads, &arguments, true),
             None => self.undeclared(id, name),
         }
@@ -267,6 +338,27 @@ impl Checker {
         Type::Map(Box::new(key), Box::new(values.unwrap_or_else(|| self.bindings.fresh())))
     }
 
+    fn construct(&mut self, id: u64, made: &StructExpr) -> Type {
+        let of = (self.constructs && objects::is_type(&made.type_name))
+            .then(|| objects::constructed(&made.type_name));
+        for entry in &made.entries {
+            let EntryExpr::StructField(field) = &entry.expr else { continue };
+            let value = self.read(&field.value);
+            let value = if field.optional { self.unwrapped(field.value.id, value) } else { value };
+            let Some(of) = &of else { continue };
+            let place = self.select(entry.id, of, &field.field, false);
+            if !self.bindings.assignable(&place, &value) {
+                let (place, value) = (self.bindings.resolve(&place), self.bindings.resolve(&value));
+                let name = &field.field;
+                self.error(
+                    entry.id,
+                    format!("expected type of field '{name}' is '{place}' but provided type is '{value}'"),
+                );
+            }
+        }
+        of.unwrap_or_else(|| self.undeclared(id, &made.type_name))
+    }
+
     fn unwrapped(&mut self, id: u64, of: Type) -> Type {
         match self.bindings.resolve(&of) {
             Type::Optional(inside) => *inside,
@@ -279,9 +371,9 @@ impl Checker {
     fn joined(&mut self, id: u64, before: Option<Type>, now: Type) -> Type {
         let Some(before) = before else { return now };
         if !self.bindings.assignable(&before, &now) {
-            return self.mismatch(id, &before, &now);
+            return if self.mixed > 0 { Type::Dyn } else { self.mismatch(id, &before, &now) };
         }
-        if matches!(self.bindings.resolve(&now), Type::Dyn | Type::Error) { now } else { before }
+        more_general(before, now)
     }
 
     fn comprehension(&mut self, inner: &ComprehensionExpr) -> Type {
@@ -368,12 +460,26 @@ mod tests {
             ("format.dns1123Label().validate(object.metadata.name).hasValue()", "bool"),
             ("url('/a').getQuery()['x'].first().orValue('')", "string"),
             ("params.any.thing == 1 || params.other == 'x'", "bool"),
+            ("params.a", "dyn"),
+            ("'%d %s'.format([1, 'a', object.spec])", "string"),
+            ("type(ip('10.0.0.1')) == net.IP", "bool"),
+            ("params.a ? params.b : true", "dyn"),
+            ("true ? 'a' : params.b", "dyn"),
+            ("params.a + params.b", "dyn"),
+            ("params.a + 'b'", "string"),
+            ("params.a.map(x, x + 1)", "list(int)"),
+            ("[params.a, 1]", "list(dyn)"),
+            ("object.spec.template.spec.containers.sortBy(c, c.name).size()", "int"),
+            ("object.?spec.?replicas.optMap(n, n + 1).orValue(1)", "int"),
+            ("true ? [] : [1]", "list(int)"),
             ("object.?spec.?replicas.orValue(1)", "int"),
             ("object.spec.strategy.rollingUpdate.maxSurge == '25%'", "bool"),
             ("object.metadata.creationTimestamp > timestamp('2020-01-01T00:00:00Z')", "bool"),
             ("type(object.spec.replicas) == int && 1 < 2.5", "bool"),
             ("[1, 2].sum() == 3 ? 'a' : 'b'", "string"),
             ("quantity('1Gi').isLessThan(quantity('2Gi')) && ip('10.0.0.1').family() == 4", "bool"),
+            ("duration('1h30m').getHours() + timestamp('2020-01-01T00:00:00.5+01:00').getFullYear()", "int"),
+            ("object.metadata.name.matches('^[a-z]{1,3}$') || params.a.matches(params.b)", "bool"),
             ("[]", "list(dyn)"),
             ("{'a': 1}", "map(string, int)"),
             ("math.greatest(1, 2)", "dyn"),
@@ -416,11 +522,59 @@ mod tests {
             ("object.metadata.name.foo()", "undeclared reference to 'foo'"),
             ("object.spec.template.spec.containers.all(c, c.nam == 'x')", "undefined field 'nam'"),
             ("variables.other", "undefined field 'other'"),
+            ("Object{}", "undeclared reference to 'Object'"),
+            ("timestamp('x') > timestamp('2020-01-01T00:00:00Z')", "invalid timestamp argument"),
+            ("duration('1 h') < duration('1h30m')", "invalid duration argument"),
+            ("object.metadata.name.matches('[')", "invalid matches argument"),
+            ("jsonpatch.escapeKey('a')", "undeclared reference to 'jsonpatch'"),
         ] {
             let said = checked(text).unwrap_err();
             assert!(said.contains(part), "{text}: {said}");
         }
         let two = checked("object.spec.a == object.spec.b").unwrap_err();
         assert_eq!(two.matches("ERROR").count(), 2, "{two}");
+    }
+
+    #[test]
+    fn values_have_one_of_the_types_that_are_wanted() {
+        let said = |text: &str, wanted: &[Type]| {
+            check_outcome(&compile(text).unwrap(), &[("object", Type::Dyn)], wanted)
+                .map(|of| of.to_string())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(said("object.a == 1", &[Type::Bool]).as_deref(), Ok("bool"));
+        for (text, wanted, why) in [
+            ("'a'", vec![Type::Bool], "must evaluate to bool but got string"),
+            ("object.a", vec![Type::Bool], "must evaluate to bool but got dyn"),
+            ("null", vec![Type::String], "must evaluate to string but got null_type"),
+            ("1", vec![Type::String, Type::Null], "must evaluate to one of [string null_type] but got int"),
+        ] {
+            assert_eq!(said(text, &wanted), Err(why.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn patches_are_constructed_of_what_is_there() {
+        let said = |text: &str, form: PatchForm| {
+            let program = crate::compile_patch(text, form).unwrap();
+            check_patch(&program, &[("object", Type::Dyn)], form).err().map(|error| error.to_string())
+        };
+        for (form, text) in [
+            (PatchForm::ApplyConfiguration, "Object{spec: Object.spec{replicas: object.a, ?b: object.?b}}"),
+            (PatchForm::ApplyConfiguration, "object.a ? Object{} : Object{a: Object.a{b: 1}.b + 1}"),
+            (PatchForm::JsonPatch, "has(object.a) ? [] : [JSONPatch{op: 'add', path: '/a', value: {}}]"),
+            (PatchForm::JsonPatch, "object.a.map(k, JSONPatch{op: 'remove', path: jsonpatch.escapeKey(k)})"),
+        ] {
+            assert_eq!(said(text, form), None, "{text}");
+        }
+        for (form, text, why) in [
+            (PatchForm::ApplyConfiguration, "object", "must evaluate to Object but got dyn"),
+            (PatchForm::ApplyConfiguration, "Object{a: 1 == 'a'}", "no matching overload for '_==_'"),
+            (PatchForm::JsonPatch, "[]", "must evaluate to list(JSONPatch) but got list(dyn)"),
+            (PatchForm::JsonPatch, "[JSONPatch{op: 1}]", "expected type of field 'op' is 'string' but"),
+        ] {
+            let found = said(text, form).unwrap_or_default();
+            assert!(found.contains(why), "{text}: {found}");
+        }
     }
 }

@@ -1,12 +1,17 @@
-//! Types of expressions: what admission policies are checked with against the schemas of the kinds that they are about. A type
-//! error is a warning in the status of a policy and nothing more: values decide when the expression is evaluated.
+//! Types of expressions, which are checked when an expression is written. Objects have no type then, but the schemas of custom
+//! resources do. Admission policies are checked against the schemas of the kinds that they are about, too: what is found there is a
+//! warning in the status and nothing more, values decide when the expression is evaluated.
 
 // Types from schemas.
 pub mod schema;
+// Types of variables that do not depend on a schema.
+pub mod variables;
 // The functions and their signatures.
 mod functions;
 // Which types fit where, and what type variables stand for.
 mod unify;
+// Texts in an expression that a function cannot read.
+mod literals;
 // The types of all parts of an expression.
 mod check;
 
@@ -14,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-pub use check::{CheckError, check};
+pub use check::{CheckError, check, check_outcome, check_patch};
 
 /// A type of CEL.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,7 +63,7 @@ pub enum Type {
 }
 
 /// An object with declared fields.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Object {
     /// The name in messages.
     pub name: String,

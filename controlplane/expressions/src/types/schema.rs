@@ -72,6 +72,31 @@ fn shape(of: &Shape, name: &str, above: &mut Vec<String>) -> Option<Type> {
     })
 }
 
+/// The type of the values of a part of a schema that rules are about. What may have fields that the schema does not name, or no
+/// one type, is known when a rule is evaluated.
+pub fn of_rules(schema: View<'_, JSONSchemaProps>, name: &str) -> Type {
+    let is_open = schema.x_kubernetes_preserve_unknown_fields().flag()
+        || schema.x_kubernetes_embedded_resource().flag()
+        || schema.x_kubernetes_int_or_string().flag();
+    let inside = |part: View<'_, coracle_fields::Json>, suffix: &str| match part.is_object() {
+        true => of_rules(part.as_type(), &format!("{name}.{suffix}")),
+        false => Type::Dyn,
+    };
+    match schema.type_().get() {
+        _ if is_open => Type::Dyn,
+        Some("array") => Type::list(inside(schema.items(), "@idx")),
+        Some("object") if schema.additional_properties().is_set() => {
+            Type::map(inside(schema.additional_properties(), "@elem"))
+        }
+        Some("object") => {
+            let fields = schema.properties().entries();
+            let of = |(field, part)| (escaped(field), of_rules(part, &format!("{name}.{field}")));
+            Type::object(name, fields.map(of).collect::<Vec<_>>())
+        }
+        _ => of_schema(schema, name).unwrap_or(Type::Dyn),
+    }
+}
+
 /// The same of a JSON schema.
 fn of_schema(of: View<'_, JSONSchemaProps>, name: &str) -> Option<Type> {
     if of.x_kubernetes_int_or_string().flag() {

@@ -44,11 +44,14 @@ impl Bindings {
     }
 
     fn fits(&mut self, value: &Type, place: &Type) -> bool {
-        let (value, place) = (self.resolve(value), self.resolve(place));
-        match (&value, &place) {
-            (Type::Variable(a), Type::Variable(b)) if a == b => true,
-            (_, Type::Variable(number)) => self.bind(*number, &value),
-            (Type::Variable(number), _) => self.bind(*number, &place),
+        if let Type::Variable(number) = place {
+            let (fits, was_known) = self.substitute(value, *number);
+            if fits || was_known {
+                return fits;
+            }
+        }
+        match (value, place) {
+            (Type::Variable(number), _) => self.substitute(place, *number).0,
             (Type::Dyn | Type::Error, _) | (_, Type::Dyn | Type::Error) => true,
             (Type::Null, other) | (other, Type::Null) => matches!(
                 other,
@@ -61,28 +64,77 @@ impl Bindings {
             ),
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.fits(a, b),
             (Type::Map(a, b), Type::Map(c, d)) => self.fits(a, c) && self.fits(b, d),
-            (Type::Object(a), Type::Object(b)) => a.name == b.name,
-            (a, b) => a == b,
+            (a, b) => is_exactly(a, b),
         }
     }
 
-    fn bind(&mut self, number: usize, to: &Type) -> bool {
-        if contains(to, number) {
-            return false;
+    /// Whether a variable can stand for a type, and whether it stood for one already. It then stands for the more general one.
+    fn substitute(&mut self, to: &Type, number: usize) -> (bool, bool) {
+        if *to == Type::Variable(number) {
+            return (true, true);
         }
+        let Some(known) = self.0.get(number).cloned().flatten() else {
+            let is_new = !self.contains(to, number);
+            if is_new {
+                self.bind(number, to.clone());
+            }
+            return (is_new, false);
+        };
+        if is_exactly(to, &known) {
+            return (true, true);
+        }
+        let fits = self.fits(to, &known);
+        if fits {
+            let general = more_general(to.clone(), known);
+            if !self.contains(&general, number) {
+                self.bind(number, general);
+            }
+        }
+        (fits, true)
+    }
+
+    fn bind(&mut self, number: usize, to: Type) {
         if let Some(place) = self.0.get_mut(number) {
-            *place = Some(to.clone());
+            *place = Some(to);
         }
-        true
+    }
+
+    fn contains(&self, of: &Type, variable: usize) -> bool {
+        match of {
+            Type::Variable(number) => {
+                let known = self.0.get(*number).and_then(Option::as_ref);
+                *number == variable || known.is_some_and(|known| self.contains(known, variable))
+            }
+            Type::List(item) | Type::Optional(item) => self.contains(item, variable),
+            Type::Map(key, value) => self.contains(key, variable) || self.contains(value, variable),
+            _ => false,
+        }
     }
 }
 
-fn contains(of: &Type, variable: usize) -> bool {
-    match of {
-        Type::Variable(number) => *number == variable,
-        Type::List(item) | Type::Optional(item) => contains(item, variable),
-        Type::Map(key, value) => contains(key, variable) || contains(value, variable),
-        _ => false,
+/// Whether two types are the same; objects are by their names.
+pub fn is_exactly(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Type::Object(a), Type::Object(b)) => a.name == b.name,
+        (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => is_exactly(a, b),
+        (Type::Map(a, b), Type::Map(c, d)) => is_exactly(a, c) && is_exactly(b, d),
+        (a, b) => a == b,
+    }
+}
+
+/// Of two types that fit each other the one that says less.
+pub fn more_general(a: Type, b: Type) -> Type {
+    if says_less(&a, &b) { a } else { b }
+}
+
+/// Whether the first of two types is the same or says less.
+fn says_less(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Type::Dyn | Type::Variable(_), _) => true,
+        (_, Type::Dyn | Type::Variable(_)) => false,
+        (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => says_less(a, b),
+        (Type::Map(a, b), Type::Map(c, d)) => says_less(a, c) && says_less(b, d),
+        (a, b) => is_exactly(a, b),
     }
 }
 
