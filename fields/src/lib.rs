@@ -83,6 +83,8 @@ mod patch;
 mod structs;
 // More Rust types that such structs may have.
 mod holds;
+// The storage class of claims and volumes.
+pub mod storage_class;
 #[cfg(test)]
 mod tests;
 
