@@ -20,7 +20,9 @@ pub enum Error {
     #[error("{0}: there is no option {1}")]
     Unknown(PathBuf, String),
     /// Invalid value.
-    #[error("{0}: {1} takes a word, a number, true, false, or a list of those")]
+    #[error(
+        "{0}: {1} takes a word, a number, true, false, or a list or mapping of those where it takes several"
+    )]
     Value(PathBuf, String),
 }
 
@@ -89,7 +91,39 @@ fn flags(argument: &Arg, flag: &str, value: &Value) -> Option<Vec<String>> {
                 items.iter().map(|item| flags(argument, flag, item)).collect();
             each.map(|each| each.concat())
         }
+        // `nodeLabels: {a: b}` is `nodeLabels: [a=b]`.
+        Value::Object(entries) if matches!(argument.get_action(), ArgAction::Append) => {
+            entries.iter().map(|(key, value)| Some(format!("{flag}={key}={}", word(value)?))).collect()
+        }
         Value::Object(_) => None,
+    }
+}
+
+/// What a value is on a command line; nothing if it is no single value.
+fn word(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A list of `NAME=VALUE`, one such text with commas between them, or a mapping: how files give what a flag takes several of.
+pub fn pairs<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let form = || serde::de::Error::custom("takes a list of NAME=VALUE, or a mapping of names to values");
+    match serde::Deserialize::deserialize(deserializer)? {
+        Value::Null => Ok(vec![]),
+        Value::String(text) => Ok(text.split(',').map(|pair| pair.trim().to_owned()).collect()),
+        Value::Array(items) => {
+            items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(form)).collect()
+        }
+        Value::Object(entries) => {
+            let pair = |(name, value): (&String, &Value)| {
+                word(value).map(|word| format!("{name}={word}")).ok_or_else(form)
+            };
+            entries.iter().map(pair).collect()
+        }
+        Value::Bool(_) | Value::Number(_) => Err(form()),
     }
 }
 
@@ -192,9 +226,36 @@ mod tests {
         assert_eq!(expanded("# nothing\n", &[]).unwrap(), ["--config", "FILE"]);
         assert_eq!(expanded("externalNetwork: false\n", &[]).unwrap(), ["--config", "FILE"]);
         assert_eq!(expanded("nodename: a\n", &[]).unwrap_err(), "FILE: there is no option nodename");
-        assert!(expanded("nodeName: {a: b}\n", &[]).unwrap_err().starts_with("FILE: nodeName takes"));
+        for file in ["nodeName: {a: b}\n", "nodeIp: {a: [b]}\n"] {
+            let name = file.split(':').next().unwrap();
+            assert!(expanded(file, &[]).unwrap_err().starts_with(&format!("FILE: {name} takes")), "{file}");
+        }
+        assert_eq!(
+            expanded("nodeIp: {a: true, b: c=d, e: 1}\n", &[]).unwrap()[..3],
+            ["--node-ip=a=true", "--node-ip=b=c=d", "--node-ip=e=1"]
+        );
         let other: Vec<OsString> = ["agent", "image", "--config", "x"].map(OsString::from).into();
         assert_eq!(expand(other.clone(), &command()).unwrap(), other);
+    }
+
+    #[test]
+    fn pairs_are_a_list_a_text_or_a_mapping() {
+        let read = |text: &str| {
+            let value: Value = serde_json::from_str(text).unwrap();
+            pairs(value).map_err(|error| error.to_string())
+        };
+        for text in [
+            r#"["A=true", "B=2"]"#,
+            r#""A=true, B=2""#,
+            r#"{"A": true, "B": 2}"#,
+            r#"{"A": "true", "B": "2"}"#,
+        ] {
+            assert_eq!(read(text), Ok(vec!["A=true".to_owned(), "B=2".to_owned()]), "{text}");
+        }
+        assert_eq!(read("null"), Ok(vec![]));
+        for text in ["true", "[1]", r#"{"A": []}"#] {
+            assert!(read(text).unwrap_err().starts_with("takes a list of NAME=VALUE"), "{text}");
+        }
     }
 
     #[test]

@@ -56,13 +56,13 @@ pub enum GateError {
     /// A feature that is not there.
     #[error("cannot set feature gate {0} to true: the feature is not there")]
     NotThere(&'static str),
+    /// All beta features, of which some are there and others are not.
+    #[error("cannot set feature gate AllBeta: some beta features are there, and others are not")]
+    AllBeta,
 }
 
 /// A gate that can be switched: its name, and how to set it.
 type Switch = (&'static str, fn(&mut Switches, bool));
-/// Gates for all of a stage: of alpha features none can be on, of beta features some are on and others are not there.
-const ALL_ALPHA: &str = "AllAlpha";
-const ALL_BETA: &str = "AllBeta";
 const SWITCHES: &[Switch] = &[
     ("MaxUnavailableStatefulSet", |switches, on| switches.max_unavailable_stateful_set = on),
     ("PodLogsQuerySplitStreams", |switches, on| switches.pod_logs_query_split_streams = on),
@@ -98,9 +98,9 @@ pub fn parse(gates: &[String]) -> Result<(Switches, Vec<&'static str>), GateErro
                 Support::Refused(_) => {}
                 Support::NotApplicable(_) => without_effect.push(*known),
             }
-        } else if name == ALL_BETA && !value {
-            return Err(GateError::AlwaysOn(ALL_BETA));
-        } else if let Some(known) = OFF.iter().chain(&[ALL_ALPHA, ALL_BETA]).find(|known| **known == name) {
+        } else if name == "AllBeta" {
+            return Err(GateError::AllBeta);
+        } else if let Some(known) = OFF.iter().chain(&["AllAlpha"]).find(|known| **known == name) {
             if value {
                 return Err(GateError::NotThere(known));
             }
@@ -149,8 +149,9 @@ mod tests {
         assert!(matches!(set(&["MemoryQoS=yes"]), Err(GateError::NotABool { .. })));
         assert_eq!(set(&["AllAlpha=false"]), Ok((none, vec![])));
         assert_eq!(set(&["AllAlpha=true"]), Err(GateError::NotThere("AllAlpha")));
-        assert_eq!(set(&["AllBeta=true"]), Err(GateError::NotThere("AllBeta")));
-        assert_eq!(set(&["AllBeta=false"]), Err(GateError::AlwaysOn("AllBeta")));
+        for gate in ["AllBeta=true", "AllBeta=false"] {
+            assert_eq!(set(&[gate]), Err(GateError::AllBeta), "{gate}");
+        }
     }
 
     /// Name, whether it is on by default, stage: the gates of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and

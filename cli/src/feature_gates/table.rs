@@ -259,10 +259,7 @@ pub(super) const ON: &[(&str, Support)] = &[
         Honoured("controlplane/apiserver/src/list_body/mod.rs#into_response"),
     ),
     ("StreamingCollectionEncodingToProtobuf", NotApplicable("responses are JSON")),
-    (
-        "StrictIPCIDRValidation",
-        Refused("leading zeros in addresses of Services, and bits beyond a prefix, are accepted"),
-    ),
+    ("StrictIPCIDRValidation", Honoured("controlplane/validation/src/names.rs#new_ip")),
     ("StructuredAuthenticationConfiguration", Refused("OIDC is configured by options")),
     ("StructuredAuthenticationConfigurationEgressSelector", Refused("OIDC is configured by options")),
     ("StructuredAuthenticationConfigurationJWKSMetrics", Refused("OIDC is configured by options")),
