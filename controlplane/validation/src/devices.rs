@@ -1,5 +1,6 @@
 //! Field rules of device classes, claims, their templates, and slices of devices.
 
+use super::compiled::{self, EXPRESSION};
 use super::device_rules;
 use super::field_errors::unique;
 use super::field_ref::{Field, FieldRef, walk_as};
@@ -19,7 +20,6 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 const MANY: usize = 32;
-const EXPRESSION: usize = 10 << 10;
 const CONSUMERS: usize = 256;
 const DEVICES: usize = 128;
 const BAD_REQUEST: &str =
@@ -48,7 +48,7 @@ fn selectors(list: &Field<'_, List<DeviceSelector>>) {
         if expression.text().len() > EXPRESSION {
             expression.too_long(EXPRESSION);
         } else {
-            super::extensions::expression(&expression, "");
+            compiled::selector(&expression);
         }
     }
 }
@@ -99,6 +99,7 @@ fn device_request(request: &Field<'_, ExactDeviceRequest>) {
         class.all_good(names::subdomain(class.text(), false));
     }
     selectors(&request.selectors());
+    compiled::selectors(&request.selectors());
     device_rules::tolerations(&request.tolerations());
     for (name, amount) in request.capacity().requests().entries() {
         amount.all_good(qualified_name(name));

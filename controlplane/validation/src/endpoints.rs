@@ -3,7 +3,7 @@
 use super::field_errors::unique;
 use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
-use super::names::is_ip;
+use super::names::{canonical_ip, is_old_ip, new_ip};
 use coracle_fields::core::v1::Endpoints;
 use coracle_fields::discovery::v1::EndpointSlice;
 use coracle_fields::{List, Schema, Text};
@@ -44,7 +44,7 @@ pub fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
                 subset.required("must specify `addresses` or `notReadyAddresses`");
             }
             for address in lists.iter().flat_map(|list| list.items()) {
-                if let Some(ip) = is_ip(&address.ip()) {
+                if let Some(ip) = is_old_ip(&address.ip()) {
                     usable_address(&address.ip(), ip);
                 }
                 if !address.hostname().is_empty() {
@@ -135,7 +135,7 @@ fn addresses(list: &Field<'_, List<Text>>, kind: &str) {
             address.follows(dns1123_subdomain);
             continue;
         }
-        let Some(ip) = is_ip(&address) else { continue };
+        let Some(ip) = is_old_ip(&address) else { continue };
         if matches!(kind, "IPv4" | "IPv6") && (kind == "IPv4") != ip.is_ipv4() {
             list.invalid_as(address.text(), format!("must be an {kind} address"));
         }
@@ -143,10 +143,48 @@ fn addresses(list: &Field<'_, List<Text>>, kind: &str) {
     }
 }
 
+/// New Endpoints.
+pub fn new_endpoints(object: &Value, errors: &mut Vec<FieldError>) {
+    endpoints_update(object, &Value::Null, errors);
+}
+
+/// Addresses that change with nothing else follow the rules of new ones.
+pub fn endpoints_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let before = Endpoints::of(old).subsets();
+    walk_as::<Endpoints>(new, errors, |root| {
+        if root.view().subsets().same_as(before) {
+            return;
+        }
+        for subset in root.subsets().items() {
+            let lists = [subset.addresses(), subset.not_ready_addresses()];
+            lists.iter().flat_map(|list| list.items()).for_each(|address| new_ip(&address.ip(), &[]));
+        }
+    });
+}
+
+/// A new EndpointSlice.
+pub fn new_slice(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<EndpointSlice>(object, errors, |root| new_addresses(&root));
+}
+
+fn new_addresses(slice: &Field<'_, EndpointSlice>) {
+    let kind = slice.view().address_type().text();
+    for address in slice.endpoints().items().flat_map(|endpoint| endpoint.addresses().items()) {
+        match kind {
+            "IPv4" => new_ip(&address, &[]),
+            "IPv6" => canonical_ip(&address),
+            _ => {}
+        }
+    }
+}
+
 /// The family of a slice never changes.
 pub fn slice_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let old = EndpointSlice::of(old);
     walk_as::<EndpointSlice>(new, errors, |root| {
+        if !root.view().endpoints().same_as(old.endpoints()) {
+            new_addresses(&root);
+        }
         root.address_type().immutable(old.address_type());
     });
 }

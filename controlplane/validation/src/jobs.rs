@@ -11,6 +11,7 @@ use coracle_fields::{Schema, Text, View};
 use coracle_proto::cron;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
+use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -364,7 +365,6 @@ pub fn cron_job(object: &Value, errors: &mut Vec<FieldError>) {
             schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead");
         }
         spec.starting_deadline_seconds().non_negative();
-        time_zone(&spec.time_zone());
         spec.concurrency_policy().required_one_of(&["Allow", "Forbid", "Replace"]);
         let job = spec.job_template().spec();
         job_spec(&job);
@@ -385,7 +385,25 @@ pub fn new_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
         if root.view().metadata().name().text().len() > 52 {
             root.metadata().name().invalid("must be no more than 52 characters");
         }
+        time_zone(&root.spec().time_zone());
     });
+}
+
+/// A changed CronJob: a time zone that was accepted before may stay.
+pub fn cron_job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<CronJob>(new, errors, |root| {
+        let zone = root.spec().time_zone();
+        let before = CronJob::of(old).spec().time_zone();
+        if zone.view().get() != before.get() {
+            time_zone(&zone);
+        }
+    });
+}
+
+/// A time zone by its IANA name as Go knows it, in exactly this case: `Europe/Berlin`, not `europe/berlin`.
+pub fn time_zone_named(name: &str) -> Option<TimeZone> {
+    let zone = TimeZone::get(name).ok().filter(|zone| !zone.is_unknown())?;
+    (zone.iana_name() == Some(name)).then_some(zone)
 }
 
 fn time_zone(zone: &Field<'_, Text>) {
@@ -407,7 +425,8 @@ fn time_zone(zone: &Field<'_, Text>) {
     if zone.text().eq_ignore_ascii_case("local") {
         zone.invalid("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones");
     }
-    if jiff::tz::TimeZone::get(zone.text()).is_err() {
+    // Go knows "Local" as that of the server.
+    if zone.text() != "Local" && time_zone_named(zone.text()).is_none() {
         zone.invalid(format!("unknown time zone {}", zone.text()));
     }
 }
@@ -506,11 +525,32 @@ mod tests {
         };
         assert_eq!(errors(cron_job, &cron("*/5 * * * *", json!("Europe/Berlin"))), [""; 0]);
         assert_eq!(
-            errors(cron_job, &cron("never", json!("Nowhere/City"))),
-            [
-                "spec.schedule: Invalid value: \"never\": expected exactly 5 fields, found 1: [never]",
-                "spec.timeZone: Invalid value: \"Nowhere/City\": unknown time zone Nowhere/City",
-            ]
+            errors(cron_job, &cron("never", json!("UTC"))),
+            ["spec.schedule: Invalid value: \"never\": expected exactly 5 fields, found 1: [never]"]
         );
+        let old = cron("*/5 * * * *", json!("europe/berlin"));
+        assert_eq!(changes(cron_job_update, &cron("1 * * * *", json!("europe/berlin")), &old), [""; 0]);
+        assert_eq!(changes(cron_job_update, &cron("1 * * * *", json!("europe/paris")), &old).len(), 1);
+        let explicit =
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned();
+        let unknown = |zone: &str| format!("unknown time zone {zone}");
+        for (zone, said) in [
+            ("UTC", vec![]),
+            ("Etc/UTC", vec![]),
+            ("America/New_York", vec![]),
+            ("US/Eastern", vec![]),
+            ("utc", vec![unknown("utc")]),
+            ("europe/berlin", vec![unknown("europe/berlin")]),
+            ("EUROPE/BERLIN", vec![unknown("EUROPE/BERLIN")]),
+            ("Etc/Unknown", vec![unknown("Etc/Unknown")]),
+            ("Europe/../UTC", vec![unknown("Europe/../UTC")]),
+            ("Local", vec![explicit.clone()]),
+            ("local", vec![explicit, unknown("local")]),
+            ("", vec!["timeZone must be nil or non-empty string".to_owned()]),
+        ] {
+            let wanted: Vec<String> =
+                said.iter().map(|why| format!("spec.timeZone: Invalid value: {zone:?}: {why}")).collect();
+            assert_eq!(errors(new_cron_job, &cron("*/5 * * * *", json!(zone))), wanted, "{zone}");
+        }
     }
 }

@@ -53,6 +53,8 @@ mod webhook_client;
 pub mod extensions;
 // Custom resource definitions.
 pub mod definitions;
+// Types of expressions in webhooks, admission policies and device selectors.
+pub mod compiled;
 // Mutating admission policies.
 pub mod mutating_policies;
 // Initializers: configurations, and those of objects.

@@ -5,7 +5,7 @@ use super::extensions::{
 };
 use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
-use coracle_expressions::{PatchForm, compile_patch, names};
+use coracle_expressions::{PatchForm, compile_patch};
 use coracle_fields::Text;
 use coracle_fields::admissionregistration::v1::{
     MatchResources, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, Mutation,
@@ -13,10 +13,6 @@ use coracle_fields::admissionregistration::v1::{
 use coracle_proto::names::dns1123_subdomain;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
-
-/// What expressions may name; `params` only if the policy takes parameters.
-const VARIABLES: [&str; 7] =
-    ["object", "oldObject", "request", "namespaceObject", "variables", "authorizer", "params"];
 
 /// A MutatingAdmissionPolicy.
 pub fn policy(object: &Value, errors: &mut Vec<FieldError>) {
@@ -32,8 +28,7 @@ pub fn policy(object: &Value, errors: &mut Vec<FieldError>) {
         if mutations.is_empty() {
             mutations.required("mutations must contain at least one item");
         }
-        let takes_params = spec.param_kind().is_set();
-        mutations.items().for_each(|one| mutation(&one, takes_params));
+        mutations.items().for_each(|one| mutation(&one));
         spec.reinvocation_policy().required_one_of(&["IfNeeded", "Never"]);
     });
 }
@@ -47,13 +42,13 @@ fn no_delete(resources: &Field<'_, MatchResources>) {
     }
 }
 
-fn mutation(one: &Field<'_, Mutation>, takes_params: bool) {
+fn mutation(one: &Field<'_, Mutation>) {
     let (kind, configuration, patch) = (one.patch_type(), one.apply_configuration(), one.json_patch());
     match kind.text() {
         "" => kind.required(""),
         "ApplyConfiguration" => {
             if configuration.is_set() {
-                expression(&configuration.expression(), PatchForm::ApplyConfiguration, takes_params);
+                expression(&configuration.expression(), PatchForm::ApplyConfiguration);
             } else {
                 configuration.required("must be specified when patchType is ApplyConfiguration");
             }
@@ -63,7 +58,7 @@ fn mutation(one: &Field<'_, Mutation>, takes_params: bool) {
         }
         "JSONPatch" => {
             if patch.is_set() {
-                expression(&patch.expression(), PatchForm::JsonPatch, takes_params);
+                expression(&patch.expression(), PatchForm::JsonPatch);
             } else {
                 patch.required("must be specified when patchType is JSONPatch");
             }
@@ -76,19 +71,12 @@ fn mutation(one: &Field<'_, Mutation>, takes_params: bool) {
     }
 }
 
-/// A CEL expression that parses, names what there is, and evaluates to a patch as far as that can be told.
-fn expression(field: &Field<'_, Text>, form: PatchForm, takes_params: bool) {
+/// A CEL expression that parses, constructs what there is, and evaluates to a patch as far as that can be told without types.
+fn expression(field: &Field<'_, Text>, form: PatchForm) {
     if field.text().trim().is_empty() {
         return field.required("");
     }
-    let program = match compile_patch(field.text().trim(), form) {
-        Ok(program) => program,
-        Err(why) => return field.invalid(format!("compilation failed: {why}")),
-    };
-    let known = VARIABLES.iter().filter(|name| takes_params || **name != "params");
-    let any = Value::Null;
-    let known: Vec<(&str, &Value)> = known.map(|name| (*name, &any)).collect();
-    if let Some(why) = names::check_references(&program, &known) {
+    if let Err(why) = compile_patch(field.text().trim(), form) {
         field.invalid(format!("compilation failed: {why}"));
     }
 }
@@ -117,11 +105,14 @@ mod tests {
         let mut object = json!({"metadata": {"name": "p"}, "spec": {"reinvocationPolicy": "Never",
             "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": ["apps"],
                 "apiVersions": ["v1"], "resources": ["deployments"]}]},
+            "variables": [{"name": "n", "expression": "1"}],
             "mutations": [{"patchType": "ApplyConfiguration",
                 "applyConfiguration": {"expression": "Object{spec: Object.spec{replicas: 100}}"}}]}});
         change(&mut object);
         mutating_policy(&mut object);
-        errors(policy, &object)
+        let mut said = errors(policy, &object);
+        said.extend(errors(crate::compiled::mutating_policy, &object));
+        said
     }
 
     fn expression_of(form: &str, field: &str, expression: &str) -> Vec<String> {

@@ -3,7 +3,7 @@
 use super::field_ref::{Field, reported_at, walk_as};
 use super::field_rules::TextRules as _;
 use super::meta;
-use super::names::{is_cidr, network};
+use super::names::{canonical_cidr, is_old_cidr, network, new_cidr};
 use super::pods;
 use super::services::balancer_point;
 use coracle_fields::networking::v1::{
@@ -133,10 +133,12 @@ fn ingress_backend(backend: &Field<'_, IngressBackend>) {
 }
 
 /// A change of an Ingress' status.
-pub fn ingress_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
+pub fn ingress_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let before = Ingress::of(old).status().load_balancer().ingress();
+    let before: Vec<&str> = before.items().map(|point| point.ip().text()).collect();
     walk_as::<Ingress>(new, errors, |root| {
         let points = root.status().load_balancer().ingress();
-        points.items().for_each(|point| balancer_point(&point.ip(), &point.hostname()));
+        points.items().for_each(|point| balancer_point(&point.ip(), &point.hostname(), &before));
     });
 }
 
@@ -217,6 +219,29 @@ pub fn network_policy(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
+/// A new NetworkPolicy.
+pub fn new_network_policy(object: &Value, errors: &mut Vec<FieldError>) {
+    network_policy_update(object, &Value::Null, errors);
+}
+
+/// Ranges that a NetworkPolicy had before stay as they are, wherever they are now.
+pub fn network_policy_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let old = NetworkPolicy::of(old).spec();
+    let from = old.ingress().items().flat_map(|rule| rule.from().items());
+    let peers = from.chain(old.egress().items().flat_map(|rule| rule.to().items()));
+    let blocks = peers.map(|peer| peer.ip_block());
+    let before: Vec<&str> =
+        blocks.flat_map(|block| std::iter::once(block.cidr().text()).chain(block.except().texts())).collect();
+    walk_as::<NetworkPolicy>(new, errors, |root| {
+        let check = |peer: Field<'_, NetworkPolicyPeer>| {
+            new_cidr(&peer.ip_block().cidr(), &before);
+            peer.ip_block().except().items().for_each(|except| new_cidr(&except, &before));
+        };
+        root.spec().ingress().items().flat_map(|rule| rule.from().items()).for_each(check);
+        root.spec().egress().items().flat_map(|rule| rule.to().items()).for_each(check);
+    });
+}
+
 fn policy_port(port: &Field<'_, NetworkPolicyPort>) {
     if port.protocol().is_set() {
         port.protocol().one_of(&["TCP", "UDP", "SCTP"]);
@@ -262,9 +287,9 @@ fn ip_block(block: &Field<'_, IPBlock>) {
     if !whole.has_text("") {
         return;
     }
-    let Some((address, bits)) = is_cidr(&whole) else { return };
+    let Some((address, bits)) = is_old_cidr(&whole) else { return };
     for except in block.except().items() {
-        let Some((inner, inner_bits)) = is_cidr(&except) else { continue };
+        let Some((inner, inner_bits)) = is_old_cidr(&except) else { continue };
         let inside = inner.is_ipv4() == address.is_ipv4() && network(inner, bits) == network(address, bits);
         if !inside || bits >= inner_bits {
             except.invalid("must be a strict subset of `cidr`");
@@ -282,13 +307,23 @@ pub fn service_cidr(object: &Value, errors: &mut Vec<FieldError>) {
         if list.len() > 2 {
             return list.with(root.spec().value).invalid("may only hold up to 2 values");
         }
-        let families: Vec<bool> =
-            list.items().filter_map(|cidr| is_cidr(&cidr)).map(|(address, _)| address.is_ipv4()).collect();
+        let families: Vec<bool> = list
+            .items()
+            .filter_map(|cidr| is_old_cidr(&cidr))
+            .map(|(address, _)| address.is_ipv4())
+            .collect();
         if families.len() == 2 && families[0] == families[1] {
             list.invalid(
                 "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
             );
         }
+    });
+}
+
+/// A new ServiceCIDR.
+pub fn new_service_cidr(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<ServiceCIDR>(object, errors, |root| {
+        root.spec().cidrs().items().for_each(|cidr| canonical_cidr(&cidr));
     });
 }
 
@@ -303,6 +338,9 @@ pub fn service_cidr_update(new: &Value, old: &Value, errors: &mut Vec<FieldError
         }
         for (now, before) in list.items().zip(before.items()) {
             now.immutable(before);
+        }
+        if list.len() > before.len() {
+            list.items().for_each(|cidr| canonical_cidr(&cidr));
         }
     });
 }

@@ -4,9 +4,11 @@ use super::field_ref::{Field, FieldRef, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::workloads::{at_most_all, count_or_percent};
-use coracle_fields::Text;
-use coracle_fields::autoscaling_v2::{HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget};
+use coracle_fields::autoscaling_v2::{
+    CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
+};
 use coracle_fields::policy::v1::PodDisruptionBudget;
+use coracle_fields::{List, Schema as _, Text};
 use coracle_proto::names::path_segment;
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
@@ -37,6 +39,62 @@ pub fn autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
             }
         }
     });
+}
+
+/// A new autoscaler.
+pub fn new_autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<HorizontalPodAutoscaler>(object, errors, |root| {
+        let spec = root.spec();
+        target_group(&spec.scale_target_ref());
+        described_versions(&spec.metrics());
+    });
+}
+
+/// The API group of a target is checked when the target changes, versions of described objects unless one was wrong before.
+pub fn autoscaler_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let old = HorizontalPodAutoscaler::of(old).spec();
+    walk_as::<HorizontalPodAutoscaler>(new, errors, |root| {
+        let (target, before) = (root.spec().scale_target_ref(), old.scale_target_ref());
+        let now = target.view();
+        if now.api_version().text() != before.api_version().text()
+            || now.kind().text() != before.kind().text()
+        {
+            target_group(&target);
+        }
+        let mut before = old.metrics().items().filter(|metric| metric.type_() == "Object");
+        if before.all(|metric| !is_malformed(metric.object().described_object().api_version().text())) {
+            described_versions(&root.spec().metrics());
+        }
+    });
+}
+
+/// Only ReplicationControllers can be scaled in the group without a name.
+fn target_group(target: &Field<'_, CrossVersionObjectReference>) {
+    let version = target.api_version();
+    let has_group = version.text().split_once('/').is_some_and(|(group, _)| !group.is_empty());
+    if is_malformed(version.text()) {
+        version.invalid(malformed(version.text()));
+    } else if !has_group && target.view().kind() != "ReplicationController" {
+        version.invalid_as(version.text(), "apiVersion must specify API group");
+    }
+}
+
+fn described_versions(metrics: &Field<'_, List<MetricSpec>>) {
+    for metric in metrics.items().filter(|metric| metric.view().type_() == "Object") {
+        let version = metric.object().described_object().api_version();
+        if is_malformed(version.text()) {
+            version.invalid(malformed(version.text()));
+        }
+    }
+}
+
+/// Whether a text is neither `VERSION` nor `GROUP/VERSION`.
+fn is_malformed(version: &str) -> bool {
+    version.matches('/').count() > 1
+}
+
+fn malformed(version: &str) -> String {
+    format!("unexpected GroupVersion string: {version}")
 }
 
 fn metric_spec(metric: &Field<'_, MetricSpec>) {
@@ -209,7 +267,7 @@ pub fn budget_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::errors;
+    use super::super::testing::{changes, errors};
     use super::*;
     use serde_json::json;
 
@@ -228,6 +286,29 @@ mod tests {
                 "spec.metrics[0].pods: Required value: must populate information for the given metric source",
             ]
         );
+    }
+
+    #[test]
+    fn new_targets_have_a_group() {
+        let hpa = |version: &str, kind: &str, described: &str| {
+            json!({"spec": {"scaleTargetRef": {"apiVersion": version, "kind": kind, "name": "d"}, "metrics": [
+                {"type": "Object", "object": {"describedObject": {"apiVersion": described, "kind": "Service", "name": "s"}}}]}})
+        };
+        let good = hpa("apps/v1", "Deployment", "v1");
+        let bare = hpa("", "Deployment", "v1");
+        let wrong = hpa("apps/v1", "Deployment", "a/b/c");
+        let no_group =
+            "spec.scaleTargetRef.apiVersion: Invalid value: \"v1\": apiVersion must specify API group";
+        assert_eq!(errors(new_autoscaler, &good), [""; 0]);
+        assert_eq!(errors(new_autoscaler, &hpa("v1", "Deployment", "")), [no_group]);
+        assert_eq!(errors(new_autoscaler, &hpa("", "ReplicationController", "")), [""; 0]);
+        let malformed =
+            "spec.scaleTargetRef.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c";
+        assert_eq!(errors(new_autoscaler, &hpa("a/b/c", "ReplicationController", "")), [malformed]);
+        assert_eq!(changes(autoscaler_update, &bare, &bare), [""; 0], "stored ones stay");
+        assert_eq!(changes(autoscaler_update, &bare, &good).len(), 1);
+        assert_eq!(changes(autoscaler_update, &wrong, &wrong), [""; 0]);
+        assert_eq!(changes(autoscaler_update, &wrong, &good).len(), 1);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use super::field_ref::{Field, FieldRef};
 use super::field_rules::TextRules as _;
+use coracle_expressions::types::{self, CheckError, Type};
 use coracle_expressions::{self as expressions, CompileError, Program, estimate, names};
 use coracle_fields::apiextensions::v1::{JSONSchemaProps, ValidationRule};
-use coracle_fields::{Text, View};
+use coracle_fields::{Schema as _, Text, View};
 use serde_json::{Value, json};
 
 /// Why the expression of a rule cannot be used.
@@ -16,6 +17,9 @@ enum RuleError {
     /// It speaks of something that the schema does not have.
     #[error("compilation failed: {0}")]
     Names(String),
+    /// Its parts do not fit together.
+    #[error("compilation failed: {0}")]
+    Types(CheckError),
     /// Its value has another type.
     #[error("{} must evaluate to a {wanted}", expression(.wanted))]
     Outcome { wanted: &'static str },
@@ -155,10 +159,14 @@ pub(super) fn expressed<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_
     // What an optional holds is not looked at here.
     let nothing = json!({});
     let values = place.values.unwrap_or_else(|| estimate::most_values(schema.view()));
+    let of = types::schema::of_rules(JSONSchemaProps::of(&whole), "self");
     for rule in rules {
-        let old = if rule.view().optional_old_self().flag() { &nothing } else { &whole };
+        let is_optional = rule.view().optional_old_self().flag();
+        let old = if is_optional { &nothing } else { &whole };
         let variables = [("self", &whole), ("oldSelf", old)];
-        let program = match understood(rule.view().rule().text().trim(), &variables, "bool") {
+        let old = if is_optional { Type::Optional(Box::new(of.clone())) } else { of.clone() };
+        let typed = [("self", of.clone()), ("oldSelf", old)];
+        let program = match understood(rule.view().rule().text().trim(), &variables, &typed, "bool") {
             Ok(program) => program,
             Err(why) => {
                 rule.rule().with(&shown(rule.view())).invalid(why.to_string());
@@ -169,7 +177,7 @@ pub(super) fn expressed<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_
         costs.add(rule.rule(), "estimated rule cost", cost(&program));
         let sentence = rule.message_expression();
         if !sentence.is_empty() {
-            match understood(sentence.text().trim(), &variables, "string") {
+            match understood(sentence.text().trim(), &variables, &typed, "string") {
                 Ok(program) => {
                     costs.add(sentence, "estimated messageExpression cost", cost(&program));
                 }
@@ -189,17 +197,24 @@ pub(super) fn expressed<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_
 }
 
 /// An expression that can be used, or why it cannot.
-fn understood(text: &str, variables: &[(&str, &Value)], wanted: &'static str) -> Result<Program, RuleError> {
+fn understood(
+    text: &str,
+    variables: &[(&str, &Value)],
+    typed: &[(&str, Type)],
+    wanted: &'static str,
+) -> Result<Program, RuleError> {
     let program = expressions::compile(text).map_err(RuleError::Compile)?;
     if let Some(why) = names::check_references(&program, variables) {
         return Err(RuleError::Names(why));
     }
-    match names::result_type(&program, variables) {
-        Some(is) if is != wanted && !(is == "number or text" && wanted == "string") => {
-            Err(RuleError::Outcome { wanted })
-        }
-        _ => Ok(program),
-    }
+    let found = types::check(&program, typed).map_err(RuleError::Types)?;
+    let fits = match found {
+        Type::Bool => wanted == "bool",
+        Type::String => wanted == "string",
+        Type::Dyn => true,
+        _ => false,
+    };
+    if fits { Ok(program) } else { Err(RuleError::Outcome { wanted }) }
 }
 
 /// A rule as upstream shows it.

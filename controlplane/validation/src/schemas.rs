@@ -224,7 +224,7 @@ mod tests {
         for rule in [
             json!({"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"}),
             json!({"rule": "self.n >= oldSelf.n", "reason": "FieldValueForbidden"}),
-            json!({"rule": "oldSelf.orValue({'n': 0}).n <= self.n", "optionalOldSelf": true}),
+            json!({"rule": "oldSelf.?n.orValue(0) <= self.n", "optionalOldSelf": true}),
             json!({"rule": "self.list.all(x, x > 0) && self.list.isSorted()"}),
         ] {
             assert_eq!(errors(new, &with(rule.clone())), [""; 0], "{rule}");
@@ -266,6 +266,14 @@ mod tests {
             (
                 json!({"rule": "self.n > 0", "messageExpression": "self.n"}),
                 "messageExpression must evaluate to a string",
+            ),
+            (json!({"rule": "self.n == 'x'"}), "no matching overload for '_==_' applied to '(int, string)'"),
+            (json!({"rule": "size(self.n) > 1"}), "no matching overload for 'size' applied to '(int)'"),
+            (json!({"rule": "self.list.all(x, x.startsWith('a'))"}), "no matching overload for 'startsWith'"),
+            (json!({"rule": "self.list.map(x, x)"}), "cel expression must evaluate to a bool"),
+            (
+                json!({"rule": "oldSelf.orValue({'n': 0}).n <= self.n", "optionalOldSelf": true}),
+                "no matching overload for 'orValue'",
             ),
         ] {
             let said = errors(new, &with(rule.clone()));

@@ -4,10 +4,12 @@ use super::endpoints::usable_address;
 use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
 use super::meta;
-use super::names::{is_cidr, is_ip, is_old_ip};
+use super::names::{is_old_cidr, is_old_ip, new_cidr, new_ip};
 use coracle_fields::core::v1::{Service, ServicePort, ServiceSpec};
 use coracle_fields::{List, Schema, Text, View};
-use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_name, port_number, qualified_name};
+use coracle_proto::names::{
+    dns1123_label, dns1123_subdomain, port_name, port_number, qualified_name, sloppy_address,
+};
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -175,7 +177,7 @@ fn addresses(spec: &Field<'_, ServiceSpec>, headless: bool) {
             }
             continue;
         }
-        ips.extend(is_ip(&address).map(|ip| (address, ip)));
+        ips.extend(is_old_ip(&address).map(|ip| (address, ip)));
     }
     if all.len() > 2 {
         all.invalid("may only hold up to 2 values");
@@ -202,11 +204,9 @@ fn balancer(spec: &Field<'_, ServiceSpec>, kind: &str) {
         if !balanced {
             spec.below("LoadBalancerSourceRanges").forbidden(ONLY_BALANCED);
         }
-        for (index, range) in ranges.items().enumerate() {
-            let trimmed = json!(range.text().trim());
-            let path = format!("LoadBalancerSourceRanges[{index}]");
-            is_cidr(&spec.below(&path).with(&trimmed).as_type());
-        }
+        each_source_range(spec, |range| {
+            is_old_cidr(range);
+        });
     }
     if spec.allocate_load_balancer_node_ports().is_set() && !balanced {
         spec.allocate_load_balancer_node_ports().forbidden(ONLY_BALANCED);
@@ -219,6 +219,31 @@ fn balancer(spec: &Field<'_, ServiceSpec>, kind: &str) {
             class.forbidden(ONLY_BALANCED);
         }
     }
+}
+
+/// Source ranges may have spaces around them, and upstream reports them below a path of its own.
+fn each_source_range(spec: &Field<'_, ServiceSpec>, check: impl Fn(&Field<'_, Text>)) {
+    for (index, range) in spec.load_balancer_source_ranges().items().enumerate() {
+        let trimmed = json!(range.text().trim());
+        check(&spec.below(&format!("LoadBalancerSourceRanges[{index}]")).with(&trimmed).as_type());
+    }
+}
+
+/// A new Service.
+pub fn new_service(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<Service>(object, errors, |root| new_addresses(&root.spec(), Service::of(&Value::Null).spec()));
+}
+
+/// Addresses and ranges that a Service did not have before follow the rules of new ones.
+fn new_addresses(spec: &Field<'_, ServiceSpec>, before: View<'_, ServiceSpec>) {
+    let known: Vec<&str> = before.cluster_ips().texts().chain(["None"]).collect();
+    if spec.view().type_() != "ExternalName" {
+        spec.cluster_ips().items().for_each(|address| new_ip(&address, &known));
+    }
+    let known: Vec<&str> = before.external_ips().texts().collect();
+    spec.external_ips().items().for_each(|address| new_ip(&address, &known));
+    let known: Vec<&str> = before.load_balancer_source_ranges().texts().map(str::trim).collect();
+    each_source_range(spec, |range| new_cidr(range, &known));
 }
 
 fn traffic(spec: &Field<'_, ServiceSpec>, kind: &str) {
@@ -255,6 +280,8 @@ pub fn service_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let old = Service::of(old);
     walk_as::<Service>(new, errors, |root| {
         let (spec, before) = (root.spec(), old.spec());
+        new_addresses(&spec, before);
+        // Changes to and from this type drop what the rules below protect: a rule for every Service comes before.
         if spec.view().type_() == "ExternalName" || before.type_() == "ExternalName" {
             return;
         }
@@ -289,14 +316,16 @@ fn first_stays(list: &Field<'_, List<Text>>, before: View<'_, List<Text>>, unset
 }
 
 /// A change of a Service's status.
-pub fn service_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
+pub fn service_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let before = Service::of(old).status().load_balancer().ingress();
+    let before: Vec<&str> = before.items().map(|point| point.ip().text()).collect();
     walk_as::<Service>(new, errors, |root| {
         let list = root.status().load_balancer().ingress();
         if root.view().spec().type_().text() != "LoadBalancer" && !list.is_empty() {
             return list.forbidden("may only be used when `spec.type` is 'LoadBalancer'");
         }
         for ingress in list.items() {
-            balancer_point(&ingress.ip(), &ingress.hostname());
+            balancer_point(&ingress.ip(), &ingress.hostname(), &before);
             let mode = ingress.ip_mode();
             match (mode.is_set(), ingress.ip().is_empty()) {
                 (false, false) => mode.required("must be specified when `ip` is set"),
@@ -308,14 +337,15 @@ pub fn service_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-/// An address or host name of a load balancer.
-pub(super) fn balancer_point(ip: &Field<'_, Text>, host: &Field<'_, Text>) {
+/// An address or host name of a load balancer, with the addresses that it had before.
+pub(super) fn balancer_point(ip: &Field<'_, Text>, host: &Field<'_, Text>, before: &[&str]) {
     if !ip.is_empty() {
         is_old_ip(ip);
+        new_ip(ip, before);
     }
     if !host.is_empty() {
         host.follows(dns1123_subdomain);
-        if host.text().parse::<IpAddr>().is_ok() {
+        if sloppy_address(host.text()).is_some() {
             host.invalid("must be a DNS name, not an IP address");
         }
     }

@@ -16,7 +16,7 @@ use coracle_fields::core::v1::{
 use coracle_fields::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
-use coracle_fields::{Amount, Made, Map, Schema, Text, View};
+use coracle_fields::{Amount, Made, Map, Schema, Text, View, storage_class};
 use coracle_proto::names::{dns1123_subdomain, qualified_name};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
@@ -35,7 +35,6 @@ const NOT_SOURCES: [&str; 9] = [
     "nodeAffinity",
     "volumeAttributesClassName",
 ];
-const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// A PersistentVolumeClaim.
 pub fn claim(object: &Value, errors: &mut Vec<FieldError>) {
@@ -50,7 +49,7 @@ pub fn claim_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     if before.volume_name().text().is_empty() {
         now.edit().volume_name().set(before.volume_name());
     }
-    let annotated = old.metadata().annotations().key(BETA_CLASS);
+    let annotated = old.metadata().annotations().key(storage_class::ANNOTATION);
     let class = claim.spec().storage_class_name();
     if !before.storage_class_name().is_set()
         && class.is_set()
@@ -69,7 +68,17 @@ pub fn claim_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             now.edit().resources().requests().remove("storage");
         }
     }
+    // A class moves from the annotation to the spec; otherwise the annotation stays as it is.
+    let annotation = claim.metadata().annotations().key(storage_class::ANNOTATION);
+    let moves = annotated.is_set()
+        && !before.storage_class_name().is_set()
+        && class.same_as(annotated)
+        && (!annotation.is_set() || annotation.same_as(annotated));
     walk_as::<PersistentVolumeClaim>(new, errors, |root| {
+        if !moves && annotation.text() != annotated.text() {
+            let path = format!("metadata.annotations.{}", storage_class::ANNOTATION);
+            root.below(&path).with(&json!(annotation.text())).invalid("field is immutable");
+        }
         let spec = root.spec();
         if !same_at(now.view(), before) {
             spec.forbidden(
@@ -472,7 +481,7 @@ mod tests {
         assert!(said.iter().any(|error| error.ends_with("must match dataSourceRef")), "{said:?}");
         let classed = |annotation: Value, class: Value| {
             let mut claim = with(json!("a"), json!("a"));
-            claim["metadata"] = json!({"annotations": {BETA_CLASS: annotation}});
+            claim["metadata"] = json!({"annotations": {storage_class::ANNOTATION: annotation}});
             claim["spec"]["storageClassName"] = class;
             claim
         };
@@ -480,6 +489,11 @@ mod tests {
         let now = classed(json!("fast"), json!("fast"));
         assert_eq!(changes(claim_update, &now, &before(json!("fast"))), [""; 0]);
         assert!(!changes(claim_update, &now, &before(json!(1))).is_empty());
+        let removed = classed(Value::Null, json!("fast"));
+        assert_eq!(changes(claim_update, &removed, &before(json!("fast"))), [""; 0]);
+        let said = changes(claim_update, &classed(json!("slow"), Value::Null), &before(json!("fast")));
+        let path = "metadata.annotations.volume.beta.kubernetes.io/storage-class";
+        assert_eq!(said, [format!("{path}: Invalid value: \"slow\": field is immutable")]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ impl Kind {
     pub fn prepare_create(&self, new: &mut Value) {
         (self.strategy.prepare_create)(new);
         (self.strategy.drop_disabled)(new, None);
+        (self.strategy.drop_unsupported)(new, None);
     }
 
     /// Before an update: the main resource (`""`), `status`, or another subresource that updates the object.
@@ -19,6 +20,7 @@ impl Kind {
             "" => {
                 (self.strategy.prepare_update)(new, old);
                 (self.strategy.drop_disabled)(new, Some(old));
+                (self.strategy.drop_unsupported)(new, Some(old));
             }
             "status" => (self.strategy.prepare_status)(new, old),
             other => {
@@ -100,7 +102,8 @@ mod tests {
     fn views_are_held_to_the_rules_of_what_is_stored() {
         let kind = Registry::builtin().resource("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
         let mut hpa = json!({"metadata": {"name": "h", "namespace": "n"}, "spec": {"maxReplicas": 0,
-            "targetCPUUtilizationPercentage": 0, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+            "targetCPUUtilizationPercentage": 0, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment",
+            "name": "d"}}});
         (kind.strategy.defaults)(&mut hpa);
         let errors: Vec<String> = kind.check_create(&hpa).iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Features of kinds that can be switched.
 
 use super::kinds::{Kind, keep_status};
-use super::strategy::{pods, stop_signals, workloads};
+use super::strategy::{pods, stop_signals, unsupported, workloads};
 use super::table;
 
 /// Features that are off by default.
@@ -18,6 +18,9 @@ pub struct Features {
 impl Features {
     /// Changes the rows of kinds with features.
     pub(super) fn apply(self, rows: &mut Vec<Kind>) {
+        for row in rows.iter_mut() {
+            unsupported::drop_from(&mut row.strategy, &row.group, &row.kind);
+        }
         if self.initializers {
             rows.push(table::initializer_configuration());
             for row in rows.iter_mut().filter(|row| row.group.is_empty() && row.kind == "Pod") {

@@ -34,6 +34,8 @@ pub struct Strategy {
     pub prepare_update: fn(&mut Value, &Value),
     /// Before a create or an update of the main resource: drops fields of features that are off, unless the old object has them.
     pub drop_disabled: fn(&mut Value, Option<&Value>),
+    /// After `drop_disabled`: drops fields of features that this server does not have, unless the old object has them.
+    pub drop_unsupported: fn(&mut Value, Option<&Value>),
     /// Before an update of `/status`: takes over from `old` everything but the status.
     pub prepare_status: fn(&mut Value, &Value),
     /// Seconds an object may take to end when it is deleted, given what the client asked for.
@@ -62,6 +64,7 @@ impl Strategy {
         sign: None,
         prepare_update: |_, _| (),
         drop_disabled: |_, _| (),
+        drop_unsupported: |_, _| (),
         prepare_status: keep_all_but_status,
         grace: |_, _| 0,
         begin_delete: |_| (),
@@ -213,6 +216,8 @@ pub struct Kind {
     pub conditional: bool,
     /// Whether a delete answers with the object instead of a Status.
     pub returns_deleted: bool,
+    /// What every request on the kind is warned of, empty for nothing.
+    pub deprecation: &'static str,
     /// Selectable fields.
     pub fields: Vec<Field>,
     /// What objects may be called.
@@ -253,6 +258,7 @@ impl Kind {
             create_on_update: false,
             conditional: false,
             returns_deleted: false,
+            deprecation: "",
             fields: Vec::new(),
             names: NameRule::Subdomain,
             stored: true,
@@ -470,6 +476,12 @@ impl Kind {
     /// A delete answers with the object.
     pub fn returns_deleted(mut self) -> Self {
         self.returns_deleted = true;
+        self
+    }
+
+    /// Deprecated: requests of any verb are warned of it.
+    pub fn deprecated(mut self, warning: &'static str) -> Self {
+        self.deprecation = warning;
         self
     }
 

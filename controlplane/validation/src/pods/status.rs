@@ -3,7 +3,7 @@
 use super::updates::fixed_annotations;
 use crate::field_ref::{Field, FieldRef, reported_at, walk_as};
 use crate::field_rules::TextRules as _;
-use crate::names::is_ip;
+use crate::names::{is_old_ip, new_ip};
 use coracle_fields::core::v1::{Container, ContainerStatus, Pod, PodSpec};
 use coracle_fields::{Int64, List, Schema as _, Text, View};
 use coracle_proto::names::{dns1123_subdomain, qualified_name};
@@ -43,12 +43,14 @@ pub fn status_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         transitions(&init.0, init.1, Some(spec.init_containers()), spec);
         transitions(&ephemeral.0, ephemeral.1, None, spec);
         let (pods, hosts) = (status.pod_ips(), status.host_ips());
-        addresses(&pods, pods.items().map(|item| reported_at(&item.ip(), &item)));
+        let known: Vec<&str> = before.pod_ips().items().map(|item| item.ip().text()).collect();
+        addresses(&pods, pods.items().map(|item| reported_at(&item.ip(), &item)), &known);
         if let Some(first) = hosts.items().next() {
             if first.ip().text() != status.view().host_ip().text() {
                 first.ip().invalid("must be equal to `hostIP`");
             }
-            addresses(&hosts, hosts.items().map(|item| reported_at(&item.ip(), &item)));
+            let known: Vec<&str> = before.host_ips().items().map(|item| item.ip().text()).collect();
+            addresses(&hosts, hosts.items().map(|item| reported_at(&item.ip(), &item)), &known);
         }
     });
 }
@@ -59,11 +61,12 @@ fn negative_generation(field: &Field<'_, Int64>) {
     }
 }
 
-/// At most one address of each family.
-fn addresses<'a>(list: &FieldRef<'_>, items: impl Iterator<Item = Field<'a, Text>>) {
+/// At most one address of each family. Those that were known before may have any form.
+fn addresses<'a>(list: &FieldRef<'_>, items: impl Iterator<Item = Field<'a, Text>>, known: &[&str]) {
     let mut families = Vec::new();
     for item in items {
-        if let Some(address) = is_ip(&item) {
+        new_ip(&item, known);
+        if let Some(address) = is_old_ip(&item) {
             families.push(IpAddr::is_ipv4(&address));
         }
     }

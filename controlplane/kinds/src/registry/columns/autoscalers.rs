@@ -1,10 +1,11 @@
 //! Columns of HorizontalPodAutoscalers, in either form.
 
 use super::{Column, age, count, name, text};
+use crate::registry::convert::autoscalers;
 use coracle_fields::autoscaling_v2::{
     HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
 };
-use coracle_fields::{Amount, View, autoscaling_v1};
+use coracle_fields::{Amount, Schema as _, View, autoscaling_v1};
 use serde_json::{Value, json};
 
 /// HorizontalPodAutoscalers.
@@ -30,7 +31,7 @@ pub fn autoscaler() -> Vec<Column> {
 fn targets(object: View<'_, HorizontalPodAutoscaler>) -> String {
     let metrics = object.spec().metrics();
     if metrics.is_empty() {
-        return cpu_target(object.erased().as_type());
+        return v1_targets(object.erased().as_type());
     }
     let statuses = object.status().current_metrics();
     let shown: Vec<String> = metrics
@@ -45,8 +46,28 @@ fn targets(object: View<'_, HorizontalPodAutoscaler>) -> String {
     if more == 0 { shown.join(", ") } else { format!("{} + {more} more...", shown.join(", ")) }
 }
 
-/// The one metric that v1 knows.
-fn cpu_target(object: View<'_, autoscaling_v1::HorizontalPodAutoscaler>) -> String {
+/// All metrics of the v1 form: that which it has a field for, and those of its annotation.
+fn v1_targets(object: View<'_, autoscaling_v1::HorizontalPodAutoscaler>) -> String {
+    if object.metadata().annotations().has_key(autoscalers::METRICS) {
+        let mut stored = object.to_value();
+        (autoscalers::STORED_AS.encode)(&mut stored);
+        // The share of CPU comes last then; the status says where it was.
+        let current = HorizontalPodAutoscaler::of(&stored).status().current_metrics();
+        let at = current.items().position(|metric| metric.resource().name() == "cpu");
+        if let Some(at) = at.filter(|_| object.spec().target_cpu_utilization_percentage().is_set())
+            && let Some(rest) = HorizontalPodAutoscaler::edit(&mut stored)
+                .spec()
+                .metrics()
+                .list_mut()
+                .and_then(|metrics| metrics.get_mut(at..))
+        {
+            rest.rotate_right(1);
+        }
+        let stored = HorizontalPodAutoscaler::of(&stored);
+        if !stored.spec().metrics().is_empty() {
+            return targets(stored);
+        }
+    }
     let Some(goal) = object.spec().target_cpu_utilization_percentage().int() else { return "<none>".into() };
     let now = object.status().current_cpu_utilization_percentage().int();
     format!("cpu: {}/{goal}%", percent(now, "<unknown>"))

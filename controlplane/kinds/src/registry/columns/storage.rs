@@ -6,7 +6,7 @@ use coracle_fields::meta::ObjectMeta;
 use coracle_fields::storage::v1::{
     CSIDriver, CSINode, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
-use coracle_fields::{List, Text, View};
+use coracle_fields::{List, Text, View, storage_class};
 use serde_json::{Value, json};
 
 /// Access modes as people abbreviate them, each once, in a fixed order.
@@ -24,12 +24,6 @@ fn modes(modes: View<'_, List<Text>>) -> String {
 
 fn phase(meta: View<'_, ObjectMeta>, phase: View<'_, Text>) -> Value {
     if meta.deletion_timestamp().is_set() { json!("Terminating") } else { phase.to_value() }
-}
-
-/// The class, which old clients set with an annotation.
-fn storage_class(meta: View<'_, ObjectMeta>, class: View<'_, Text>) -> Value {
-    let annotation = meta.annotations().key("volume.beta.kubernetes.io/storage-class");
-    if annotation.is_set() { annotation.to_value() } else { json!(class.text()) }
 }
 
 /// PersistentVolumes.
@@ -51,9 +45,7 @@ pub fn persistent_volume() -> Vec<Column> {
             }
             json!(format!("{}/{}", claim.namespace().text(), claim.name().text()))
         }),
-        text::<PersistentVolume>("StorageClass", |object| {
-            storage_class(object.metadata(), object.spec().storage_class_name())
-        }),
+        text::<PersistentVolume>("StorageClass", |object| json!(storage_class::of_volume(object))),
         text::<PersistentVolume>("VolumeAttributesClass", |object| {
             json!(object.spec().volume_attributes_class_name().get().unwrap_or("<unset>"))
         }),
@@ -84,7 +76,7 @@ pub fn claim() -> Vec<Column> {
             if bound(object) { json!(modes(object.status().access_modes())) } else { json!("") }
         }),
         text::<PersistentVolumeClaim>("StorageClass", |object| {
-            storage_class(object.metadata(), object.spec().storage_class_name())
+            json!(storage_class::of_claim(object).unwrap_or_default())
         }),
         text::<PersistentVolumeClaim>("VolumeAttributesClass", |object| {
             json!(object.spec().volume_attributes_class_name().get().unwrap_or("<unset>"))

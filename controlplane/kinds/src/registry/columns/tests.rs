@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::registry::convert::autoscalers::STORED_AS;
 use coracle_fields::meta::LabelSelector;
 
 /// Renders the cells of a kind, without those that depend on the clock.
@@ -113,7 +114,7 @@ fn autoscalers_show_what_they_aim_at() {
             {"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}},
             {"type": "Pods", "pods": {"target": {"averageValue": "5"}}},
             {"type": "Resource", "resource": {"name": "memory", "target": {"averageValue": "1Gi"}}}]},
-        "status": {"currentMetrics": [{"type": "Resource", "resource": {"current": {"averageUtilization": 12}}}]}});
+        "status": {"currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 12}}}]}});
     assert_eq!(
         row(autoscaler(), &hpa),
         [
@@ -125,6 +126,9 @@ fn autoscalers_show_what_they_aim_at() {
             json!(0)
         ]
     );
+    let mut v1 = hpa.clone();
+    (STORED_AS.decode)(&mut v1);
+    assert_eq!(row(autoscaler(), &v1)[2], "cpu: 12%/80%, <unknown>/5 + 1 more...");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 /// The view.
 pub const STORED_AS: StoredAs = StoredAs { group: "autoscaling", version: "v2", encode, decode };
 
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+/// The annotation with the metrics that v1 has no field for.
+pub const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";

@@ -5,14 +5,13 @@ use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::networking::v1::{Ingress, NetworkPolicy, NetworkPolicyPeer};
 use coracle_fields::node::v1::RuntimeClass;
 use coracle_fields::storage::v1::{CSIDriver, StorageClass};
-use coracle_fields::{Json, List, Schema, View};
+use coracle_fields::{Json, List, Schema, View, storage_class};
 use coracle_proto::names::sloppy_address;
 use coracle_proto::quantity::Quantity;
-use coracle_validation::names::{cidr, network};
+use coracle_validation::names::{cidr, network, sloppy_cidr};
 use serde_json::Value;
 use std::net::IpAddr;
 
-const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const BETA_MOUNTS: &str = "volume.beta.kubernetes.io/mount-options";
 const MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
@@ -101,7 +100,7 @@ pub fn ingress(object: &Value, old: Option<&Value>) -> Vec<String> {
 pub fn volume(object: &Value, _old: Option<&Value>) -> Vec<String> {
     let mut warnings = Vec::new();
     for (key, message) in [
-        (BETA_CLASS, "deprecated since v1.8; use \"storageClassName\" attribute instead"),
+        (storage_class::ANNOTATION, "deprecated since v1.8; use \"storageClassName\" attribute instead"),
         (BETA_MOUNTS, "deprecated since v1.31; use \"mountOptions\" attribute instead"),
     ] {
         if annotated(object, key) {
@@ -129,9 +128,10 @@ pub fn volume(object: &Value, _old: Option<&Value>) -> Vec<String> {
 /// A PersistentVolumeClaim.
 pub fn claim(object: &Value, _old: Option<&Value>) -> Vec<String> {
     let mut warnings = Vec::new();
-    if annotated(object, BETA_CLASS) {
+    if annotated(object, storage_class::ANNOTATION) {
         warnings.push(format!(
-            "metadata.annotations[{BETA_CLASS}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+            "metadata.annotations[{}]: deprecated since v1.8; use \"storageClassName\" attribute instead",
+            storage_class::ANNOTATION
         ));
     }
     let resources = PersistentVolumeClaim::of(object).spec().resources();
@@ -183,28 +183,33 @@ pub(super) fn address(path: &str, text: &str) -> Option<String> {
         IpAddr::V4(_) => text.parse::<IpAddr>().is_err().then_some(address),
     };
     if let Some(better) = mapped {
-        return Some(format!(
-            "{path}: non-standard IP address {text:?} will be considered invalid in a future Kubernetes release: use \"{better}\""
-        ));
+        return Some(format!("{path}: non-standard IP address {text:?} is invalid: use \"{better}\""));
     }
     (address.is_ipv6() && address.to_string() != text).then(|| {
         format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format (\"{address}\")")
     })
 }
 
-pub(super) fn range(path: &str, text: &str) -> Option<String> {
-    let (address, bits) = cidr(text)?;
-    let base = network(address, bits);
+/// A range of addresses in a deprecated form.
+pub(super) fn range(path: &str, text: &str) -> Vec<String> {
+    let Some((address, bits)) = sloppy_cidr(text) else { return Vec::new() };
+    let (base, mut warnings) = (network(address, bits), Vec::new());
+    let canonical = format!("{base}/{bits}");
     if base != address {
         let width = if address.is_ipv4() { 32 } else { 128 };
-        return Some(format!(
-            "{path}: CIDR value {text:?} is ambiguous in this context (should be \"{base}/{bits}\" or \"{address}/{width}\"?)"
+        warnings.push(format!(
+            "{path}: CIDR value {text:?} is ambiguous in this context (should be {canonical:?} or \"{address}/{width}\"?)"
         ));
     }
-    let canonical = format!("{address}/{bits}");
-    (address.is_ipv6() && canonical != text).then(|| {
-        format!("{path}: IPv6 CIDR value {text:?} should be in RFC 5952 canonical format ({canonical:?})")
-    })
+    if cidr(text).is_none() {
+        warnings.push(format!("{path}: non-standard CIDR value {text:?} is invalid: use {canonical:?}"));
+    }
+    if warnings.is_empty() && address.is_ipv6() && canonical != text {
+        warnings.push(format!(
+            "{path}: IPv6 CIDR value {text:?} should be in RFC 5952 canonical format ({canonical:?})"
+        ));
+    }
+    warnings
 }
 
 /// A StorageClass.
@@ -266,7 +271,7 @@ mod tests {
             ),
             (
                 claim,
-                annotations(BETA_CLASS),
+                annotations(storage_class::ANNOTATION),
                 "metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use \"storageClassName\" attribute instead",
             ),
             (
@@ -301,17 +306,10 @@ mod tests {
         }
         for (text, want) in [
             ("1.2.3.4", None),
-            (
-                "001.2.3.4",
-                Some(
-                    "f: non-standard IP address \"001.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\"",
-                ),
-            ),
+            ("001.2.3.4", Some("f: non-standard IP address \"001.2.3.4\" is invalid: use \"1.2.3.4\"")),
             (
                 "::ffff:1.2.3.4",
-                Some(
-                    "f: non-standard IP address \"::ffff:1.2.3.4\" will be considered invalid in a future Kubernetes release: use \"1.2.3.4\"",
-                ),
+                Some("f: non-standard IP address \"::ffff:1.2.3.4\" is invalid: use \"1.2.3.4\""),
             ),
             (
                 "2001:DB8::1",
@@ -322,6 +320,10 @@ mod tests {
         ] {
             assert_eq!(address("f", text).as_deref(), want);
         }
+        assert_eq!(
+            range("f", "10.0.0.0/08"),
+            ["f: non-standard CIDR value \"10.0.0.0/08\" is invalid: use \"10.0.0.0/8\""]
+        );
         let same = json!({"spec": {"tokenRequests": [{"audience": "a"}]}});
         assert!(driver(&same, Some(&same)).is_empty());
     }

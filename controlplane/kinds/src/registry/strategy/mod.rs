@@ -6,6 +6,8 @@ pub mod pods;
 pub mod workloads;
 // Stop signals of containers.
 pub mod stop_signals;
+// Fields of features that this server does not have.
+pub mod unsupported;
 // Services, ingresses and endpoint slices.
 pub mod network;
 // Namespaces, signing requests, secrets.
@@ -18,5 +20,7 @@ pub mod warnings;
 mod templates;
 // Warnings about certificates and keys of TLS Secrets.
 pub mod tls_secrets;
+// Warnings about formats in schemas of custom resources.
+pub mod formats;
 // Warnings about deprecated fields.
 pub mod deprecations;

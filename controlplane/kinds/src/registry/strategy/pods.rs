@@ -1,5 +1,6 @@
 //! Pods before a write.
 
+use super::unsupported;
 use crate::registry::kinds::{keep_all_but_status, keep_status};
 use coracle_fields::core::v1::{
     Container, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus,
@@ -103,6 +104,7 @@ pub fn update_initializing(new: &mut Value, old: &Value) {
 /// `/status`: spec, owner references, deletion and QoS class are kept.
 pub fn status(new: &mut Value, old: &Value) {
     keep_all_but_status(new, old);
+    unsupported::drop_pod_status(new, old);
     let (mut new, old) = (Pod::edit(new), Pod::of(old));
     let mut meta = new.metadata().section();
     meta.owner_references().set(old.metadata().owner_references());

@@ -3,7 +3,7 @@
 use super::deprecations::{address, range};
 use super::templates::template;
 use coracle_fields::batch::v1::CronJob;
-use coracle_fields::core::v1::{Pod, PodTemplate, ReplicationController, Service};
+use coracle_fields::core::v1::{Endpoints, Pod, PodTemplate, ReplicationController, Service};
 use coracle_fields::discovery::v1::EndpointSlice;
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::{List, Schema, Text, View};
@@ -125,7 +125,7 @@ pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
     warnings.extend(addresses.filter_map(|(path, text)| address(&path, text)));
     warnings.extend(address("spec.loadBalancerIP", spec.load_balancer_ip().text()));
     let ranges = texts("loadBalancerSourceRanges", spec.load_balancer_source_ranges());
-    warnings.extend(ranges.filter_map(|(path, text)| range(&path, text)));
+    warnings.extend(ranges.flat_map(|(path, text)| range(&path, text)));
     let mut ignored = |unused: bool, text: &str| {
         if unused {
             warnings.push(text.into());
@@ -144,13 +144,22 @@ pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
     warnings
 }
 
-/// Endpoints as such.
-pub fn endpoints(_object: &Value, old: Option<&Value>) -> Vec<String> {
-    if old.is_some() {
-        Vec::new()
-    } else {
-        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()]
+/// Endpoints.
+pub fn endpoints(object: &Value, _old: Option<&Value>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (i, subset) in Endpoints::of(object).subsets().items().enumerate() {
+        for (list, addresses) in
+            [("addresses", subset.addresses()), ("notReadyAddresses", subset.not_ready_addresses())]
+        {
+            let texts = addresses.items().enumerate();
+            warnings.extend(
+                texts.filter_map(|(j, item)| {
+                    address(&format!("subsets[{i}].{list}[{j}].ip"), item.ip().text())
+                }),
+            );
+        }
     }
+    warnings
 }
 
 /// An EndpointSlice.
@@ -159,11 +168,6 @@ pub fn endpoint_slice(object: &Value, _old: Option<&Value>) -> Vec<String> {
         return vec!["spec.addressType: FQDN endpoints are deprecated".into()];
     }
     Vec::new()
-}
-
-/// Component statuses are on their way out.
-pub fn component_status(_object: &Value, _old: Option<&Value>) -> Vec<String> {
-    vec!["v1 ComponentStatus is deprecated in v1.19+".into()]
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::registry::columns;
 use crate::registry::kinds::Kind;
 use coracle_validation::defaults;
-use coracle_validation::{extensions, initializers, mutating_policies};
+use coracle_validation::{compiled, extensions, initializers, mutating_policies};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("admissionregistration.k8s.io", "v1", kind, plural)
@@ -30,7 +30,10 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::mutating_policy())
             .defaults(defaults::extensions::mutating_policy)
-            .validate(mutating_policies::policy, |_, _, _| ()),
+            .validate(mutating_policies::policy, |new, old, errors| {
+                compiled::changed(compiled::mutating_policy, new, old, errors);
+            })
+            .validate_create(compiled::mutating_policy),
         row("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
             .conditional()
             .cluster()
@@ -46,7 +49,10 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::webhooks())
             .defaults(defaults::extensions::mutating_webhooks)
-            .validate(extensions::webhooks, |_, _, _| ()),
+            .validate(extensions::webhooks, |new, old, errors| {
+                compiled::changed(compiled::webhooks, new, old, errors);
+            })
+            .validate_create(compiled::webhooks),
         row("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .conditional()
             .cluster()
@@ -55,7 +61,10 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::admission_policy())
             .defaults(defaults::extensions::admission_policy)
-            .validate(extensions::admission_policy, |_, _, _| ()),
+            .validate(extensions::admission_policy, |new, old, errors| {
+                compiled::changed(compiled::validating_policy, new, old, errors);
+            })
+            .validate_create(compiled::validating_policy),
         row("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
             .conditional()
             .cluster()
@@ -71,6 +80,9 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::webhooks())
             .defaults(defaults::extensions::validating_webhooks)
-            .validate(extensions::webhooks, |_, _, _| ()),
+            .validate(extensions::webhooks, |new, old, errors| {
+                compiled::changed(compiled::webhooks, new, old, errors);
+            })
+            .validate_create(compiled::webhooks),
     ]
 }

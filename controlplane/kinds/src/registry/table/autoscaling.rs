@@ -13,7 +13,8 @@ fn row(version: &str) -> Kind {
         .status()
         .columns(columns::autoscaler())
         .prepare(strategy::workloads::create_autoscaler, keep_status)
-        .validate(scaling::autoscaler, |_, _, _| ())
+        .validate(scaling::autoscaler, scaling::autoscaler_update)
+        .validate_create(scaling::new_autoscaler)
         .validate_status(scaling::autoscaler_status)
 }
 

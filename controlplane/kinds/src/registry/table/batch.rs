@@ -20,7 +20,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::cron_job())
             .defaults(defaults::jobs::cron_job)
             .prepare(strategy::workloads::create_cron_job, keep_status)
-            .validate(jobs::cron_job, |_, _, _| ())
+            .validate(jobs::cron_job, jobs::cron_job_update)
             .validate_create(jobs::new_cron_job)
             .warnings(strategy::warnings::cron_job),
         row("Job", "jobs")

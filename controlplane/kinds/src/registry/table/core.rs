@@ -26,7 +26,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .short(&["cs"])
             .unstored(&["get", "list"])
             .columns(columns::component_status())
-            .warnings(strategy::warnings::component_status),
+            .deprecated("v1 ComponentStatus is deprecated in v1.19+"),
         row("ConfigMap", "configmaps")
             .short(&["cm"])
             .columns(columns::config_map())
@@ -36,8 +36,10 @@ pub(super) fn kinds() -> Vec<Kind> {
             .short(&["ep"])
             .columns(columns::endpoints())
             .defaults(defaults::network::endpoints)
+            .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
             .warnings(strategy::warnings::endpoints)
-            .validate(endpoints::endpoints, ANY_CHANGE),
+            .validate(endpoints::endpoints, endpoints::endpoints_update)
+            .validate_create(endpoints::new_endpoints),
         row("Event", "events")
             .short(&["ev"])
             .lazy()
@@ -144,6 +146,7 @@ fn more() -> Vec<Kind> {
             .defaults(defaults::network::service)
             .prepare(strategy::network::create_service, strategy::network::update_service)
             .validate(services::service, services::service_update)
+            .validate_create(services::new_service)
             .validate_status(services::service_status)
             .warnings(strategy::warnings::service),
     ]

@@ -18,6 +18,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::network::endpoint_slice)
             .prepare(strategy::network::create_slice, strategy::network::update_slice)
             .validate(endpoints::slice, endpoints::slice_update)
+            .validate_create(endpoints::new_slice)
             .warnings(strategy::warnings::endpoint_slice),
     ]
 }

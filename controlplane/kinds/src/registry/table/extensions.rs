@@ -22,6 +22,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::extensions::definition)
             .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition)
             .validate(definitions::definition, definitions::definition_update)
-            .validate_create(definitions::new_definition),
+            .validate_create(definitions::new_definition)
+            .warnings(strategy::formats::definition),
     ]
 }

@@ -40,12 +40,14 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::network_policy())
             .defaults(defaults::network::network_policy)
-            .validate(network::network_policy, |_, _, _| ())
+            .validate(network::network_policy, network::network_policy_update)
+            .validate_create(network::new_network_policy)
             .warnings(strategy::deprecations::network_policy),
         row("ServiceCIDR", "servicecidrs")
             .cluster()
             .status_only()
             .columns(columns::service_cidr())
-            .validate(network::service_cidr, network::service_cidr_update),
+            .validate(network::service_cidr, network::service_cidr_update)
+            .validate_create(network::new_service_cidr),
     ]
 }

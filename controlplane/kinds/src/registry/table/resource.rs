@@ -2,8 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, fields};
-use coracle_validation::defaults;
-use coracle_validation::devices;
+use coracle_validation::{compiled, defaults, devices};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("resource.k8s.io", "v1", kind, plural)
@@ -16,7 +15,10 @@ pub(super) fn kinds() -> Vec<Kind> {
             .returns_deleted()
             .cluster()
             .generation()
-            .validate(devices::class, |_, _, _| ()),
+            .validate(devices::class, |new, old, errors| {
+                compiled::changed(compiled::device_class, new, old, errors);
+            })
+            .validate_create(compiled::device_class),
         row("ResourceClaim", "resourceclaims")
             .returns_deleted()
             .status_only()

@@ -6,7 +6,7 @@ mod scopes;
 pub use scopes::{covered, in_scope, selected, terminating};
 
 use coracle_fields::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Service};
-use coracle_fields::{Amount, At, Map, Reader, Schema, View};
+use coracle_fields::{Amount, At, Map, Reader, Schema, View, storage_class};
 use coracle_proto::quantity::{Format, Quantity};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -148,7 +148,7 @@ pub fn usage(kind: (&str, &str), object: &Value) -> Amounts {
             let storage = asked.map(|asked| given.map_or(asked.clone(), |given| asked.max(given)));
             let mut both = vec![("persistentvolumeclaims", number(1))];
             both.extend(storage.map(|storage| ("requests.storage", storage)));
-            let class = claim.spec().storage_class_name().filled();
+            let class = storage_class::of_claim(claim).filter(|class| !class.is_empty());
             for (name, amount) in both {
                 if let Some(class) = class {
                     used.insert(format!("{class}{CLASS_SUFFIX}{name}"), amount.clone());
