@@ -1,4 +1,5 @@
-//! The page: its files as they are served, and what people see of it in a browser. No root; Chromium for most of it.
+//! The page: its files as they are served, and what people see of it in a browser. Chromium for most of it, and root for
+//! the cluster of the last step.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 // Chromium by its DevTools protocol.
@@ -21,6 +22,8 @@ mod timelines;
 mod logs;
 // The page of a real server.
 mod real;
+// The page of a cluster that runs pods.
+mod pods;
 
 use browser::Browser;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -70,6 +73,7 @@ fn in_a_browser() {
         ("a real server, as its administrator", real::administrator),
         ("a real server, and why a pod does not run", real::causes),
         ("a real server, as somebody without rights", real::nobody),
+        ("a whole cluster, while its pods come and go", pods::live),
     ];
     let only = std::env::var("CORACLE_ONLY").unwrap_or_default();
     let mut failed = Vec::new();

@@ -22,17 +22,18 @@ const NOTICED: u64 = 2_000_000_000;
 /// Makes a tree of each group: resolves parents, drops duplicates, cuts requests and writes by their marks. `now` is the time of the
 /// answer in nanoseconds of unix time.
 pub fn assemble(found: Found, now: u64) -> Vec<Tree> {
-    let Found { groups, mut batches, markers, truncated, behind } = found;
+    let Found { groups, mut batches, markers, truncated, behind, several, missing } = found;
     batches.sort_by_key(|batch| batch.record.revision);
     let trees = groups.into_iter().filter_map(|group| assemble_group(group, &batches, now));
     let note = |mut tree: Tree| {
-        add_notes(&mut tree, &markers);
+        add_notes(&mut tree, &markers, several);
         if truncated {
             tree.notes.push("there are more spans than are shown".into());
         }
         if behind {
             tree.notes.push("the newest spans are missing: the server has not written them yet".into());
         }
+        tree.notes.extend_from_slice(&missing);
         tree
     };
     trees.map(note).collect()
@@ -172,7 +173,9 @@ fn trace_of(root: TraceId, records: &[Known]) -> TraceId {
     if root.is_none() { traces.find(|trace| !trace.is_none()).unwrap_or_default() } else { root }
 }
 
-fn add_notes(tree: &mut Tree, markers: &[StoredRecord]) {
+/// Markers do not say which server they are of.
+fn add_notes(tree: &mut Tree, markers: &[StoredRecord], several: bool) {
+    let server = if several { "a server" } else { "the server" };
     let (begin, end) = (tree.spans[tree.root].start, tree.last_end());
     let is_cut = tree.spans.iter().any(|span| span.flags.contains(Flags::UNFINISHED));
     let of_tree = |marker: &&StoredRecord| {
@@ -182,7 +185,7 @@ fn add_notes(tree: &mut Tree, markers: &[StoredRecord]) {
     };
     let markers: Vec<&StoredRecord> = markers.iter().filter(of_tree).take(MOST_NOTES).collect();
     for marker in markers {
-        let place = if marker.node.is_empty() { "the server" } else { marker.node.as_str() };
+        let place = if marker.node.is_empty() { server } else { marker.node.as_str() };
         let at = format_timestamp(marker.end());
         let note = match marker.record.stage {
             Stage::Lost => format!("{place}: {} records were lost at {at}", marker.record.revision),

@@ -60,6 +60,9 @@ pub enum BlockError {
     /// The checksum is right, what it covers is not.
     #[error("the block has a malformed record")]
     Malformed,
+    /// There are more records than were asked for.
+    #[error("the blocks have too many records")]
+    TooMany,
 }
 
 /// Encoded records with their checksum.

@@ -37,6 +37,12 @@ impl<'a> RecordRef<'a> {
         let Self { record, start, details, text, node, uncertainty } = self;
         StoredRecord { record, start, details, text: text.to_owned(), node: node.to_owned(), uncertainty }
     }
+
+    /// With the text cut to what a recorder keeps. Many records of a block can have the same long text, and would take many times its
+    /// size.
+    pub(crate) fn to_short(self) -> StoredRecord {
+        RecordRef { text: Text::of(self.text).as_str(), ..self }.to_stored()
+    }
 }
 
 impl Block {
@@ -46,20 +52,12 @@ impl Block {
         decode(&header, &block[HEADER..])
     }
 
-    /// Decodes a block that somebody else made: texts are cut to what a recorder keeps, and nodes and uncertainties are left out. Many
-    /// records of a block can have the same long text or name, and would take many times its size.
+    /// Decodes a block that somebody else made: texts are cut, and nodes and uncertainties are left out.
     pub fn short_records(&self) -> Result<Vec<StoredRecord>, BlockError> {
         let (header, block, _) = Self::first(&self.bytes)?;
         let mut records = Vec::new();
         decode_each(&header, &block[HEADER..], &mut |found| {
-            records.push(StoredRecord {
-                record: found.record,
-                start: found.start,
-                details: found.details,
-                text: Text::of(found.text).as_str().to_owned(),
-                node: String::new(),
-                uncertainty: 0,
-            });
+            records.push(RecordRef { node: "", uncertainty: 0, ..*found }.to_short());
         })?;
         Ok(records)
     }

@@ -9,12 +9,13 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::keep::{Keep, Limits, make};
 use crate::keep_error::{KeepError, at};
+use crate::shared_memory::LOCK;
 
 impl Keep {
     /// As [`Keep::open`], for a process that records: an error while another one does. Both would write to the same segments.
     pub fn exclusive(dir: &Path, limits: Limits) -> Result<Self, KeepError> {
         make(dir)?;
-        let path = dir.join("lock");
+        let path = dir.join(LOCK);
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
         let lock = Flock::lock(file.map_err(at("open", &path))?, FlockArg::LockExclusiveNonblock);

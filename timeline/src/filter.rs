@@ -75,6 +75,10 @@ impl Keys {
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
+
+    pub(crate) fn numbers(&self) -> &[u64] {
+        &self.0
+    }
 }
 
 /// Takes a number as its own hash.

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use coracle_trace::{Recorder, Stage, Uid};
 
-use crate::block::{Block, BlockError};
+use crate::block::{Block, BlockError, StoredRecord};
+use crate::elsewhere::{self, Elsewhere, Wanted};
 use crate::keep::Keep;
 use crate::keep_error::KeepError;
-use crate::search::{Found, Question, find};
+use crate::search::{Found, Question, find_everywhere, stored_open};
 use crate::taken::{self, Taken};
 use crate::usual::Usual;
 
@@ -205,12 +206,33 @@ impl CollectorHandle {
 
     /// Answers a question with everything that was recorded before the call. Blocks.
     pub fn find(&self, question: &Question) -> Result<Found, KeepError> {
+        self.find_everywhere(question, None)
+    }
+
+    /// The same with what other servers have.
+    pub fn find_everywhere(
+        &self,
+        question: &Question,
+        elsewhere: Option<Box<dyn Elsewhere>>,
+    ) -> Result<Found, KeepError> {
         // In this order: a span that ends meanwhile is in the list of open ones, on disk, or in both, but never in neither.
         let open = self.shared.recorder.open();
         let is_complete = self.flushed();
-        let mut found = find(&self.shared.keep, &open, question)?;
+        let mut found = find_everywhere(&self.shared.keep, &open, question, elsewhere)?;
         found.behind = !is_complete;
         Ok(found)
+    }
+
+    /// For another server that begins a search: the spans that have not ended, and whether some that have cannot be found yet. Blocks.
+    pub fn open_spans(&self) -> (Vec<StoredRecord>, bool) {
+        let open = self.shared.recorder.open();
+        let is_behind = !self.flushed();
+        (stored_open(&self.shared.keep, &open), is_behind)
+    }
+
+    /// For the search of another server: up to `most` of the records on disk that it wants, and whether there are more. Blocks.
+    pub fn find_wanted(&self, wanted: &Wanted, most: usize) -> Result<(Vec<StoredRecord>, bool), KeepError> {
+        elsewhere::find_wanted(&self.shared.keep, wanted, most)
     }
 
     /// Returns when everything that was recorded before the call can be found; false if that took too long. Blocks.

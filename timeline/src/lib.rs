@@ -32,6 +32,8 @@ mod usual;
 mod pieces;
 mod taken;
 mod known;
+// What other servers have for a question.
+mod elsewhere;
 mod search;
 mod ancestors;
 mod cut_off;
@@ -68,6 +70,7 @@ pub use builder::encode;
 pub use collect::{Collector, start_recording};
 pub use coverage::coverage;
 pub use critical::{critical_path, end_of};
+pub use elsewhere::{Elsewhere, Wanted, records_of_server};
 pub use gaps::name_gaps;
 pub use handle::{Batch, CollectorHandle, Counters, IngestError};
 pub use keep::{Keep, Limits};

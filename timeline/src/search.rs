@@ -7,6 +7,7 @@ use coracle_trace::{Flags, OpenSpan, SpanId, Stage, TraceId, Uid};
 
 use crate::block::StoredRecord;
 use crate::decoder::RecordRef;
+use crate::elsewhere::{Elsewhere, Others};
 use crate::filter::{Key, batch_revisions};
 use crate::keep::{Keep, now};
 use crate::keep_error::KeepError;
@@ -67,18 +68,32 @@ pub struct Found {
     pub truncated: bool,
     /// What was recorded last could not be written in time.
     pub behind: bool,
+    /// Other servers were asked, too.
+    pub several: bool,
+    /// Notes about servers that did not answer.
+    pub missing: Vec<String>,
 }
 
 /// Searches the segments and the spans that are open. [`CollectorHandle::find`](crate::CollectorHandle::find) misses none that ends
 /// meanwhile.
 pub fn find(keep: &Keep, open: &[OpenSpan], question: &Question) -> Result<Found, KeepError> {
-    let clock = keep.recorder().clock();
-    let unix = |span: &OpenSpan| clock.map_or(span.record.start.0, |clock| clock.unix(span.record.start));
-    let open =
-        open.iter().map(|span| stored(span.record, Some(span.details), span.text.as_str(), unix(span)));
+    find_everywhere(keep, open, question, None)
+}
+
+/// Searches what other servers have, too.
+pub(crate) fn find_everywhere(
+    keep: &Keep,
+    open: &[OpenSpan],
+    question: &Question,
+    elsewhere: Option<Box<dyn Elsewhere>>,
+) -> Result<Found, KeepError> {
+    let mut others = elsewhere.map(Others::new);
+    let mut open = stored_open(keep, open);
+    open.extend(others.iter_mut().flat_map(Others::open));
     let mut search = Search {
         pieces: Pieces::open(keep)?,
-        open: open.collect(),
+        others,
+        open,
         room: if question.most == 0 { MOST } else { question.most },
         truncated: false,
     };
@@ -100,7 +115,20 @@ pub fn find(keep: &Keep, open: &[OpenSpan], question: &Question) -> Result<Found
     search.add_batches(&mut found)?;
     search.add_markers(&mut found)?;
     found.truncated = search.truncated;
+    if let Some(others) = search.others {
+        found.several = true;
+        found.truncated |= others.truncated;
+        found.missing = others.missing();
+    }
     Ok(found)
+}
+
+/// Open spans as records, up to now.
+pub(crate) fn stored_open(keep: &Keep, open: &[OpenSpan]) -> Vec<StoredRecord> {
+    let clock = keep.recorder().clock();
+    let unix = |span: &OpenSpan| clock.map_or(span.record.start.0, |clock| clock.unix(span.record.start));
+    let stored = |span: &OpenSpan| stored(span.record, Some(span.details), span.text.as_str(), unix(span));
+    open.iter().map(stored).collect()
 }
 
 /// The newest record of a rare stage.
@@ -117,6 +145,7 @@ pub(crate) fn newest(keep: &Keep, stage: Stage) -> Result<Option<StoredRecord>, 
 /// What a question has to look into, and how much it may still answer.
 pub(crate) struct Search {
     pieces: Pieces,
+    others: Option<Others>,
     open: Vec<StoredRecord>,
     pub(crate) room: usize,
     pub(crate) truncated: bool,
@@ -131,6 +160,9 @@ impl Search {
         mut show: impl FnMut(&RecordRef<'_>, bool),
     ) -> Result<(), KeepError> {
         self.pieces.each(keys, window, &mut |record| show(record, false))?;
+        if let Some(others) = &mut self.others {
+            others.each(keys, window, &mut |record| show(record, false));
+        }
         self.open.iter().for_each(|stored| show(&RecordRef::of(stored), true));
         Ok(())
     }

@@ -16,6 +16,8 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs, statfs};
 use nix::unistd::Uid as User;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The file of a timeline's directory that the recording process holds a lock on.
+pub(crate) const LOCK: &str = "lock";
 const MAGIC: u64 = u64::from_le_bytes(*b"CORSPANS");
 /// Of the header and of everything that the recorder keeps.
 const VERSION: u64 = 1;
@@ -172,6 +174,20 @@ pub fn open(path: &Path, sizes: Sizes) -> Result<(SharedMemory, Option<Left>), S
         Some(Left { words, sizes: old.sizes, epoch: old.epoch, pid: old.pid })
     });
     Ok((SharedMemory { words, sizes, lock: Some(lock) }, left))
+}
+
+/// Removes what a process with an earlier data directory of the same path left. `timeline` is the directory for spans in the data
+/// directory: where it was never used, nothing can be left of this one. To be called before it is opened.
+pub fn forget_earlier(timeline: &Path, path: &Path) {
+    if timeline.join(LOCK).exists() {
+        return;
+    }
+    // To read, too: whoever else may make files there could have made a pipe, which opens at once only for both.
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);
+    // Whoever still records holds the lock.
+    if opened.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// Memory that ends with the process.

@@ -9,6 +9,7 @@ use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use coracle_cli::config_file;
 use coracle_cli::feature_gates::{self, GateError};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
@@ -172,7 +173,9 @@ struct Plain {
     enable_admission_plugins: Vec<String>,
     disable_admission_plugins: Vec<String>,
     admission_control_config_file: Option<PathBuf>,
+    #[serde(deserialize_with = "config_file::pairs")]
     feature_gates: Vec<String>,
+    #[serde(deserialize_with = "config_file::pairs")]
     runtime_config: Vec<String>,
     scheduler_config: Option<PathBuf>,
     policy_config_file: Option<PathBuf>,

@@ -223,20 +223,66 @@ fn an_open_answer_does_not_keep_the_server_from_ending() {
     assert!(!server.log().contains("within the shutdown time"), "{}", server.log());
 }
 
+/// The stages of the spans, in order.
+fn stages(answer: &Value) -> Vec<String> {
+    let spans = answer["spans"].as_array().into_iter().flatten();
+    let mut stages: Vec<String> = spans.map(|span| span["stage"].to_string()).collect();
+    stages.sort_unstable();
+    stages
+}
+
 #[test]
-fn what_went_through_another_server_is_said() {
+fn a_server_answers_with_the_spans_of_the_others() {
     let etcd = Etcd::start();
     let store = format!("etcd://{}", etcd.address);
-    let first = Server::with(&["--api-only", "--datastore", &store]);
+    let mut first = Server::with(&["--api-only", "--datastore", &store]);
     let second = first.beside(&["--api-only", "--datastore", &store]);
-    Caller::admin(&first).create(MAPS, &config_map("shared"));
-    let patch = json!({"data": {"a": "c"}});
-    let (code, _) = Caller::admin(&second).send("PATCH", &format!("{MAPS}/shared"), Some(&patch));
+    let (one, two) = (Caller::admin(&first), Caller::admin(&second));
+    create_pod(&one, "shared", "");
+    let path = question("pods", "shared");
+    // They find each other by their Leases, which the second server may not have seen yet.
+    let limit = std::time::Duration::from_secs(60);
+    coracle_tests::eventually("both have the spans of the first server", limit, || {
+        let (own, elsewhere) = (stages(&one.get(&path).1), stages(&two.get(&path).1));
+        !own.is_empty() && own == elsewhere
+    });
+    let answer = trace(&two, "pods", "shared");
+    let (request, write) = (span(&answer, "request"), span(&answer, "write"));
+    assert_eq!(request["name"], "POST /api/v1/namespaces/default/pods");
+    assert_eq!((&write["parent"], &write["name"]), (&request["id"], &json!("create")));
+    assert!(!answer["notes"].to_string().contains("are missing"), "{answer:#}");
+    // What was written through both, from either.
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    let (code, _) = two.send("PATCH", "/api/v1/namespaces/default/pods/shared", Some(&labels));
     assert_eq!(code, 200);
-    let answer = trace(&Caller::admin(&first), "configmaps", "shared");
-    assert_eq!(span(&answer, "write")["name"], "create");
-    let notes = answer["notes"].to_string();
-    assert!(notes.contains("written through another server"), "{notes}");
+    for caller in [&one, &two] {
+        let (_, list) = caller.get(&format!("{path}&last=5"));
+        let items = list["items"].as_array().unwrap();
+        let verbs: Vec<&Value> = items.iter().map(|item| &span(item, "write")["name"]).collect();
+        assert_eq!(verbs, ["create", "patch"], "{list:#}");
+    }
+    // Each server decides for its own users; between servers nothing is left out, which is for nobody else.
+    let spans_of_all = "/coracle/v1/spans";
+    assert_eq!(one.get(spans_of_all).0, 405);
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = json!([{"nonResourceURLs": ["/coracle/v1/*"], "verbs": ["*"]}]);
+    two.create(&format!("{rbac}/clusterroles"), &json!({"metadata": {"name": "spans"}, "rules": rules}));
+    let binding = json!({"metadata": {"name": "spans"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "spans"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}]});
+    two.create(&format!("{rbac}/clusterrolebindings"), &binding);
+    for (user, groups) in [("ann", &[][..]), ("system:node:n1", &["system:nodes"])] {
+        let caller = Caller::certified(&second, user, groups);
+        assert_ne!(caller.get(&path).0, 200, "{user}");
+        assert_eq!(caller.send("POST", spans_of_all, Some(&json!({}))).0, 403, "{user}");
+    }
+    // The Lease of a server that died stays.
+    let gone = first.url().replace("https://", "");
+    first.kill();
+    let (code, answer) = two.get(&format!("{path}&last=5"));
+    assert_eq!(code, 200, "{answer:#}");
+    let note = format!("spans of server {gone} are missing: it cannot be reached");
+    assert!(answer.to_string().contains(&note), "{note}: {answer:#}");
 }
 
 #[test]

@@ -47,6 +47,26 @@ fn other_sizes_and_other_boots() {
 }
 
 #[test]
+fn a_new_data_directory_at_an_old_path_has_no_past() {
+    let dir = shared_dir();
+    let (timeline, path) = (dir.path().join("trace"), dir.path().join("spans"));
+    let keep = crate::Keep::exclusive(&timeline, crate::Limits::default()).unwrap();
+    let (memory, _) = open(&path, Sizes::TEST).unwrap();
+    memory.start_unlocked(Clock::start());
+    forget_earlier(&timeline, &path);
+    assert!(path.exists(), "it is that of the process before");
+    drop(keep);
+    std::fs::remove_dir_all(&timeline).unwrap();
+    let (locked, _) = open(&path, Sizes::TEST).unwrap();
+    forget_earlier(&timeline, &path);
+    assert!(path.exists(), "somebody records there");
+    drop(locked);
+    forget_earlier(&timeline, &path);
+    assert!(!path.exists());
+    forget_earlier(&timeline, &path);
+}
+
+#[test]
 fn a_disk_is_refused() {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = dir.path().join("spans");

@@ -1,18 +1,19 @@
 //! Timelines of the server: answers, deliveries of agents, export and their metrics, if anything is recorded.
 
-use super::addresses::reachable;
+use super::addresses::{own_identity, reachable};
 use super::open::Opened;
 use crate::config::Config;
 use crate::explain::counters::{ExportCounters, IngestCounters};
 use crate::explain::export::{self, ExportParts, Exporting};
 use crate::explain::ingest::Ingest;
 use crate::explain::metrics::TraceMetrics;
-use crate::explain::peers::NoPeers;
+use crate::explain::peers::ServerPeers;
 use crate::explain::placement::Placement;
 use crate::explain::serve::{ExplainParts, Explainer};
 use anyhow::Context as _;
 use coracle_apiserver::authz::Authorizer;
 use coracle_apiserver::explain::Explain;
+use coracle_apiserver::nodes::relay::Peers;
 use coracle_client::diagnostics::MetricsSource;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -58,9 +59,18 @@ pub(super) fn build(
         collector: collector.clone(),
         objects: objects.clone(),
         authz: authz.clone(),
-        peers: Arc::new(NoPeers { shared: config.datastore.is_shared() }),
+        peers: peers(config, opened),
         ingest,
         stop: stop.clone(),
     });
     Ok(Timelines { explain: Some(explain), metrics: Some(Arc::new(metrics)), export })
+}
+
+/// The other servers, where there may be some.
+fn peers(config: &Config, opened: &Opened) -> Option<ServerPeers> {
+    let peers = || {
+        let own = own_identity(config, opened.bound, &opened.pki).name;
+        ServerPeers::new(Peers::new(opened.objects.clone(), opened.pki.clone(), own))
+    };
+    config.datastore.is_shared().then(peers)
 }

@@ -3,11 +3,13 @@
 use super::addresses::reserved_names;
 use super::build::Built;
 use super::open::Opened;
+use super::publish::service_ranges;
 use crate::backup::schedule::{LEASE, Scheduler};
 use crate::config::Config;
 use crate::manifests;
 use anyhow::Context as _;
 use coracle_apiserver::actions::components::{CONTROLLERS, SCHEDULER};
+use coracle_apiserver::node_ports::StoredNodePorts;
 use coracle_client::Client;
 use coracle_controllers as controllers;
 use coracle_controllers::root_ca::RootCa;
@@ -40,6 +42,8 @@ pub(super) fn start(
             reserved: reserved_names(pki),
         }),
         charges: Some(built.quota_charges.clone()),
+        service_ranges: service_ranges(config),
+        node_ports: Some(Arc::new(StoredNodePorts(opened.store.clone()))),
         node_volumes: Some(built.nodes.clone()),
         extensions: Some(built.extensions.clone()),
         queue_metrics: diagnostics.queue_metrics.clone(),

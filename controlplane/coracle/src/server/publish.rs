@@ -16,6 +16,7 @@ use coracle_fields::{Schema as _, make};
 use coracle_kinds::registry::bootstrap::{self, Cluster};
 use coracle_kinds::registry::kinds::Kind;
 use coracle_pki::{Pki, kubeconfig};
+use coracle_validation::names::{cidr, network};
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderName;
 use serde_json::json;
@@ -95,7 +96,7 @@ async fn bootstrap(
     bound: SocketAddr,
     service_ip: &str,
 ) -> anyhow::Result<()> {
-    let ranges: Vec<String> = config.service_cidr.split(',').map(|range| range.trim().to_owned()).collect();
+    let ranges = service_ranges(config);
     let cluster = Cluster { service_ranges: &ranges, service_address: service_ip, port: bound.port() };
     // Namespaces first; the rest does not depend on order, and together it costs a few commits instead of hundreds.
     let (namespaces, rest): (Vec<_>, Vec<_>) = bootstrap::objects(&cluster)
@@ -113,6 +114,17 @@ async fn bootstrap(
         tracing::warn!(?addresses, error = %causes::chain(&*error), "cannot create the kube-dns Service");
     }
     Ok(())
+}
+
+/// The ranges of the default ServiceCIDR.
+pub(super) fn service_ranges(config: &Config) -> Vec<String> {
+    config.service_cidr.split(',').map(|range| canonical(range.trim())).collect()
+}
+
+/// A range as ServiceCIDRs have to name it.
+fn canonical(range: &str) -> String {
+    let parsed = cidr(range).map(|(address, bits)| format!("{}/{bits}", network(address, bits)));
+    parsed.unwrap_or_else(|| range.to_owned())
 }
 
 fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Kind>> {

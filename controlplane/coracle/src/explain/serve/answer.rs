@@ -4,13 +4,13 @@ use super::missing::Missing;
 use super::query::{RootsQuery, TraceQuery, now};
 use super::standing::{Other, depends_on, standing};
 use crate::explain::authorize::{Reader, group_and_plural};
-use crate::explain::peers::PeerSpans;
+use crate::explain::peers::ServerPeers;
 use coracle_apiserver::objects::Objects;
 use coracle_cli::causes;
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use coracle_timeline::{
-    CollectorHandle, Found, KeepError, KeptView, Known, ObjectKey, Question, RootSummary, RootView, SpanNode,
+    CollectorHandle, Found, KeepError, KeptView, ObjectKey, Question, RootSummary, RootView, SpanNode,
     Standing, State, TraceView, TracedObject, Tree, Usual, assemble, format_timestamp, roots, state_of,
     view_of,
 };
@@ -30,8 +30,8 @@ const MOST_OBJECTS: usize = 500;
 pub(super) struct Asker {
     pub(super) collector: CollectorHandle,
     pub(super) objects: Arc<Objects>,
-    pub(super) peers: Arc<dyn PeerSpans>,
-    /// Searches read the disk: only so many at a time.
+    pub(super) peers: Option<ServerPeers>,
+    /// Searches read the disk, and ask other servers: only so many at a time.
     pub(super) searches: Arc<Semaphore>,
 }
 
@@ -110,27 +110,15 @@ impl RootItem {
 }
 
 impl Asker {
-    /// The records of a question.
-    pub(super) async fn find(&self, question: &Question) -> Result<Found, ApiError> {
-        self.search(question, |found| found).await
-    }
-
     /// Searches on a thread of its own, and reads what was found there.
     async fn search<T: Send + 'static>(
         &self,
         question: &Question,
         read: impl FnOnce(Found) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let elsewhere = self.peers.find(question).await;
+        let elsewhere = self.peers.as_ref().and_then(ServerPeers::begin);
         let (collector, question) = (self.collector.clone(), question.clone());
-        let search = move || {
-            let mut found = collector.find(&question)?;
-            if let Some(group) = found.groups.first_mut() {
-                group.records.extend(elsewhere.into_iter().map(|stored| Known { stored, open: false }));
-            }
-            Ok::<T, KeepError>(read(found))
-        };
-        self.blocking(search).await
+        self.blocking(move || Ok(read(collector.find_everywhere(&question, elsewhere)?))).await
     }
 
     async fn blocking<T: Send + 'static>(
@@ -151,22 +139,24 @@ impl Asker {
         let asked = query.question.object.as_ref();
         // Asked for late: a search writes what was only in memory before.
         let oldest = || self.collector.keep().oldest();
-        let missing = |object: Option<&Object>| {
-            Missing { question: &query.question, known: query.known, object, oldest: oldest() }.error()
+        let missing = |object: Option<&Object>, elsewhere: &[String]| {
+            let oldest = oldest();
+            Missing { question: &query.question, known: query.known, object, oldest, elsewhere }.error()
         };
         // What may not be seen is answered as if it never was.
         if let Some(key) = asked
             && !reader.may_get(key).await
         {
-            return Err(missing(None));
+            return Err(missing(None, &[]));
         }
         let at = now();
         let read = move |found: Found| {
             let lost = found.markers.iter().filter(|marker| marker.record.stage == Stage::Lost);
             let lost = lost.fold(0_u64, |sum, marker| sum.saturating_add(marker.record.revision));
-            (lost, assemble(found, at))
+            let elsewhere = found.missing.clone();
+            (lost, elsewhere, assemble(found, at))
         };
-        let (lost, trees) = self.search(&query.question, read).await?;
+        let (lost, elsewhere, trees) = self.search(&query.question, read).await?;
         let kept = Kept { oldest: oldest(), lost, usual: query.compare.then(|| self.collector.usual()) };
         let mut views = Vec::new();
         for mut tree in trees {
@@ -185,8 +175,8 @@ impl Asker {
         }
         match (views.is_empty(), asked) {
             (false, _) => Ok(views),
-            (true, None) => Err(missing(None)),
-            (true, Some(key)) => Err(missing(self.object(key).as_deref())),
+            (true, None) => Err(missing(None, &elsewhere)),
+            (true, Some(key)) => Err(missing(self.object(key).as_deref(), &elsewhere)),
         }
     }
 
@@ -196,15 +186,9 @@ impl Asker {
         view.kept = KeptView { from: kept.oldest.map(format_timestamp), lost: kept.lost };
         let Some((key, uid)) = subject else { return view };
         let now = self.object(&key).filter(|object| uid.is_none() || Uid::of(&object.meta.uid) == uid);
-        let newest = now.as_ref().map(|object| object.revision);
         if let Some(state) = now.as_ref().and_then(|object| ended(tree, &key, state, object)) {
             view.end = view.end.filter(|_| state.is_final());
             view.state = state;
-        }
-        if self.peers.incomplete()
-            && newest.is_some_and(|newest| !tree.spans.iter().any(|span| span.revision == newest))
-        {
-            view.notes.push("some of it was written through another server".to_owned());
         }
         view.object = Some(RootView {
             uid: match &now {

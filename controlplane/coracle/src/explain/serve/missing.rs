@@ -17,6 +17,8 @@ pub(super) struct Missing<'a> {
     pub(super) object: Option<&'a Object>,
     /// Unix time of the oldest record in nanoseconds.
     pub(super) oldest: Option<u64>,
+    /// Notes about other servers that did not answer.
+    pub(super) elsewhere: &'a [String],
 }
 
 #[derive(Deserialize)]
@@ -72,6 +74,9 @@ impl Missing<'_> {
     }
 
     fn because(&self, reason: &'static str, text: String) -> ApiError {
+        let mut parts = vec![text];
+        parts.extend_from_slice(self.elsewhere);
+        let text = parts.join("; ");
         let mut error = ApiError::new(404, "NotFound", text.clone());
         error.details.causes = vec![FieldError::new(reason, "", text)];
         error

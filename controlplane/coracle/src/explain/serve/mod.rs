@@ -12,21 +12,24 @@ mod missing;
 mod follow;
 // How many of them there may be.
 mod followers;
+// What other servers ask.
+mod between_servers;
 
 use super::authorize::Reader;
-use super::ingest::{BLOCKS, Ingest};
+use super::ingest::Ingest;
 use super::page;
-use super::peers::PeerSpans;
+use super::peers::ServerPeers;
 use answer::Asker;
 use async_trait::async_trait;
+use between_servers::BetweenServers;
 use coracle_apiserver::authz::Authorizer;
 use coracle_apiserver::context::Context;
-use coracle_apiserver::explain::{Explain, node_of};
+use coracle_apiserver::explain::{Explain, is_between_servers, node_of};
 use coracle_apiserver::objects::Objects;
 use coracle_apiserver::request_body::RequestBody;
 use coracle_apiserver::respond::{self, Body};
 use coracle_proto::status::ApiError;
-use coracle_timeline::{CollectorHandle, TraceView, encode};
+use coracle_timeline::{CollectorHandle, TraceView};
 use followers::Followers;
 use http::{Method, Request, Response};
 use query::{RootsQuery, TraceQuery};
@@ -50,8 +53,8 @@ pub struct ExplainParts {
     pub objects: Arc<Objects>,
     /// Who may see what.
     pub authz: Arc<dyn Authorizer>,
-    /// Other servers.
-    pub peers: Arc<dyn PeerSpans>,
+    /// Other servers, where there may be some.
+    pub peers: Option<ServerPeers>,
     /// Takes spans of agents.
     pub ingest: Arc<Ingest>,
     /// Ends answers that go on.
@@ -61,6 +64,7 @@ pub struct ExplainParts {
 /// Answers questions about the timeline.
 pub struct Explainer {
     asker: Arc<Asker>,
+    between_servers: BetweenServers,
     authz: Arc<dyn Authorizer>,
     ingest: Arc<Ingest>,
     followers: Followers,
@@ -89,8 +93,9 @@ impl Explainer {
     pub fn new(parts: ExplainParts) -> Arc<dyn Explain> {
         let ExplainParts { collector, objects, authz, peers, ingest, stop } = parts;
         let searches = Arc::new(Semaphore::new(SEARCHES));
+        let between_servers = BetweenServers::new(collector.clone());
         let asker = Arc::new(Asker { collector, objects, peers, searches });
-        Arc::new(Self { asker, authz, ingest, followers: Followers::default(), stop })
+        Arc::new(Self { asker, between_servers, authz, ingest, followers: Followers::default(), stop })
     }
 
     async fn reader(&self, context: &Context) -> Reader {
@@ -142,17 +147,6 @@ impl Explainer {
         let stages = self.asker.collector.usual().medians();
         json(&UsualView { kind: "Usual", api_version: VERSION, stages }, "")
     }
-
-    /// For other servers: the records of a question as blocks.
-    async fn spans(&self, context: &Context) -> Result<Response<Body>, ApiError> {
-        let query = TraceQuery::read(&context.query, &self.asker.objects.registry)?;
-        let found = self.asker.find(&query.question).await?;
-        let closed = found.groups.into_iter().flat_map(|group| group.records).filter(|known| !known.open);
-        let mut records: Vec<_> = closed.map(|known| known.stored).collect();
-        records.extend(found.batches);
-        let blocks: Vec<u8> = encode(&records).into_iter().flat_map(|block| block.bytes).collect();
-        Ok(respond::bytes(200, BLOCKS, blocks))
-    }
 }
 
 #[async_trait]
@@ -169,6 +163,12 @@ impl Explain for Explainer {
             }
             return self.ingest.serve(context, node, request.into_body()).await;
         }
+        if is_between_servers(path) {
+            if request.method() != Method::POST {
+                return Err(ApiError::method_not_allowed());
+            }
+            return self.between_servers.serve(context, request.into_body()).await;
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(ApiError::method_not_allowed());
         }
@@ -179,7 +179,6 @@ impl Explain for Explainer {
             Some("trace") => self.trace(context).await,
             Some("traces") => self.traces(context).await,
             Some("usual") => self.usual(),
-            Some("spans") => self.spans(context).await,
             _ => Err(ApiError::no_such_path()),
         }
     }

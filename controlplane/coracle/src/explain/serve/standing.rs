@@ -2,7 +2,7 @@
 
 use coracle_fields::core::v1::{Container, ContainerStatus, Namespace, Node, PersistentVolumeClaim, Pod};
 use coracle_fields::storage::v1::StorageClass;
-use coracle_fields::{Schema as _, View};
+use coracle_fields::{Schema as _, View, storage_class};
 use coracle_kinds::object::Object;
 use coracle_timeline::{Cause, ObjectKey, Standing};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub(super) fn depends_on(resource: &str, object: &Object) -> Option<ObjectKey> {
     let (resource, name) = match resource {
         "pods" => ("nodes", Pod::of(&value).spec().node_name().text()),
         "persistentvolumeclaims" => {
-            let spec = PersistentVolumeClaim::of(&value).spec();
-            match spec.volume_name().text() {
-                "" => ("storageclasses.storage.k8s.io", spec.storage_class_name().text()),
+            let claim = PersistentVolumeClaim::of(&value);
+            match claim.spec().volume_name().text() {
+                "" => ("storageclasses.storage.k8s.io", storage_class::of_claim(claim).unwrap_or_default()),
                 volume => ("persistentvolumes", volume),
             }
         }
@@ -181,7 +181,7 @@ fn claim(claim: View<'_, PersistentVolumeClaim>, other: &Other) -> Option<Cause>
         _ => {}
     }
     let volume = claim.spec().volume_name().text();
-    let class = claim.spec().storage_class_name().text();
+    let class = storage_class::of_claim(claim).unwrap_or_default();
     if !volume.is_empty() {
         return Some(match other {
             Other::Missing => stuck(format!("volume {volume}, which does not exist")),
