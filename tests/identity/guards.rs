@@ -195,7 +195,7 @@ fn other_authorizers_decide_in_their_order() {
     assert_eq!(reviews.load(Ordering::SeqCst), asked, "an answer is kept");
     assert_eq!(get("carl", &[], "/api/v1/namespaces/default/secrets"), 403, "the webhook has no opinion");
     assert_eq!(get("fay", &[], "/metrics"), 200, "a path by webhook");
-    assert_eq!(get("gus", &[], "/api/v1/pods"), 403, "a webhook that fails has no opinion");
+    assert_eq!(get("gus", &[], "/api/v1/pods"), 500, "the webhook fails, and no other authorizer decides");
     let (code, body) = pods("eve", "GET");
     assert_eq!(code, 403);
     assert!(

@@ -243,7 +243,7 @@ impl Server {
         let allowed = authorize(self.authz.as_ref(), &user, info).await;
         mark(RequestMark::Authorized);
         if let Some((audit, _)) = &mut trace.audit {
-            audit.decided(allowed.is_ok(), allowed.as_ref().err().map_or("", |error| error.message.as_str()));
+            audit.decided(&allowed);
         }
         allowed?;
         Ok((user, permit))

@@ -1,6 +1,7 @@
 //! Answers why and when things happened, and takes in spans of nodes: `/coracle/v1/…` and the page at `/ui/…`.
 
 use super::context::Context;
+use super::nodes::relay;
 use super::request_body::RequestBody;
 use super::respond::Body;
 use async_trait::async_trait;
@@ -11,6 +12,8 @@ use http::{Request, Response};
 pub use super::pending_response::SendPolicy;
 
 const SPANS: &str = "/coracle/v1/spans/";
+/// Where API servers ask each other for spans.
+pub const BETWEEN_SERVERS: &str = "/coracle/v1/spans";
 
 /// Serves the paths above. The user is authenticated and may use the path; what may be shown of objects is checked here.
 #[async_trait]
@@ -36,6 +39,16 @@ pub fn may_deliver(user: &User, node: &str) -> bool {
     user.node() == Some(node)
 }
 
+/// Whether a path is where API servers ask each other for spans, which are not filtered.
+pub fn is_between_servers(path: &str) -> bool {
+    path == BETWEEN_SERVERS
+}
+
+/// Whether somebody may ask there, besides administrators: another API server.
+pub fn may_ask_unfiltered(user: &User) -> bool {
+    relay::may(user)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +64,8 @@ mod tests {
         let node = User::new("system:node:n1", [NODES.to_owned()]);
         assert!(may_deliver(&node, "n1") && !may_deliver(&node, "n2"));
         assert!(!may_deliver(&User::new("system:node:n1", []), "n1"));
+        assert!(is_between_servers("/coracle/v1/spans") && !is_between_servers("/coracle/v1/spans/n1"));
+        let named = User::new("system:apiserver", []);
+        assert!(!may_ask_unfiltered(&node) && !may_ask_unfiltered(&named));
     }
 }

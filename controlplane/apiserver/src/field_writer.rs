@@ -3,7 +3,6 @@
 use super::patch::{apply, types};
 use super::{decode, metadata};
 use coracle_client::pipeline::Target;
-use coracle_kinds::registry::kinds::Subresource;
 use serde_json::Value;
 
 /// The writer of a request on an object of type `ty`.
@@ -13,14 +12,13 @@ pub fn writer<'a>(
     version: &'a str,
     now: &'a str,
 ) -> apply::Writer<'a> {
-    let has_status = target.kind.subresources.contains(&Subresource::Status);
     apply::Writer {
         ty,
         custom: target.kind.custom.as_deref(),
         api_version: version,
         manager: &target.options.field_manager,
         subresource: target.subresource,
-        reset: apply::reset_fields(target.subresource, has_status),
+        reset: apply::reset_fields(target.kind, target.subresource),
         now,
     }
 }

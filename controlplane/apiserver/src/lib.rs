@@ -47,6 +47,8 @@ pub mod wellknown;
 pub mod version;
 // The verbs on resources.
 pub mod resource;
+// Node ports that are taken, in the store.
+pub mod node_ports;
 // Runs CPU-bound work on large bodies and lists without blocking other requests.
 pub mod offload;
 // Decoding of request bodies.

@@ -20,6 +20,8 @@ pub mod node_volumes;
 pub mod aggregated;
 // Usage charged by quota admission: `trait QuotaCharges`.
 pub mod quota_charges;
+// Node ports that are taken for Services: `trait NodePorts`.
+pub mod node_ports;
 // Metrics and pending pods of control loops: `trait MetricsSource`, `trait PendingPods`.
 pub mod diagnostics;
 // Labels and namespace of the identity Leases of API servers.

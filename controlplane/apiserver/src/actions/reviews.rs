@@ -198,6 +198,9 @@ async fn access(
             let reason = Some(why).filter(|why| !why.is_empty());
             make!(part SubjectAccessReviewStatus { allowed: false, reason })
         }
+        Decision::Contradiction(why) => {
+            make!(part SubjectAccessReviewStatus { allowed: false, denied: true, evaluation_error: why })
+        }
         Decision::Failed(why) => {
             make!(part SubjectAccessReviewStatus { allowed: false, evaluation_error: why })
         }

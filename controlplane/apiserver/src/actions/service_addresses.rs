@@ -6,10 +6,12 @@ use super::{service_cidrs, service_families};
 use crate::fenced::write_failed;
 use crate::hook::{Hook, HookContext};
 use crate::metadata;
+use crate::node_ports;
 use crate::objects::store_failed;
 use crate::service_ranges::{Range, ServiceRanges};
 use async_trait::async_trait;
 use coracle_cli::causes;
+use coracle_client::node_ports::PORTS;
 use coracle_fields::core::v1::{Service, ServicePort, ServiceSpec};
 use coracle_fields::networking::v1::IPAddress;
 use coracle_fields::{Schema as _, View, make};
@@ -20,8 +22,6 @@ use rand::RngExt;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
-const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
-const PORT_KEY: &str = "/registry/ranges/servicenodeports/";
 const TRIES: usize = 256;
 /// Namespace and name.
 const API_SERVICE: (&str, &str) = ("default", "kubernetes");
@@ -186,6 +186,9 @@ async fn reserve_address(
     let Some((ip, _)) = found.filter(|(ip, range)| range.is_assignable(*ip)) else {
         return refuse("the provided network does not match the current range");
     };
+    if allocator.is_in_use(text, service).await? {
+        return refuse("provided IP is already allocated");
+    }
     if allocator.address(ip, service).await? || allocator.left_behind(ip, service).await? {
         return Ok(());
     }
@@ -294,6 +297,29 @@ impl Allocator<'_> {
         self.reserve(key, bytes, 0).await
     }
 
+    /// Whether another Service has an address, whoever has its IPAddress: that may have been deleted.
+    async fn is_in_use(&self, ip: &str, service: &Value) -> Result<bool, ApiError> {
+        let kind = self.context.registry.resource("", "v1", "services").ok_or_else(ApiError::no_such_path)?;
+        let meta = Service::of(service).metadata();
+        let own = (meta.namespace().text(), meta.name().text());
+        for other in self.context.objects.cache(&kind)?.list(None) {
+            let (namespace, name) = (&*other.meta.namespace, &*other.meta.name);
+            // Most have not even the text: they need not be parsed.
+            let names_it = std::str::from_utf8(&other.json).is_ok_and(|text| text.contains(ip));
+            let has_it = names_it && other.doc().view::<Service>().spec().cluster_ips().has(ip);
+            if !has_it || (namespace, name) == own {
+                continue;
+            }
+            // It may have been deleted or changed by another server just now.
+            let there = self.context.store.get(&kind.key(namespace, name)).await.map_err(store_failed)?;
+            let there = there.and_then(|there| serde_json::from_slice::<Value>(&there.value).ok());
+            if there.is_some_and(|there| addresses(&there).iter().any(|held| held == ip)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes over what a server that was killed before it could store the Service of the API has allocated for it; `false` when the
     /// address is another's, or the Service is there. Only servers create this one: of any other, two creations may run at the same
     /// time, and the one that fails gives back the address of the one that does not.
@@ -345,7 +371,7 @@ impl Allocator<'_> {
     }
 
     async fn port(&self, port: u16, owner: &str) -> Result<bool, ApiError> {
-        self.reserve(format!("{PORT_KEY}{port}"), bytes::Bytes::from(owner.to_owned()), 0).await
+        self.reserve(node_ports::key(port), bytes::Bytes::from(owner.to_owned()), 0).await
     }
 
     /// Writes a key if it has the revision (0: is not there).
@@ -408,7 +434,7 @@ async fn stored(context: HookContext<'_>, service: &Value) -> Result<Option<Valu
 
 /// Releases addresses and ports; missing allocations are not an error.
 async fn free(context: HookContext<'_>, addresses: &[String], ports: &[u16]) {
-    let mut keys: Vec<String> = ports.iter().map(|p| format!("{PORT_KEY}{p}")).collect();
+    let mut keys: Vec<String> = ports.iter().map(|port| node_ports::key(*port)).collect();
     if let Some(kind) = context.registry.resource("networking.k8s.io", "v1", "ipaddresses") {
         keys.extend(addresses.iter().map(|ip| kind.key("", ip)));
     }

@@ -5,7 +5,7 @@ use super::{Attributes, Operation, Phase, Plugin};
 use async_trait::async_trait;
 use coracle_fields::core::v1::PersistentVolumeClaim;
 use coracle_fields::storage::v1::StorageClass;
-use coracle_fields::{Schema as _, View};
+use coracle_fields::{Schema as _, View, storage_class};
 use coracle_kinds::registry::usage::quantity;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
@@ -35,8 +35,8 @@ impl Plugin for PersistentVolumeClaimResize {
         if old.status().phase() != "Bound" {
             return Err(at.forbidden("Only bound persistent volume claims can be expanded"));
         }
-        let class = claim.spec().storage_class_name().text();
-        let same = !class.is_empty() && old.spec().storage_class_name() == class;
+        let class = storage_class::of_claim(claim).unwrap_or_default();
+        let same = !class.is_empty() && storage_class::of_claim(old) == Some(class);
         let found = if same { at.find("storage.k8s.io", "storageclasses", "", class).await } else { None };
         if found.is_some_and(|class| class.doc().view::<StorageClass>().allow_volume_expansion().flag()) {
             return Ok(());

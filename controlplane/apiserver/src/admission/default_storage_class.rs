@@ -2,9 +2,9 @@
 
 use super::{Attributes, Phase, Plugin};
 use async_trait::async_trait;
-use coracle_fields::Schema as _;
 use coracle_fields::core::v1::PersistentVolumeClaim;
 use coracle_fields::meta::PartialObjectMetadata;
+use coracle_fields::{Schema as _, storage_class};
 use coracle_kinds::object::Object;
 use coracle_proto::status::ApiError;
 use serde_json::Value;
@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 const DEFAULT: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// The plugin.
 pub struct DefaultStorageClass;
@@ -28,9 +27,7 @@ impl Plugin for DefaultStorageClass {
     }
 
     async fn mutate(&self, at: &mut Attributes<'_>, claim: &mut Value) -> Result<(), ApiError> {
-        let view = PersistentVolumeClaim::of(claim);
-        let named =
-            view.spec().storage_class_name().is_set() || view.metadata().annotations().has_key(OLD_CLASS);
+        let named = storage_class::of_claim(PersistentVolumeClaim::of(claim)).is_some();
         if !at.is_new() || !at.is("", "persistentvolumeclaims") || named {
             return Ok(());
         }

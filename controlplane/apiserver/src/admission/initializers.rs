@@ -117,9 +117,10 @@ impl Initializers {
         };
         match self.authz.authorize(at.user, &request).await {
             Decision::Allow => Ok(()),
-            Decision::Deny(why) | Decision::NoOpinion(why) | Decision::Failed(why) => {
-                Err(at.forbidden(format!("{refused}: {why}")))
-            }
+            Decision::Deny(why)
+            | Decision::NoOpinion(why)
+            | Decision::Failed(why)
+            | Decision::Contradiction(why) => Err(at.forbidden(format!("{refused}: {why}"))),
         }
     }
 }

@@ -236,7 +236,7 @@ impl Attributes<'_> {
     }
 }
 
-/// One admission plugin. A phase is called for the requests that the plugin says it handles; it ignores what does not concern it.
+/// One admission plugin. Each of its phases is called for the requests that the plugin handles in that phase.
 #[async_trait]
 pub trait Plugin: Send + Sync {
     /// Name for `--enable-admission-plugins` and `--disable-admission-plugins`: that of Kubernetes, if Kubernetes has the plugin.
@@ -247,17 +247,18 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Whether a phase is to be called for a request. Decides by kind, operation and user, with what the phase begins with.
+    /// Whether the plugin is called for a request, in a phase. The object is not passed: this decides by resource, operation and
+    /// user, and the phase need not do so again.
     fn handles(&self, _at: &Attributes<'_>, _phase: Phase) -> bool {
         true
     }
 
-    /// May change the object.
+    /// May change the object of a request that is handled in [`Phase::Mutate`]; it is null for deletes.
     async fn mutate(&self, _at: &mut Attributes<'_>, _object: &mut Value) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// May reject the request. `object` is null for deletes.
+    /// May reject a request that is handled in [`Phase::Validate`]. `object` is null for deletes.
     async fn validate(&self, _at: &mut Attributes<'_>, _object: &Value) -> Result<(), ApiError> {
         Ok(())
     }

@@ -104,7 +104,7 @@ impl NodeRestriction {
         let (node, found) = (&at.user.name, format!("audience {audience:?} not found in pod spec volume"));
         match self.0.authorize(at.user, &request).await {
             Decision::Allow => Ok(()),
-            Decision::Failed(why) => Err(at.forbidden(format!(
+            Decision::Failed(why) | Decision::Contradiction(why) => Err(at.forbidden(format!(
                 "{found}, error authorizing {node} to request tokens for this audience: {why}"
             ))),
             Decision::Deny(_) | Decision::NoOpinion(_) => Err(at

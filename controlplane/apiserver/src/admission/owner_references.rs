@@ -76,7 +76,10 @@ impl OwnerReferencesPermissionEnforcement {
     async fn refused(&self, at: &Attributes<'_>, request: &RequestInfo) -> Option<String> {
         match self.0.authorize(at.user, request).await {
             Decision::Allow => None,
-            Decision::Deny(why) | Decision::NoOpinion(why) | Decision::Failed(why) => Some(why),
+            Decision::Deny(why)
+            | Decision::NoOpinion(why)
+            | Decision::Failed(why)
+            | Decision::Contradiction(why) => Some(why),
         }
     }
 

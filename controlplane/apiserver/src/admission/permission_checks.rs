@@ -76,7 +76,9 @@ impl<'a> PermissionChecks<'a> {
             Decision::Deny(reason) | Decision::NoOpinion(reason) => {
                 CheckResult { reason, ..CheckResult::default() }
             }
-            Decision::Failed(error) => CheckResult { error: Some(error), ..CheckResult::default() },
+            Decision::Failed(error) | Decision::Contradiction(error) => {
+                CheckResult { error: Some(error), ..CheckResult::default() }
+            }
         }
     }
 }

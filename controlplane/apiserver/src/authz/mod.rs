@@ -32,6 +32,8 @@ pub enum Decision {
     NoOpinion(String),
     /// Undecided because of a failure, such as a webhook that does not answer: the next authorizer is asked.
     Failed(String),
+    /// Denied by an answer that contradicts itself: a failure, but no other authorizer is asked.
+    Contradiction(String),
 }
 
 /// What a user may do, as `SelfSubjectRulesReview` lists it.

@@ -67,7 +67,7 @@ fn decision(status: View<'_, SubjectAccessReviewStatus>) -> Decision {
     let why = || status.reason().text().to_owned();
     match (status.allowed().flag(), status.denied().flag()) {
         (true, false) => Decision::Allow,
-        (true, true) => Decision::Deny("webhook subject access review returned both allow and deny".into()),
+        (true, true) => Decision::Contradiction("the authorization webhook both allows and denies".into()),
         (false, true) => Decision::Deny(why()),
         (false, false) => Decision::NoOpinion(why()),
     }

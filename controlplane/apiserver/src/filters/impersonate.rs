@@ -99,7 +99,7 @@ pub async fn impersonate(
         let why = match authz.authorize(user, &request).await {
             Decision::Allow => continue,
             Decision::Deny(why) | Decision::NoOpinion(why) => why,
-            Decision::Failed(_) => String::new(),
+            Decision::Failed(_) | Decision::Contradiction(_) => String::new(),
         };
         let sentence = refusal(user, &request, &why);
         return Err(ApiError::forbidden(group, resource, &request.name, sentence));

@@ -16,8 +16,10 @@ use coracle_client::identity_lease::{IDENTITY, NAMESPACE, PEER_ADDRESS, SERVER};
 use coracle_client::user::User;
 use coracle_fields::coordination::v1::Lease;
 use coracle_pki::{Pki, PkiError};
+use coracle_proto::node_identity::API_SERVERS;
 use coracle_proto::status::ApiError;
 use http::header::{CONNECTION, HOST, UPGRADE};
+use http::request::Builder;
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
@@ -26,14 +28,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// The protocol that is upgraded to.
 const PROTOCOL: &str = "coracle-relay";
 const PATH: &str = "/coracle/relay/";
 /// The name that every API server of the cluster has a certificate for, and no node can get one for.
 const SERVER_NAME: &str = "kubernetes.default.svc";
-/// The group of API servers that ask for a relay; nothing else is for it.
-const PEERS: &str = "coracle:api-servers";
 /// How long a server that is asked waits for a tunnel of the node: all may be in use.
 const WAIT: Duration = Duration::from_secs(3);
 /// How long another server may take to accept a connection: one that died must not hold up the answer that a node is not there.
@@ -89,9 +90,9 @@ pub fn node_of(path: &str) -> Option<&str> {
     path.strip_prefix(PATH).filter(|node| !node.is_empty() && !node.contains('/'))
 }
 
-/// Whether somebody may ask for a relay, besides administrators: another API server.
+/// Whether somebody is another API server, which may ask for a relay. Administrators may, too.
 pub fn may(user: &User) -> bool {
-    user.in_group(PEERS)
+    user.in_group(API_SERVERS)
 }
 
 /// Answers another API server that wants to reach a node: joins its connection with a tunnel of the node.
@@ -148,17 +149,7 @@ impl Peers {
 
     /// A connection to a node's agent through a tunnel that the node keeps to `server`.
     pub async fn dial(&self, server: &str, node: &str) -> Result<Box<dyn Io>, RelayError> {
-        let unreachable = |why| RelayError::Unreachable { server: server.to_owned(), why };
-        let tls = self.tls()?;
-        let connect = async {
-            let stream = TcpStream::connect(server).await?;
-            let _ = stream.set_nodelay(true);
-            let name = ServerName::try_from(SERVER_NAME).map_err(std::io::Error::other)?;
-            tls.connect(name, stream).await
-        };
-        let connected = tokio::time::timeout(CONNECT, connect).await;
-        let stream = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(unreachable)?;
+        let stream = self.connect(server).await?;
         let failed = |why| RelayError::Failed { server: server.to_owned(), why };
         let request = request(node).map_err(ApiError::internal).map_err(failed)?;
         let mut response = exchange(stream, request).await.map_err(failed)?;
@@ -168,6 +159,20 @@ impl Peers {
         let upgraded = hyper::upgrade::on(&mut response).await;
         let upgraded = upgraded.map_err(|why| RelayError::Upgrade { server: server.to_owned(), why })?;
         Ok(Box::new(TokioIo::new(upgraded)))
+    }
+
+    /// A connection to another server of the cluster, for requests that are [`identified`].
+    pub async fn connect(&self, server: &str) -> Result<TlsStream<TcpStream>, RelayError> {
+        let tls = self.tls()?;
+        let connect = async {
+            let stream = TcpStream::connect(server).await?;
+            let _ = stream.set_nodelay(true);
+            let name = ServerName::try_from(SERVER_NAME).map_err(std::io::Error::other)?;
+            tls.connect(name, stream).await
+        };
+        let connected = tokio::time::timeout(CONNECT, connect).await;
+        let stream = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        stream.map_err(|why| RelayError::Unreachable { server: server.to_owned(), why })
     }
 
     /// TLS with the front-proxy certificate, to a server of this cluster.
@@ -183,19 +188,18 @@ impl Peers {
     }
 }
 
-/// The request for a connection to a node; the front-proxy certificate vouches for the name in it, which is that of API
-/// servers.
+/// The request for a connection to a node.
 fn request(node: &str) -> Result<Request<Empty<Bytes>>, http::Error> {
-    let server = User::new("system:apiserver", [PEERS.to_owned()]);
-    let mut request = Request::get(format!("{PATH}{node}"))
-        .header(HOST, SERVER_NAME)
-        .header(CONNECTION, "Upgrade")
-        .header(UPGRADE, PROTOCOL)
-        .header(USER, &server.name);
-    for group in &server.groups {
-        request = request.header(GROUP, group);
-    }
-    request.body(Empty::new())
+    let request =
+        Request::get(format!("{PATH}{node}")).header(CONNECTION, "Upgrade").header(UPGRADE, PROTOCOL);
+    identified(request).body(Empty::new())
+}
+
+/// A request to another API server; the front-proxy certificate vouches for the name in it, which is that of API servers.
+pub fn identified(request: Builder) -> Builder {
+    let server = User::new("system:apiserver", [API_SERVERS.to_owned()]);
+    let request = request.header(HOST, SERVER_NAME).header(USER, &server.name);
+    server.groups.iter().fold(request, |request, group| request.header(GROUP, group))
 }
 
 #[cfg(test)]
@@ -210,8 +214,8 @@ mod tests {
         assert_eq!(asked.headers()[USER], "system:apiserver");
         let groups: Vec<&str> =
             asked.headers().get_all(GROUP).iter().map(|group| group.to_str().unwrap()).collect();
-        assert_eq!(groups, [PEERS, "system:authenticated"]);
-        assert!(may(&User::new("system:apiserver", [PEERS.to_owned()])));
+        assert_eq!(groups, [API_SERVERS, "system:authenticated"]);
+        assert!(may(&User::new("system:apiserver", [API_SERVERS.to_owned()])));
         assert!(!may(&User::new("system:apiserver", [])));
         assert!(forward::wants_upgrade(asked.headers()));
         assert_eq!((node_of("/coracle/relay/"), node_of("/coracle/relay/n1/x")), (None, None));

@@ -37,6 +37,7 @@ const LIST: &[(&str, &str, &str)] = &[
     ("resourceVersion", "string", "The version from which, or at which, to read."),
     ("resourceVersionMatch", "string", "How resourceVersion is meant: NotOlderThan or Exact."),
     ("sendInitialEvents", "boolean", "Whether a watch begins with the objects that are there."),
+    ("shardSelector", "string", "Ignored: the feature ShardedListAndWatch is off."),
     ("timeoutSeconds", "integer", "How long the call may last."),
     ("watch", "boolean", "Watch for changes instead of listing."),
 ];

@@ -17,7 +17,7 @@ use crate::connector::Connectors;
 use crate::context::Context;
 use crate::negotiate::{self, Form};
 use crate::request_body::RequestBody;
-use crate::respond::Body;
+use crate::respond::{self, Body};
 use crate::run_action::Actions;
 use crate::verb::Verb;
 use coracle_client::options::WriteOptions;
@@ -55,6 +55,19 @@ impl Resources {
         let kind = self.api.objects.registry.resource(&info.group, &info.version, &info.resource);
         let kind = kind.ok_or_else(ApiError::no_such_path)?;
         let call = ResourceRequest { handlers: self, kind: &kind, context: &context };
+        let mut response = self.answer(&call, request).await?;
+        if !kind.deprecation.is_empty() {
+            respond::warn(&mut response, &[kind.deprecation.to_owned()]);
+        }
+        Ok(response)
+    }
+
+    async fn answer(
+        &self,
+        call: &ResourceRequest<'_>,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Body>, ApiError> {
+        let (kind, info) = (call.kind, &call.context.info);
         call.check_scope()?;
         // Each is boxed: in place, every request would carry, and the connection move, the largest of them.
         if !info.subresource.is_empty() {

@@ -117,9 +117,7 @@ impl ResourceRequest<'_> {
             }
             (Form::Table(version), None) => table::of_object(self.kind, &value, version, &include),
         };
-        let mut response = respond::json(200, &shown);
-        respond::warn(&mut response, &(self.kind.strategy.warnings)(&Value::Null, None));
-        Ok(response)
+        Ok(respond::json(200, &shown))
     }
 
     /// Subresources and resources that do something instead of storing something.

@@ -226,9 +226,16 @@ impl AuditContext {
         self.event["impersonatedUser"] = described(user);
     }
 
-    /// Sets the annotations of the authorization decision.
-    pub fn decided(&mut self, allowed: bool, why: &str) {
-        self.annotations.add("authorization.k8s.io/decision", if allowed { "allow" } else { "forbid" });
+    /// Sets the annotations of the authorization decision. An authorizer that failed decided nothing.
+    pub fn decided(&mut self, decision: &Result<(), ApiError>) {
+        let (decision, why) = match decision {
+            Ok(()) => (Some("allow"), ""),
+            Err(error) if error.code == 500 => (None, "internal error"),
+            Err(error) => (Some("forbid"), error.message.as_str()),
+        };
+        if let Some(decision) = decision {
+            self.annotations.add("authorization.k8s.io/decision", decision);
+        }
         self.annotations.add("authorization.k8s.io/reason", why);
     }
 

@@ -19,13 +19,13 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Without these top-level fields.
+    /// Without these fields and what is below them.
     #[must_use]
-    pub fn without_top(self, fields: &[&str]) -> Self {
+    pub fn without(self, fields: &[&str]) -> Self {
         Self {
-            removed: self.removed.without_top(fields),
-            modified: self.modified.without_top(fields),
-            added: self.added.without_top(fields),
+            removed: self.removed.without(fields),
+            modified: self.modified.without(fields),
+            added: self.added.without(fields),
         }
     }
 }

@@ -27,6 +27,7 @@ pub use track::update;
 
 use super::types::Type;
 use coracle_kinds::registry::custom::Custom;
+use coracle_kinds::registry::kinds::{Kind, Subresource};
 
 /// Who writes, and through which endpoint.
 #[derive(Clone, Copy)]
@@ -41,7 +42,7 @@ pub struct Writer<'a> {
     pub manager: &'a str,
     /// Empty for the main resource.
     pub subresource: &'a str,
-    /// Top-level fields that this endpoint does not write, such as `status`.
+    /// Fields that this endpoint does not write, such as `status` or `metadata.labels`.
     pub reset: &'a [&'a str],
     /// The time of the write, RFC 3339 with seconds.
     pub now: &'a str,
@@ -52,11 +53,17 @@ pub fn manager_of_agent(agent: &str) -> &str {
     agent.split('/').next().unwrap_or_default()
 }
 
-/// What a write through an endpoint cannot change: the status of the main resource, the spec of `/status`.
-pub fn reset_fields(subresource: &str, has_status: bool) -> &'static [&'static str] {
+/// What a write through an endpoint cannot change: the status of the main resource, the spec of `/status`, and what `/status` of a
+/// kind keeps of the metadata.
+pub fn reset_fields(kind: &Kind, subresource: &str) -> &'static [&'static str] {
+    let has_status = || kind.subresources.contains(&Subresource::Status);
     match subresource {
-        "" if has_status => &["status"],
-        "status" => &["spec"],
+        "" if has_status() => &["status"],
+        "status" => match (kind.group.as_str(), kind.plural.as_str()) {
+            ("", "pods") => &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
+            ("apps", "deployments") => &["spec", "metadata.labels"],
+            _ => &["spec"],
+        },
         _ => &[],
     }
 }

@@ -119,8 +119,7 @@ fn attempt(
     writer: &Writer,
     force: bool,
 ) -> Result<Value, Failure> {
-    let mut mine =
-        Entry::of(writer, Operation::Apply, fields::of(config, writer.ty).without_top(writer.reset));
+    let mut mine = Entry::of(writer, Operation::Apply, fields::of(config, writer.ty).without(writer.reset));
     let (last, others): (Vec<Entry>, Vec<Entry>) =
         entries.iter().cloned().partition(|e| e.same_manager(&mine));
     let merged = overlay(base, config, writer.ty);
@@ -128,7 +127,7 @@ fn attempt(
         Some(last) => prune(merged, &last.fields, &mine.fields, &others, writer),
         None => merged,
     };
-    let change = compare(base, &merged, writer.ty).without_top(writer.reset);
+    let change = compare(base, &merged, writer.ty).without(writer.reset);
     let taken = change.modified.union(&change.added);
     let conflicts: Vec<Conflict> = others
         .iter()

@@ -148,11 +148,25 @@ impl Set {
         })
     }
 
-    /// Without these fields at the top and everything below them.
+    /// Without these fields, such as `status` or `metadata.labels`, and everything below them.
     #[must_use]
-    pub fn without_top(mut self, fields: &[&str]) -> Self {
-        self.entries.retain(|(e, _)| !e.strip_prefix("f:").is_some_and(|name| fields.contains(&name)));
+    pub fn without(mut self, paths: &[&str]) -> Self {
+        for path in paths {
+            self.drop_path(path);
+        }
         self
+    }
+
+    fn drop_path(&mut self, path: &str) {
+        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        self.entries.retain_mut(|(element, node)| {
+            if element.strip_prefix("f:") != Some(first) {
+                return true;
+            }
+            let Some(rest) = rest else { return false };
+            node.below.drop_path(rest);
+            !node.is_empty()
+        });
     }
 
     /// Paths in either, without a copy when one of them is empty.
@@ -293,6 +307,18 @@ mod tests {
         assert_eq!(a.difference(&b).encode(), json!({"f:a": {}, "f:b": {}, "f:d": {"v:1": {}}}));
         assert!(a.intersects(&b) && !a.intersects(&set(json!({"f:d": {}}))));
         assert_eq!(a.difference(&a), Set::default());
+    }
+
+    #[test]
+    fn fields_are_left_out_with_all_below() {
+        let all = set(
+            json!({"f:metadata": {"f:labels": {"f:a": {}}, "f:name": {}}, "f:spec": {"f:x": {}}, "f:status": {}}),
+        );
+        let kept = all.without(&["spec", "metadata.labels", "status.no", "none.at.all"]);
+        assert_eq!(kept.encode(), json!({"f:metadata": {"f:name": {}}, "f:status": {}}));
+        assert!(
+            set(json!({"f:metadata": {"f:labels": {"f:a": {}}}})).without(&["metadata.labels"]).is_empty()
+        );
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(super) fn after_change(
     writer: &Writer,
 ) -> Vec<Entry> {
     static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
-    let change = compare(live.unwrap_or(&NOTHING), new, writer.ty).without_top(writer.reset);
+    let change = compare(live.unwrap_or(&NOTHING), new, writer.ty).without(writer.reset);
     for entry in &mut entries {
         for lost in [&change.modified, &change.added, &change.removed] {
             if entry.fields.intersects(lost) {
