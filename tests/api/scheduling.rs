@@ -114,12 +114,12 @@ fn a_policy_of_older_schedulers_is_translated() {
 fn files_with_mistakes_stop_the_server() {
     let dir = tempfile::tempdir().unwrap();
     let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
-    let wrong = format!("{head}profiles: [{{plugins: {{filter: {{disabled: [{{name: NodeNam}}]}}}}}}]\n");
+    let wrong = format!("{head}profiles: [{{plugins: {{filter: {{enabled: [{{name: NodeNam}}]}}}}}}]\n");
     let table = [
         (
             "--scheduler-config",
             wrong.as_str(),
-            "profiles[0].plugins.filter.disabled[0].name: Invalid value: \"NodeNam\": unknown plugin",
+            "profiles[0].plugins.filter.enabled[0].name: Invalid value: \"NodeNam\": unknown plugin",
         ),
         (
             "--policy-config-file",
@@ -130,7 +130,10 @@ fn files_with_mistakes_stop_the_server() {
     ];
     for (flag, text, expected) in table {
         let state = tempfile::tempdir().unwrap();
-        let output = Command::new(program("coracle"))
+        // A server that starts all the same would run for ever.
+        let output = Command::new("timeout")
+            .arg("60")
+            .arg(program("coracle"))
             .args(["server", "--bind", "127.0.0.1:0", "--data-dir"])
             .arg(state.path())
             .arg(flag)

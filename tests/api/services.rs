@@ -1,9 +1,11 @@
 //! Addresses and ports of Services: who gets which, and what is refused.
 
 use crate::on_both_stores;
+use coracle_tests::eventually;
 use coracle_tests::kubectl::{Kubectl, newest};
 use coracle_tests::server::Server;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn service(name: &str, spec: Value) -> String {
     let mut spec = spec;
@@ -102,4 +104,23 @@ fn services_of_two_families() {
         "{}",
         ips("six-first")
     );
+}
+
+#[test]
+fn the_address_of_a_service_cannot_be_lost() {
+    let server = Server::start();
+    let kubectl = newest(&server.kubeconfig());
+    kubectl.run_with("create -f -", &service("web", json!({"clusterIP": "10.96.7.7"})));
+    let uid = || kubectl.try_with("get ipaddress 10.96.7.7 -o jsonpath={.metadata.uid}", "").out;
+    let before = uid();
+    kubectl.run("delete ipaddress 10.96.7.7");
+    refused(&kubectl, json!({"clusterIP": "10.96.7.7"}), "provided IP is already allocated");
+    eventually("it comes back", Duration::from_secs(60), || !uid().is_empty() && uid() != before);
+    let parent = "get ipaddress 10.96.7.7 -o jsonpath={.spec.parentRef.namespace}/{.spec.parentRef.name}";
+    assert_eq!(kubectl.run(parent), "default/web");
+    let events = "get events --field-selector involvedObject.name=web,reason=ClusterIPNotAllocated \
+                  -o jsonpath={.items[*].message}";
+    eventually("an event says it", Duration::from_secs(60), || {
+        kubectl.run(events) == "Cluster IP [IPv4]: 10.96.7.7 is not allocated; repairing"
+    });
 }

@@ -22,6 +22,8 @@ mod nodes;
 mod workloads;
 // Admission policies, definitions, quotas, lists.
 mod api;
+// Which expressions are refused.
+mod expressions;
 // Columns of `kubectl get`.
 mod columns;
 // Server-side apply and managed fields.

@@ -71,6 +71,10 @@ pub mod flow_schemas;
 pub mod policies;
 // Address ranges of Services.
 pub mod service_cidrs;
+// Repair of the addresses of Services.
+pub mod service_addresses;
+// Repair of what is written down about node ports.
+pub mod service_ports;
 // Addresses of LoadBalancer services.
 pub mod load_balancer;
 // Identity Leases of API servers, and the endpoints of `default/kubernetes`.
@@ -102,6 +106,10 @@ pub struct Options {
     pub signer: Option<csr::Signer>,
     /// Charges of quota admission; none without an API server in this process.
     pub charges: Option<Arc<dyn coracle_client::quota_charges::QuotaCharges>>,
+    /// Ranges of the default ServiceCIDR; it is not made again without them.
+    pub service_ranges: Vec<String>,
+    /// Node ports that are taken; nothing is repaired without them.
+    pub node_ports: Option<Arc<dyn coracle_client::node_ports::NodePorts>>,
     /// Source of metrics; by default `metrics.k8s.io` of this server, and what `extensions` serve.
     pub metrics: Option<Arc<dyn autoscaler::metrics::Metrics>>,
     /// Access to volume directories on nodes; without it they are not removed.
@@ -146,7 +154,9 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     roles::start(&mut setup);
     flow_schemas::start(&mut setup);
     policies::start(&mut setup);
-    service_cidrs::start(&mut setup);
+    service_cidrs::start(&mut setup, &options.service_ranges);
+    service_addresses::start(&mut setup);
+    service_ports::start(&mut setup, options.node_ports.clone());
     nodes::start(&mut setup, &options.pod_ranges, options.eviction_rates);
     podgc::start(&mut setup);
     event_expiry::start(&mut setup, options.event_ttl);

@@ -2,6 +2,7 @@
 
 use crate::nodes::ranges::Range;
 use async_trait::async_trait;
+use coracle_fields::make;
 use coracle_fields::networking::v1::ServiceCIDR;
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
@@ -23,13 +24,18 @@ const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipalloc
 /// How long a range without addresses is kept, in seconds: until every server has seen that it goes, and takes none of it.
 const DELETION_GRACE: i64 = 10;
 
+/// The ServiceCIDR that every cluster has.
+const DEFAULT: &str = "kubernetes";
+
 struct ServiceCidrs {
+    /// What the default one has; it is not made again when there is nothing.
+    default: Vec<String>,
     ranges: Resource,
     addresses: Resource,
 }
 
-/// Starts the controller.
-pub fn start(setup: &mut Setup<'_>) {
+/// Starts the controller. `default` are the ranges of the ServiceCIDR that is made again when it was deleted.
+pub fn start(setup: &mut Setup<'_>, default: &[String]) {
     let ranges = setup.resource(NAME, "networking.k8s.io", "servicecidrs");
     let addresses = setup.resource(NAME, "networking.k8s.io", "ipaddresses");
     let mut handlers = setup.enqueue_on_change(&ranges);
@@ -43,7 +49,7 @@ pub fn start(setup: &mut Setup<'_>) {
         }
     });
     let queue = handlers.queue.clone();
-    setup.run(ServiceCidrs { ranges, addresses }, &queue, 1);
+    setup.run(ServiceCidrs { default: default.to_vec(), ranges, addresses }, &queue, 1);
 }
 
 /// Ranges that wait for the end of addresses.
@@ -58,10 +64,15 @@ fn ranges_of(object: &Object) -> Vec<Range> {
     doc.view::<ServiceCIDR>().spec().cidrs().texts().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Whether a ServiceCIDR can go: each of its addresses that a Service has is in another ServiceCIDR that stays.
+/// Whether a ServiceCIDR can go: each of its addresses that a Service has is in another ServiceCIDR that stays, or that was
+/// deleted later: of several that are deleted together, the last one waits for the addresses.
 fn may_go(object: &Object, all: &[Arc<Object>], addresses: &[Arc<Object>]) -> bool {
-    let stays =
-        |other: &&Arc<Object>| other.meta.name != object.meta.name && other.meta.deletion_timestamp.is_none();
+    let deleted = |range: &Object| {
+        let at = time::parse(range.meta.deletion_timestamp.as_deref()).unwrap_or(Timestamp::MAX);
+        (at, range.meta.name.clone())
+    };
+    let own = deleted(object);
+    let stays = |other: &&Arc<Object>| deleted(other) > own;
     let others: Vec<Range> = all.iter().filter(stays).flat_map(|other| ranges_of(other)).collect();
     let own = ranges_of(object);
     if own.iter().all(|range| others.iter().any(|other| other.contains(range))) {
@@ -81,7 +92,7 @@ impl Controller for ServiceCidrs {
     }
 
     async fn reconcile(&self, name: &Name, now: Timestamp) -> Result<Requeue, Failure> {
-        let Some(range) = self.ranges.get(name) else { return Ok(Requeue::No) };
+        let Some(range) = self.ranges.get(name) else { return self.restore(name).await };
         let held = range.meta.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
         let Some(deleted) = &range.meta.deletion_timestamp else {
             if !held {
@@ -115,6 +126,19 @@ impl Controller for ServiceCidrs {
 }
 
 impl ServiceCidrs {
+    /// Makes the default one again: without it Services get no addresses.
+    async fn restore(&self, name: &Name) -> Result<Requeue, Failure> {
+        if name.name == DEFAULT && !self.default.is_empty() {
+            let range = make!(ServiceCIDR { metadata: { name: DEFAULT }, spec: { cidrs: &self.default } });
+            match self.ranges.create("", range).await {
+                Ok(_) => tracing::info!(ranges = ?self.default, "the default ServiceCIDR is made again"),
+                Err(error) if error.is_already_exists() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Requeue::No)
+    }
+
     async fn tell(&self, range: &Arc<Object>, condition: Condition) -> Result<(), Failure> {
         let mut list: Vec<Condition> =
             range.doc().view::<ServiceCIDR>().status().conditions().read().unwrap_or_default();
@@ -141,9 +165,22 @@ mod tests {
         let address =
             |ip: &str| object(json!({"metadata": {"name": ip, "labels": {MANAGED_BY.0: MANAGED_BY.1}}}));
         let stranger = object(json!({"metadata": {"name": "10.1.0.7"}}));
-        let small = cidr("small", &["10.1.0.0/24", "fd00::/112"]);
+        let small =
+            object(json!({"metadata": {"name": "small", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"cidrs": ["10.1.0.0/24", "fd00::/112"]}}));
         let large = cidr("large", &["10.1.0.0/16"]);
         let twin = cidr("twin", &["fd00::/112"]);
+        let gone = |name: &str, at: &str| {
+            object(
+                json!({"metadata": {"name": name, "deletionTimestamp": at}, "spec": {"cidrs": ["10.1.0.0/24"]}}),
+            )
+        };
+        let (first, later) = (gone("z", "2026-01-01T00:00:00Z"), gone("a", "2026-01-01T00:00:01Z"));
+        let together = gone("b", "2026-01-01T00:00:01Z");
+        let all = [first.clone(), later.clone(), together.clone()];
+        let of_service = [address("10.1.0.7")];
+        let goes = |range: &Object| may_go(range, &all, &of_service);
+        assert_eq!([goes(&first), goes(&later), goes(&together)], [true, true, false], "the last one stays");
         for (all, addresses, want) in [
             (vec![&small], vec![], true),
             (vec![&small], vec![address("10.1.0.7")], false),
@@ -179,5 +216,24 @@ mod tests {
         assert!(why.contains("does not match the current range"), "{why}");
         cluster.delete("services", &Name::new("default", "web"), "Background").await;
         cluster.until("gone", |c| c.get("networking.k8s.io/servicecidrs", &name).is_null()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_default_range_comes_back() {
+        let cluster = Cluster::start().await;
+        let client = cluster.client.clone();
+        let factory = move |name: &str| client.controller(name);
+        let mut setup = Setup::new(&factory, Arc::default(), Default::default());
+        let controller = ServiceCidrs {
+            default: vec!["10.43.0.0/16".into()],
+            ranges: setup.resource(NAME, "networking.k8s.io", "servicecidrs"),
+            addresses: setup.resource(NAME, "networking.k8s.io", "ipaddresses"),
+        };
+        let there = |c: &Cluster, name: &str| c.get("networking.k8s.io/servicecidrs", &Name::new("", name));
+        for name in ["other", DEFAULT, DEFAULT] {
+            controller.restore(&Name::new("", name)).await.unwrap();
+        }
+        assert_eq!(there(&cluster, DEFAULT)["spec"]["cidrs"], json!(["10.43.0.0/16"]));
+        assert!(there(&cluster, "other").is_null());
     }
 }

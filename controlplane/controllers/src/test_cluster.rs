@@ -38,6 +38,7 @@ impl Cluster {
                 keys: Some(parts.keys.clone()),
                 pod_ranges: vec!["10.42.0.0/16".parse().expect("a range")],
                 charges: Some(parts.quota_charges.clone()),
+                node_ports: Some(parts.node_ports.clone()),
                 ignored_delays: Some(testing::FALLBACK),
                 ..options
             };

@@ -56,8 +56,9 @@ impl Diagnosis {
         rows.iter().map(line).collect()
     }
 
-    /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`
-    pub fn message(&self, preemption: &str) -> String {
+    /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: …`, where `tried` is what was
+    /// tried to make room, and why it did not help.
+    pub fn message(&self, tried: &str) -> String {
         if self.nodes == 0 {
             return "no nodes available to schedule pods".into();
         }
@@ -70,8 +71,8 @@ impl Diagnosis {
             let others = self.others.iter().map(|why| (why.as_str(), unseen));
             text.push_str(&format!(" {}.", histogram(reasons.map(|r| (r, 1)).chain(others))));
         }
-        if !preemption.is_empty() {
-            text.push_str(&format!(" preemption: {preemption}"));
+        if !tried.is_empty() {
+            text.push_str(&format!(" {tried}"));
         }
         text
     }
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_sentence_is_upstreams() {
-        let taint = Rejection::hopeless(Plugin::TaintToleration, "node(s) had untolerated taint {a: b}");
+        let taint = Rejection::hopeless(Plugin::TaintToleration, "node(s) had untolerated taint(s)");
         let fit = Rejection {
             plugin: Plugin::NodeResourcesFit,
             reasons: vec!["Insufficient cpu".into(), "Insufficient memory".into()],
@@ -106,15 +107,15 @@ mod tests {
             ..Diagnosis::default()
         };
         assert_eq!(
-            why.message("0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."),
-            "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient cpu, 2 Insufficient memory. \
+            why.message("preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."),
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu, 2 Insufficient memory. \
              preemption: 0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod."
         );
         assert_eq!(
             why.table().lines().collect::<Vec<_>>(),
             [
                 "NODE   RULE               PREEMPTION    REASONS",
-                "a      TaintToleration    cannot help   node(s) had untolerated taint {a: b}",
+                "a      TaintToleration    cannot help   node(s) had untolerated taint(s)",
                 "b      NodeResourcesFit   may help      Insufficient cpu, Insufficient memory",
                 "c      NodeResourcesFit   may help      Insufficient cpu, Insufficient memory",
             ]

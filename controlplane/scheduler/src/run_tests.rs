@@ -107,7 +107,7 @@ async fn a_pod_that_waits_says_why_and_goes_when_the_cause_is_gone() {
     let told = |c: &Cluster| {
         let pod = c.get("pods", &Name::new("default", "big"));
         condition(&pod, "PodScheduled")["message"]
-            == "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+            == "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     };
     f.cluster.until("a condition", told).await;
     let condition = condition(&f.get("big"), "PodScheduled");

@@ -22,12 +22,14 @@ use coracle_apiserver::authz::rbac::Rbac;
 use coracle_apiserver::authz::{Always, Authorizer};
 use coracle_apiserver::conversion::Converter;
 use coracle_apiserver::in_process::InProcess;
+use coracle_apiserver::node_ports::StoredNodePorts;
 use coracle_apiserver::objects::Objects;
 use coracle_apiserver::pending_initializers::WaitingCreates;
 use coracle_cli::causes;
 use coracle_cli::health::Checks;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
+use coracle_client::node_ports::NodePorts;
 use coracle_client::options::DeleteOptions;
 use coracle_client::patch::Patch;
 use coracle_client::user::User;
@@ -59,6 +61,8 @@ pub struct Parts {
     pub keys: Arc<Keys>,
     /// What admission charged to quotas.
     pub quota_charges: Arc<PendingCharges>,
+    /// The node ports that are taken.
+    pub node_ports: Arc<StoredNodePorts>,
 }
 
 /// A cluster; it ends when it is dropped.
@@ -142,7 +146,9 @@ impl Cluster {
             waiting_creates: WaitingCreates::default(),
         });
         let client = Client::new(Arc::new(InProcess { api: api.clone(), actions }), User::server());
-        let parts = Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone() };
+        let node_ports = Arc::new(StoredNodePorts(api.store.clone()));
+        let parts =
+            Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone(), node_ports };
         let controllers = start(&parts);
         let kubelet = JoinSet::new();
         let cluster =
@@ -151,6 +157,11 @@ impl Cluster {
             cluster.create("", "namespaces", "", json!({"metadata": {"name": name}})).await;
         }
         cluster
+    }
+
+    /// The node ports that are taken.
+    pub fn node_ports(&self) -> Arc<dyn NodePorts> {
+        Arc::new(StoredNodePorts(self.api.store.clone()))
     }
 
     /// Takes what was recorded since the last call, oldest first.

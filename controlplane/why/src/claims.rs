@@ -8,9 +8,9 @@ use crate::node_selector;
 use crate::select::{selector, selects};
 use crate::trouble::Trouble;
 use crate::world::World;
-use coracle_fields::View;
 use coracle_fields::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use coracle_fields::storage::v1::StorageClass;
+use coracle_fields::{View, storage_class};
 use coracle_proto::quantity::Quantity;
 
 /// Annotation of the default storage class.
@@ -73,7 +73,7 @@ fn is_default(class: View<'_, StorageClass>) -> bool {
 
 fn unbound(world: &World, claim: View<'_, PersistentVolumeClaim>) -> Option<Finding> {
     let classes = world.list::<StorageClass>(None);
-    let wanted = claim.spec().storage_class_name().get();
+    let wanted = storage_class::of_claim(claim);
     let class = match wanted {
         Some("") => None,
         Some(name) => match classes.items.iter().find(|class| class.metadata().name() == name) {
@@ -154,13 +154,13 @@ fn static_only(world: &World, claim: View<'_, PersistentVolumeClaim>, trouble: T
     if !volumes.complete {
         return None;
     }
-    let class = claim.spec().storage_class_name().text();
+    let class = storage_class::of_claim(claim).unwrap_or_default();
     let (own, foreign): (Vec<View<'_, PersistentVolume>>, Vec<_>) = volumes
         .items
         .iter()
         .copied()
         .filter(|volume| is_free(*volume, claim))
-        .partition(|volume| volume.spec().storage_class_name().text() == class);
+        .partition(|volume| storage_class::of_volume(*volume) == class);
     let misfits: Vec<(View<'_, PersistentVolume>, Vec<String>)> =
         own.into_iter().map(|volume| (volume, misfit(volume, claim))).collect();
     let foreign: Vec<&str> =
@@ -186,7 +186,7 @@ fn static_only(world: &World, claim: View<'_, PersistentVolumeClaim>, trouble: T
             Some(finding)
         }
         None if trouble == Trouble::ClaimWithoutClass => {
-            let (cause, remedy) = match claim.spec().storage_class_name().get() {
+            let (cause, remedy) = match storage_class::of_claim(claim) {
                 Some(_) => (
                     "the claim wants a volume without a storage class, and there is none that is free",
                     "create a PersistentVolume without storageClassName that fits, or create the claim anew: spec.storageClassName \
@@ -218,7 +218,8 @@ fn is_free(volume: View<'_, PersistentVolume>, claim: View<'_, PersistentVolumeC
 fn misfit(volume: View<'_, PersistentVolume>, claim: View<'_, PersistentVolumeClaim>) -> Vec<String> {
     let (has, wants) = (volume.spec(), claim.spec());
     let mut reasons = Vec::new();
-    let (class, wanted) = (has.storage_class_name().text(), wants.storage_class_name().text());
+    let (class, wanted) =
+        (storage_class::of_volume(volume), storage_class::of_claim(claim).unwrap_or_default());
     if class != wanted {
         reasons.push(format!("has the class {class:?} instead of {wanted:?}"));
     }

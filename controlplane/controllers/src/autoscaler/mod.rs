@@ -22,6 +22,7 @@ use coracle_fields::autoscaling_v2::{
     CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus,
     MetricSpec, MetricStatus,
 };
+use coracle_fields::core::v1::Pod;
 use coracle_fields::{Made, Schema as _, View, make};
 use coracle_informer::conditions::{self, Condition};
 use coracle_informer::informer::Name;
@@ -208,9 +209,15 @@ impl Turn {
             why: format!("failed to get {} {}: {why}", source.resource, source.what()),
             head: source.head(),
         };
-        let usage = usage.map_err(|why| {
+        let unknown = |why: &MetricsError| {
             failed(format!("unable to get metrics for resource {}: {why}", source.resource))
-        })?;
+        };
+        let usage = usage.map_err(unknown)?;
+        // The metrics API is asked for those of the target's pods.
+        let is_measured = |pod: &Value| usage.contains_key(Pod::of(pod).metadata().name().text());
+        if !scaled.pods.iter().any(is_measured) {
+            return Err(unknown(&MetricsError::Empty("resource")));
+        }
         let calculation = ReplicaCalculation {
             resource: source.resource,
             container: source.container,

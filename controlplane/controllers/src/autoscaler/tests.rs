@@ -32,6 +32,16 @@ impl Metrics for Said {
     }
 }
 
+/// No pod is measured.
+struct Silent;
+
+#[async_trait]
+impl Metrics for Silent {
+    async fn pods(&self, _namespace: &str) -> Result<BTreeMap<String, PodUsage>, MetricsError> {
+        Ok(BTreeMap::new())
+    }
+}
+
 #[tokio::test]
 async fn load_makes_replicas() {
     let said = Arc::new(Said { milli: 1_000_000, ..Said::default() });
@@ -123,4 +133,24 @@ async fn two_autoscalers_of_the_same_pods_both_stop() {
     let told = status(&cluster, "two");
     let why = "pods by selector app=a are controlled by multiple HPAs: [{one default} {two default}]";
     assert!(told.contains(why) && told.contains("AmbiguousSelector"), "{told}");
+}
+
+#[tokio::test]
+async fn pods_that_are_not_measured_are_no_metrics() {
+    let cluster =
+        Cluster::start_with(Options { metrics: Some(Arc::new(Silent)), ..Options::default() }).await;
+    let template = json!({"metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}});
+    let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template});
+    cluster.create("apps", "deployments", "default", json!({"metadata": {"name": "a"}, "spec": spec})).await;
+    let hpa = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 2,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
+    cluster.create("autoscaling", "horizontalpodautoscalers", "default", hpa).await;
+    let why = "failed to get cpu utilization: unable to get metrics for resource cpu: no metrics returned from resource metrics API";
+    let is_told = |c: &Cluster| {
+        let events = c.list("events", "default");
+        events.iter().any(|event| event["reason"] == "FailedGetResourceMetric" && event["message"] == why)
+    };
+    cluster.until("told", is_told).await;
 }

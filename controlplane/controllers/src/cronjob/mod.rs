@@ -16,6 +16,7 @@ use coracle_informer::resource::{Resource, same_uid};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
+use coracle_validation::jobs::time_zone_named;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plan::{Job, Spec};
@@ -70,7 +71,7 @@ impl Controller for CronJobs {
         let created = time::parse(metadata.creation_timestamp.as_deref()).unwrap_or(now);
         let zone = match &spec.time_zone {
             None => Ok(TimeZone::UTC),
-            Some(name) => TimeZone::get(name).map_err(|_| plan::UnknownTimeZone(name.clone())),
+            Some(name) => time_zone_named(name).ok_or_else(|| plan::UnknownTimeZone(name.clone())),
         };
         let plan = plan::plan(&spec, &status, created, &jobs, zone.clone(), now);
         for (warning, reason, message) in plan.events {

@@ -16,11 +16,14 @@ fn fits_day(fields: &Fields, at: DateTime) -> bool {
 }
 
 /// The first minute at or after `at` whose reading on the clocks of a zone fits; within five years. Minutes are counted in real
-/// time: a reading that a change of clocks skips is never due, one that it repeats is due twice.
+/// time: a reading that a change of clocks skips is never due, one that it repeats is due twice. Hours are counted from the
+/// first full one, as upstream does: where clocks change by half an hour, the hour after it is met in its middle, and a time in
+/// its first half is not due.
 fn first(fields: &Fields, mut at: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let start_of = |day: Date| Some(zone.to_zoned(day.at(0, 0, 0, 0)).ok()?.timestamp());
     let minutes = |at: Timestamp, count: i8| at.checked_add(SignedDuration::from_mins(count.into())).ok();
     let last_year = zone.to_datetime(at).year().checked_add(5)?;
+    let mut moved = false;
     loop {
         let local = zone.to_datetime(at);
         if local.year() > last_year {
@@ -31,7 +34,7 @@ fn first(fields: &Fields, mut at: Timestamp, zone: &TimeZone) -> Option<Timestam
         } else if !fits_day(fields, local) {
             start_of(local.date().tomorrow().ok()?)?
         } else if !has(fields.hours, local.hour()) {
-            minutes(at, 60 - local.minute())?
+            minutes(at, if moved { 60 } else { 60 - local.minute() })?
         } else if !has(fields.minutes, local.minute()) {
             minutes(at, 1)?
         } else {
@@ -39,6 +42,7 @@ fn first(fields: &Fields, mut at: Timestamp, zone: &TimeZone) -> Option<Timestam
         };
         // Clocks that are set back at midnight begin a day again; time goes on.
         at = next.max(minutes(at, 1)?);
+        moved = true;
     }
 }
 
@@ -131,7 +135,7 @@ mod tests {
             ("0 9 10 * *", "2018-11-03T12:00:00Z", "America/Sao_Paulo", "2018-11-10T11:00:00Z"),
             ("0 1 4 11 *", "2018-11-01T00:00:00Z", "America/Sao_Paulo", "2018-11-04T03:00:00Z"),
             // Half an hour is repeated.
-            ("0 2 * * *", "2026-04-04T12:00:00Z", "Australia/Lord_Howe", "2026-04-04T15:30:00Z"),
+            ("0 2 * * *", "2026-04-04T12:00:00Z", "Australia/Lord_Howe", "2026-04-05T15:30:00Z"),
         ] {
             assert_eq!(next_of(schedule, after, zone), want, "{schedule} after {after} in {zone}");
         }

@@ -5,8 +5,11 @@ use super::wire::{CLIENT, NODE_CLIENT, NODE_SERVING, Spec};
 use coracle_client::user::MASTERS;
 use coracle_fields::View;
 use coracle_fields::core::v1::Node;
-use coracle_proto::node_identity::{API_CLIENTS, inner_name};
+use coracle_proto::node_identity::{API_CLIENTS, API_SERVERS, inner_name};
 use rcgen::ExtendedKeyUsagePurpose;
+
+/// What administrators and API servers are in: a certificate for it would be beyond all rules.
+const RESERVED: [&str; 3] = [MASTERS, API_CLIENTS, API_SERVERS];
 
 /// Why a signer does not sign.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +18,7 @@ pub(super) enum Refused {
     Subject(#[from] SubjectError),
     #[error("usages did not match")]
     Usages,
-    #[error("organizations {} and {} are not allowed", MASTERS, API_CLIENTS)]
+    #[error("organizations {} are not allowed", RESERVED.join(", "))]
     Organizations,
     #[error("subject is not that of a node in the organization system:nodes")]
     NotNode,
@@ -38,7 +41,7 @@ pub(super) fn permitted(spec: &Spec, subject: &Subject) -> Result<Vec<ExtendedKe
     }
     match spec.signer_name.as_str() {
         CLIENT if !has("client auth") || !only("client auth") => Err(Refused::Usages),
-        CLIENT if subject.organizations.iter().any(|o| o == MASTERS || o == API_CLIENTS) => {
+        CLIENT if subject.organizations.iter().any(|o| RESERVED.contains(&o.as_str())) => {
             Err(Refused::Organizations)
         }
         CLIENT => Ok(vec![ExtendedKeyUsagePurpose::ClientAuth]),
@@ -216,12 +219,11 @@ mod tests {
             assert_eq!(judged(&token, &odd, false), Approval::Leave, "{name:?} is no name of a node");
             assert!(permitted(&token, &odd).is_err(), "{name:?}: not for a person, either");
         }
-        let admin = Subject {
-            common_name: "root".into(),
-            organizations: vec!["system:masters".into()],
-            ..Subject::default()
-        };
-        assert!(permitted(&spec(CLIENT, "x", client), &admin).is_err());
+        for organization in ["system:masters", "coracle:kubelet-clients", "coracle:api-servers"] {
+            let organizations = vec!["staff".into(), organization.into()];
+            let admin = Subject { common_name: "root".into(), organizations, ..Subject::default() };
+            assert_eq!(permitted(&spec(CLIENT, "x", client), &admin), Err(Refused::Organizations));
+        }
         let wrong =
             Subject { common_name: "ann".into(), wrong: Some(SubjectError::NotText), ..Subject::default() };
         assert_eq!(permitted(&spec(CLIENT, "x", client), &wrong), Err(SubjectError::NotText.into()));

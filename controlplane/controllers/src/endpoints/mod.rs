@@ -24,10 +24,11 @@ use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
 use coracle_proto::status::ApiError;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use service::{Backend, Hints, Spec};
 use slices::{Group, Plan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use topology::ZoneRatios;
 
@@ -41,6 +42,10 @@ const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// What Events of Services tell about `topology-mode: Auto`.
+const HINTS_ON: &str = "Topology Aware Hints has been enabled";
+const HINTS_OFF: &str = "Topology Aware Hints has been disabled";
 
 /// The annotation of Endpoints that leave out addresses.
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
@@ -81,7 +86,7 @@ pub fn start(setup: &mut Setup<'_>) {
         }
     });
     let queue = handlers.queue.clone();
-    setup.run(Slices(p), &queue, 5);
+    setup.run(Slices { parts: p, hinted: Mutex::default() }, &queue, 5);
 
     let p = parts(setup, ENDPOINTS);
     let mut handlers = setup.enqueue_on_change(&p.services);
@@ -227,7 +232,46 @@ fn settled(result: Result<(), ApiError>) -> Result<Requeue, Failure> {
     }
 }
 
-struct Slices(Parts);
+struct Slices {
+    parts: Parts,
+    /// Services whose endpoints are distributed by cpus: Events tell when that begins and ends.
+    hinted: Mutex<HashSet<Name>>,
+}
+
+impl Slices {
+    /// Tells in Events what became of the distribution by cpus, and why there is none.
+    fn tell(&self, name: &Name, service: &Object, spec: &Spec, hints: &Hints) {
+        let mut events = Vec::new();
+        {
+            let mut hinted = self.hinted.lock();
+            match hints {
+                Hints::Auto(families) => {
+                    for (family, zones) in families {
+                        match zones {
+                            Ok(_) if !hinted.insert(name.clone()) => {}
+                            Ok(_) => events.push((true, format!("{HINTS_ON}, addressType: {family}"))),
+                            Err(why) => {
+                                hinted.remove(name);
+                                events.push((false, format!("{why}, addressType: {family}")));
+                            }
+                        }
+                    }
+                }
+                Hints::Distribution if hinted.remove(name) => {
+                    let first = spec.families().into_iter().take(1);
+                    events.extend(first.map(|family| (false, format!("{HINTS_OFF}, addressType: {family}"))));
+                }
+                Hints::Distribution => {}
+            }
+        }
+        for (enabled, message) in events {
+            match enabled {
+                true => self.parts.services.normal(service, "TopologyAwareHintsEnabled", message),
+                false => self.parts.services.warn(service, "TopologyAwareHintsDisabled", message),
+            }
+        }
+    }
+}
 
 #[async_trait]
 impl Controller for Slices {
@@ -236,24 +280,30 @@ impl Controller for Slices {
     }
 
     async fn reconcile(&self, name: &Name, _: Timestamp) -> Result<Requeue, Failure> {
-        let Some(service) = self.0.services.get(name) else { return Ok(Requeue::No) };
+        let parts = &self.parts;
+        let Some(service) = parts.services.get(name) else {
+            self.hinted.lock().remove(name);
+            return Ok(Requeue::No);
+        };
         let Service { metadata, spec } = service.typed()?;
         let Some(selector) = spec.selector.clone().filter(|s| !s.is_empty()) else { return Ok(Requeue::No) };
         if spec.type_ == "ExternalName" || service.meta.deletion_timestamp.is_some() {
             return Ok(Requeue::No);
         }
-        let backends = self.0.backends(&name.namespace, &selector);
+        let backends = parts.backends(&name.namespace, &selector);
+        let zones = |node: &str| parts.zone(node);
         let hints = match topology::is_auto(&metadata.annotations) {
-            true => Hints::Auto(self.0.zone_ratios()),
+            true => Hints::auto(&spec, &backends, &zones, &parts.zone_ratios()),
             false => Hints::Distribution,
         };
-        let groups = service::groups(&name.name, &spec, &backends, &|node| self.0.zone(node), &hints);
+        let groups = service::groups(&name.name, &spec, &backends, &zones, &hints);
+        self.tell(name, &service, &spec, &hints);
         let mut labels = copied(&service.meta.labels);
         if spec.headless() {
             labels.insert(HEADLESS.into(), String::new());
         }
         let owner = adoption::reference("v1", "Service", &service.meta);
-        settled(self.0.sync(name, ("endpointslice-controller.k8s.io", labels, owner), groups).await)
+        settled(parts.sync(name, ("endpointslice-controller.k8s.io", labels, owner), groups).await)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which pods stand behind a service, under which addresses and ports. No clock, no tasks.
 
 use super::slices::{Group, placeholder};
-use super::topology::ZoneRatios;
+use super::topology::{NoHints, ZoneRatios};
 use coracle_fields::core::v1;
 use coracle_fields::discovery::v1::{Endpoint, EndpointPort, ForNode, ForZone};
 use coracle_fields::{Made, fields, make};
@@ -90,7 +90,7 @@ impl Spec {
         self.cluster_ip == "None"
     }
 
-    fn families(&self) -> Vec<&str> {
+    pub(super) fn families(&self) -> Vec<&str> {
         if self.ip_families.is_empty() {
             vec!["IPv4"]
         } else {
@@ -197,8 +197,38 @@ impl Backend {
 pub enum Hints {
     /// As the service's `trafficDistribution` says.
     Distribution,
-    /// By the cpus of zones (`topology-mode: Auto`).
-    Auto(ZoneRatios),
+    /// By the cpus of zones (`topology-mode: Auto`): for each family the zones of its ready endpoints in the order of their
+    /// pods, or why there are none.
+    Auto(BTreeMap<String, Result<Vec<String>, NoHints>>),
+}
+
+impl Hints {
+    /// Distributes the ready endpoints of each family by the cpus of zones.
+    pub fn auto(
+        service: &Spec,
+        pods: &[Backend],
+        zones: &dyn Fn(&str) -> Option<String>,
+        ratios: &ZoneRatios,
+    ) -> Self {
+        let of_family = |family: &str| {
+            let is_endpoint = |pod: &&Backend| {
+                pod.is_endpoint(service) && pod.ready(service) && pod.address(family).is_some()
+            };
+            let endpoints = pods.iter().filter(is_endpoint).map(|pod| zones(&pod.pod.spec.node_name));
+            ratios.assign(&endpoints.collect::<Vec<_>>())
+        };
+        let families = service.families().into_iter();
+        Self::Auto(families.map(|family| (family.to_owned(), of_family(family))).collect())
+    }
+
+    /// The zones of the ready endpoints of a family, where they are distributed by cpus.
+    fn assigned(&self, family: &str) -> impl Iterator<Item = String> + use<> {
+        let zones = match self {
+            Self::Auto(families) => families.get(family).and_then(|zones| zones.clone().ok()),
+            Self::Distribution => None,
+        };
+        zones.into_iter().flatten()
+    }
 }
 
 /// The endpoints of a service, grouped as slices hold them. `zones` maps nodes to their zones.
@@ -211,7 +241,7 @@ pub fn groups(
 ) -> Vec<Group> {
     let mut all = Vec::new();
     for family in service.families() {
-        let mut assigned = assigned(service, pods, family, zones, hints).into_iter().flatten();
+        let mut assigned = hints.assigned(family);
         let mut by_ports: BTreeMap<String, Group> = BTreeMap::new();
         for pod in pods {
             let Some(address) = pod.address(family).filter(|_| pod.is_endpoint(service)) else { continue };
@@ -239,21 +269,6 @@ pub fn groups(
         all.extend(by_ports.into_values());
     }
     all
-}
-
-/// Zones of the ready endpoints of a family in the order of their pods, where they are distributed by cpus.
-fn assigned(
-    service: &Spec,
-    pods: &[Backend],
-    family: &str,
-    zones: &dyn Fn(&str) -> Option<String>,
-    hints: &Hints,
-) -> Option<Vec<String>> {
-    let Hints::Auto(ratios) = hints else { return None };
-    let is_endpoint =
-        |pod: &&Backend| pod.is_endpoint(service) && pod.ready(service) && pod.address(family).is_some();
-    let endpoints = pods.iter().filter(is_endpoint);
-    ratios.assign(&endpoints.map(|pod| zones(&pod.pod.spec.node_name)).collect::<Vec<_>>())
 }
 
 /// Zone and node that an endpoint is meant for.

@@ -57,6 +57,35 @@ pub fn share(node: &Object) -> Option<Share> {
     Some(Share { zone: labels.get(super::ZONE).cloned().unwrap_or_default(), cpu })
 }
 
+/// Why no endpoint gets a hint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoHints {
+    /// Zones cannot be compared.
+    #[error("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")]
+    Nodes,
+    /// An endpoint is in no zone.
+    #[error("One or more endpoints do not have a zone specified")]
+    Zone,
+    /// There are fewer endpoints than zones.
+    #[error("Insufficient number of endpoints ({endpoints} endpoints, {zones} zones)")]
+    Few {
+        /// Ready endpoints.
+        endpoints: usize,
+        /// Zones with nodes.
+        zones: usize,
+    },
+    /// Some endpoints would get too much.
+    #[error(
+        "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold ({endpoints} endpoints, {zones} zones)"
+    )]
+    Overload {
+        /// Ready endpoints.
+        endpoints: usize,
+        /// Zones with nodes.
+        zones: usize,
+    },
+}
+
 /// The part of all cpus that each zone has; empty where zones cannot be told apart.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ZoneRatios(BTreeMap<String, f64>);
@@ -78,18 +107,22 @@ impl ZoneRatios {
         Self(zones.into_iter().map(|(zone, cpu)| (zone, cpu as f64 / all as f64)).collect())
     }
 
-    /// For which zone each of these ready endpoints is, given the zone that it is in. `None` if they cannot be distributed
+    /// For which zone each of these ready endpoints is, given the zone that it is in. An error if they cannot be distributed
     /// without overloading some: then none gets a hint.
-    pub fn assign(&self, endpoints: &[Option<String>]) -> Option<Vec<String>> {
-        let mut hints: Vec<String> = endpoints.iter().cloned().collect::<Option<_>>()?;
-        if self.0.is_empty() || self.0.len() > hints.len() {
-            return None;
+    pub fn assign(&self, endpoints: &[Option<String>]) -> Result<Vec<String>, NoHints> {
+        let (zones, number) = (self.0.len(), endpoints.len());
+        if zones == 0 {
+            return Err(NoHints::Nodes);
         }
-        let count = hints.len() as f64;
+        if zones > number {
+            return Err(NoHints::Few { endpoints: number, zones });
+        }
+        let count = number as f64;
         let minimum = |ratio: f64| (ratio * count / (1.0 + OVERLOAD)).ceil();
         if self.0.values().map(|ratio| minimum(*ratio)).sum::<f64>() > count {
-            return None;
+            return Err(NoHints::Overload { endpoints: number, zones });
         }
+        let mut hints: Vec<String> = endpoints.iter().cloned().collect::<Option<_>>().ok_or(NoHints::Zone)?;
         let (mut giving, mut receiving) = (BTreeMap::new(), BTreeMap::new());
         for (zone, ratio) in &self.0 {
             let has = hints.iter().filter(|hint| *hint == zone).count() as f64;
@@ -110,7 +143,7 @@ impl ZoneRatios {
             giving.entry(from).and_modify(|left| *left -= 1.0);
             receiving.entry(to).and_modify(|left| *left -= 1.0);
         }
-        Some(hints)
+        Ok(hints)
     }
 }
 
@@ -135,24 +168,24 @@ mod tests {
         let equal = ratios(&[("a", 4000), ("b", 2000), ("b", 2000)]);
         let large = ratios(&[("a", 6000), ("b", 2000)]);
         for (ratios, endpoints, want) in [
-            (&equal, "aabb", Some("aabb")),
+            (&equal, "aabb", Ok("aabb")),
             // Each zone has half of the cpus, and gets half of the endpoints.
-            (&equal, "aaab", Some("baab")),
-            (&equal, "aaaa", Some("bbaa")),
-            (&large, "aabb", Some("aaab")),
-            (&equal, "a", None),
+            (&equal, "aaab", Ok("baab")),
+            (&equal, "aaaa", Ok("bbaa")),
+            (&large, "aabb", Ok("aaab")),
+            (&equal, "a", Err(NoHints::Few { endpoints: 1, zones: 2 })),
             // Of three, one alone would take the connections of half of the cpus.
-            (&equal, "aab", None),
-            (&equal, "aa?b", None),
-            (&ratios(&[("a", 4000)]), "aabb", None),
-            (&ratios(&[("a", 4000), ("", 1)]), "aabb", None),
-            (&ratios(&[("a", 4000), ("b", 0)]), "aabb", None),
+            (&equal, "aab", Err(NoHints::Overload { endpoints: 3, zones: 2 })),
+            (&equal, "aa?b", Err(NoHints::Zone)),
+            (&ratios(&[("a", 4000)]), "aabb", Err(NoHints::Nodes)),
+            (&ratios(&[("a", 4000), ("", 1)]), "aabb", Err(NoHints::Nodes)),
+            (&ratios(&[("a", 4000), ("b", 0)]), "aabb", Err(NoHints::Nodes)),
         ] {
             let zones = |text: &str| -> Vec<Option<String>> {
                 text.chars().map(|zone| (zone != '?').then(|| zone.to_string())).collect()
             };
             let got = ratios.assign(&zones(endpoints)).map(|hints| hints.concat());
-            assert_eq!(got.as_deref(), want, "{endpoints} {ratios:?}");
+            assert_eq!(got.as_deref(), want.as_ref().map(|hints| *hints), "{endpoints} {ratios:?}");
         }
     }
 

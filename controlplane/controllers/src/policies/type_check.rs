@@ -1,6 +1,6 @@
 //! Checks the expressions of a ValidatingAdmissionPolicy against the schemas of the kinds that it is about. Pure.
 
-use coracle_expressions::types::{self, CheckError, Type, schema};
+use coracle_expressions::types::{self, CheckError, Type, schema, variables};
 use coracle_fields::View;
 use coracle_fields::admissionregistration::v1::{NamedRuleWithOperations, ValidatingAdmissionPolicySpec};
 use coracle_kinds::registry::index::Registry;
@@ -11,8 +11,6 @@ use std::sync::Arc;
 
 /// How many kinds a rule is checked against.
 const MAX_KINDS: usize = 10;
-const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
-const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 
 /// What is wrong with an expression.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -99,29 +97,28 @@ impl Scope {
         let mut scope = vec![
             ("object", object.clone()),
             ("oldObject", object),
-            ("request", request()),
-            ("namespaceObject", namespace()),
-            ("authorizer", Type::Opaque(AUTHORIZER.into())),
-            ("authorizer.requestResource", Type::Opaque(RESOURCE_CHECK.into())),
+            ("request", variables::request()),
+            ("namespaceObject", variables::namespace()),
         ];
+        scope.extend(variables::authorizer());
         if let Some(params) = params(spec, registry) {
             scope.push(("params", params));
         }
         let mut scope = Self(scope);
-        let mut variables = BTreeMap::new();
+        let mut composed = BTreeMap::new();
         for variable in spec.variables().items() {
             // A variable that has an error may have any type: what uses it has none for that.
-            scope.set_variables(&variables);
+            scope.set_variables(&composed);
             let found = scope.check(variable.expression().text()).and_then(Result::ok);
-            variables.insert(variable.name().text().to_owned(), found.unwrap_or(Type::Dyn));
+            composed.insert(variable.name().text().to_owned(), found.unwrap_or(Type::Dyn));
         }
-        scope.set_variables(&variables);
+        scope.set_variables(&composed);
         scope
     }
 
-    fn set_variables(&mut self, variables: &BTreeMap<String, Type>) {
+    fn set_variables(&mut self, composed: &BTreeMap<String, Type>) {
         self.0.retain(|(name, _)| *name != "variables");
-        self.0.push(("variables", Type::object("kubernetes.variables", variables.clone())));
+        self.0.push(("variables", variables::composed(composed)));
     }
 
     /// Nothing for what does not compile: it is refused when the policy is written.
@@ -140,83 +137,6 @@ fn params(spec: View<'_, ValidatingAdmissionPolicySpec>, registry: &Registry) ->
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = registry.kind(group, version, spec.param_kind().kind().text());
     Some(kind.and_then(|kind| type_of(&kind)).unwrap_or(Type::Dyn))
-}
-
-fn object(name: &str, fields: &[(&str, Type)]) -> Type {
-    Type::object(name, fields.iter().map(|(field, of)| ((*field).to_owned(), of.clone())))
-}
-
-fn texts(name: &str, fields: &[&str]) -> Type {
-    Type::object(name, fields.iter().map(|field| ((*field).to_owned(), Type::String)))
-}
-
-fn request() -> Type {
-    let kind = texts("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
-    let resource = texts("kubernetes.GroupVersionResource", &["group", "version", "resource"]);
-    let strings = Type::list(Type::String);
-    let user = object(
-        "kubernetes.UserInfo",
-        &[
-            ("username", Type::String),
-            ("uid", Type::String),
-            ("groups", strings.clone()),
-            ("extra", Type::map(strings)),
-        ],
-    );
-    object(
-        "kubernetes.AdmissionRequest",
-        &[
-            ("kind", kind.clone()),
-            ("resource", resource.clone()),
-            ("subResource", Type::String),
-            ("requestKind", kind),
-            ("requestResource", resource),
-            ("requestSubResource", Type::String),
-            ("name", Type::String),
-            ("namespace", Type::String),
-            ("operation", Type::String),
-            ("userInfo", user),
-            ("dryRun", Type::Bool),
-            ("options", Type::Dyn),
-        ],
-    )
-}
-
-fn namespace() -> Type {
-    let texts_of = || Type::map(Type::String);
-    let metadata = object(
-        "kubernetes.NamespaceMetadata",
-        &[
-            ("name", Type::String),
-            ("generateName", Type::String),
-            ("namespace", Type::String),
-            ("labels", texts_of()),
-            ("annotations", texts_of()),
-            ("UID", Type::String),
-            ("creationTimestamp", Type::Timestamp),
-            ("deletionGracePeriodSeconds", Type::Int),
-            ("deletionTimestamp", Type::Timestamp),
-            ("generation", Type::Int),
-            ("resourceVersion", Type::String),
-            ("finalizers", Type::list(Type::String)),
-        ],
-    );
-    let condition = object(
-        "kubernetes.NamespaceCondition",
-        &[
-            ("status", Type::String),
-            ("type", Type::String),
-            ("lastTransitionTime", Type::Timestamp),
-            ("message", Type::String),
-            ("reason", Type::String),
-        ],
-    );
-    let status = object(
-        "kubernetes.NamespaceStatus",
-        &[("conditions", Type::list(condition)), ("phase", Type::String)],
-    );
-    let spec = object("kubernetes.NamespaceSpec", &[("finalizers", Type::list(Type::String))]);
-    object("kubernetes.Namespace", &[("metadata", metadata), ("spec", spec), ("status", status)])
 }
 
 #[cfg(test)]

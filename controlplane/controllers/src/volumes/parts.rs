@@ -1,6 +1,7 @@
 //! What the controllers of claims and volumes share: their identity, and the kinds they read and write.
 
 use super::fit::{Claim, ClaimObject, Volume, VolumeObject};
+use coracle_fields::storage_class;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::Failure;
 use coracle_informer::setup::Setup;
@@ -31,9 +32,13 @@ impl Parts {
 }
 
 pub(super) fn read_claim(object: &Object) -> Result<Claim, Failure> {
-    Ok(object.typed::<ClaimObject>()?.spec)
+    let mut claim = object.typed::<ClaimObject>()?.spec;
+    claim.storage_class_name = storage_class::of_claim(object.doc().view()).map(str::to_owned);
+    Ok(claim)
 }
 
 pub(super) fn read_volume(object: &Object) -> Result<Volume, Failure> {
-    Ok(object.typed::<VolumeObject>()?.spec)
+    let mut volume = object.typed::<VolumeObject>()?.spec;
+    volume.storage_class_name = storage_class::of_volume(object.doc().view()).to_owned();
+    Ok(volume)
 }

@@ -15,11 +15,18 @@ pub(super) fn apply(object: &Object<'_>, profile: &mut Profile) -> Result<(), Fi
         let entry = at.object()?;
         entry.only(&["name", "args"])?;
         let name = entry.required("name")?;
-        if !plugins::is_known(name) {
-            return Err(entry.at("name").invalid("unknown plugin"));
-        }
         if !seen.insert(name) {
             return Err(entry.at("name").fails(Problem::Duplicate(name.to_owned())));
+        }
+        // Who enables it is told that it is unknown.
+        if !plugins::is_known(name) {
+            let field = entry.at("name");
+            tracing::warn!(
+                field = field.path(),
+                plugin = name,
+                "unknown plugin: its arguments count for nothing"
+            );
+            continue;
         }
         let Some(args) = entry.get("args") else { continue };
         let args = args.object()?;

@@ -199,9 +199,13 @@ fn set(at: &At<'_>, point: &str) -> Result<Set, FieldError> {
     for entry in object.list("disabled")? {
         let entry = entry.object()?;
         entry.only(&["name", "weight"])?;
-        let name = entry.required("name")?;
+        let name = entry.text("name")?.unwrap_or_default();
         if name != "*" && !is_known(name) {
-            return Err(entry.at("name").invalid("unknown plugin"));
+            tracing::warn!(
+                field = entry.at("name").path(),
+                plugin = name,
+                "unknown plugin: nothing is disabled"
+            );
         }
         made.disabled.push(name.to_owned());
     }

@@ -109,6 +109,15 @@ fn arguments_of_plugins_are_applied() {
 }
 
 #[test]
+fn unknown_names_disable_nothing() {
+    let made = profile("plugins: {filter: {disabled: [{name: NodeName}, {name: Magic}, {}]}}");
+    let known = profile("plugins: {filter: {disabled: [{name: NodeName}]}}");
+    assert!(made == known && made.rules.skipped.has(Plugin::NodeName));
+    let made = profile("pluginConfig: [{name: Magic, args: {kind: MagicArgs, wands: 2}}]");
+    assert!(made == profile("{}"), "nor have they arguments");
+}
+
+#[test]
 fn mistakes_are_refused_with_the_path_of_the_field() {
     let plugins = |text: &str| format!("profiles: [{{plugins: {{{text}}}}}]\n");
     let args = |name: &str, text: &str| {
@@ -133,10 +142,6 @@ fn mistakes_are_refused_with_the_path_of_the_field() {
         (
             plugins("score: {enabled: [{name: Magic}]}"),
             "profiles[0].plugins.score.enabled[0].name: Invalid value: \"Magic\": unknown plugin",
-        ),
-        (
-            plugins("filter: {disabled: [{name: NodeName}, {name: Magic}]}"),
-            "profiles[0].plugins.filter.disabled[1].name: Invalid value: \"Magic\": unknown plugin",
         ),
         (
             plugins("multiPoint: {enabled: [{name: GangScheduling}]}"),
@@ -164,7 +169,10 @@ fn mistakes_are_refused_with_the_path_of_the_field() {
             args("ImageLocality", ""),
             "profiles[0].pluginConfig[0].args: Forbidden: the plugin has no arguments",
         ),
-        (args("Magic", ""), "profiles[0].pluginConfig[0].name: Invalid value: \"Magic\": unknown plugin"),
+        (
+            "profiles: [{pluginConfig: [{name: Magic}, {name: Magic}]}]\n".into(),
+            "profiles[0].pluginConfig[1].name: Duplicate value: \"Magic\"",
+        ),
         (
             args("InterPodAffinity", "hardPodAffinityWeight: 101"),
             "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: \"101\"",

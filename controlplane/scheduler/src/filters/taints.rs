@@ -8,12 +8,9 @@ use crate::rejection::{Plugin, Rejection};
 /// Taints that keep pods away must be tolerated.
 pub fn check(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     let keeps_away = |t: &&Taint| matches!(t.effect.as_str(), "NoSchedule" | "NoExecute");
-    match node.taints.iter().filter(keeps_away).find(|t| !tolerates(&pod.tolerations, t)) {
-        None => Ok(()),
-        Some(taint) => Err(Rejection::hopeless(
-            Plugin::TaintToleration,
-            format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value),
-        )),
+    match node.taints.iter().filter(keeps_away).all(|taint| tolerates(&pod.tolerations, taint)) {
+        true => Ok(()),
+        false => Err(Rejection::hopeless(Plugin::TaintToleration, "node(s) had untolerated taint(s)")),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::task::JoinError;
 impl Runner {
     /// No node fits: updates the condition of the pod and starts a preemption if that helps.
     pub(super) fn mark_unschedulable(&mut self, pod: &Arc<PodInfo>, why: Arc<Diagnosis>, now: Millis) {
-        self.give_up_devices(pod, &why);
+        let devices = self.give_up_devices(pod, &why);
         let budgets: Vec<_> = self.state.budgets.values().cloned().collect();
         let plan = if self.preempting.contains(&pod.key) {
             Err(PreemptionError::UnderWay)
@@ -30,8 +30,8 @@ impl Runner {
             self.metrics.preempted(plan.as_ref().ok().map(|plan| plan.victims.len()));
             plan
         };
-        let preemption_error = plan.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let message = why.message(if why.nodes == 0 { "" } else { &preemption_error });
+        let tried = plan.as_ref().err().map(|error| tried(devices, &error.to_string())).unwrap_or_default();
+        let message = why.message(&tried);
         self.pending.0.write().insert(pod.key.clone(), (why.clone(), message.clone()));
         let is_new = self.state.queue.why(&pod.key).is_none_or(|(_, before)| *before != message);
         let recorded = self.record_failure(pod, &why, &message, is_new || plan.is_ok());
@@ -130,22 +130,26 @@ impl Runner {
         }
     }
 
-    /// Gives up devices of a claim where the pod cannot run, if it may get others elsewhere.
-    fn give_up_devices(&mut self, pod: &Arc<PodInfo>, why: &Diagnosis) {
+    /// Gives up devices of a claim where the pod cannot run, if it may get others elsewhere. Tells what became of it.
+    fn give_up_devices(&mut self, pod: &Arc<PodInfo>, why: &Diagnosis) -> &'static str {
         let is_elsewhere = |rejection: &Rejection| {
             rejection.plugin == Plugin::DynamicResources && rejection.reasons.iter().any(|r| r == ELSEWHERE)
         };
-        if (pod.device_claims.is_empty() && pod.extended_uses.is_empty())
-            || !why.rejections.iter().any(|(_, r)| is_elsewhere(r))
-        {
-            return;
+        if pod.rules.as_ref().is_some_and(|rules| rules.skipped.has(Plugin::DynamicResources)) {
+            return "";
         }
-        let Some((claim, uid)) = self.state.placer.snapshot.devices.releasable(pod) else { return };
+        if pod.device_claims.is_empty() && pod.extended_uses.is_empty() {
+            return "no new claims to deallocate";
+        }
+        let elsewhere = why.rejections.iter().any(|(_, rejection)| is_elsewhere(rejection));
+        let releasable = elsewhere.then(|| self.state.placer.snapshot.devices.releasable(pod)).flatten();
+        let Some((claim, uid)) = releasable else { return "still not schedulable" };
         let (writes, pod) = (self.writes.clone(), pod.clone());
         self.under_way.spawn(async move {
             let result = writes.deallocate(&pod, &claim, &uid).await;
             Done::Deallocated(pod, result)
         });
+        "deallocation of ResourceClaim completed"
     }
 
     pub(super) fn bound(&mut self, bound: Result<Bound, JoinError>) {
@@ -182,6 +186,15 @@ impl Runner {
         self.state.placer.snapshot.forget(&pod.key);
         self.state.queue.on_event(Event::Gone(pod, node), &self.state.placer.snapshot, now);
         self.state.queue.retry(&pod.key, now);
+    }
+}
+
+/// What was tried to make room for a pod, as its message says it.
+fn tried(devices: &str, preemption: &str) -> String {
+    match (devices, preemption) {
+        (devices, "") => devices.to_owned(),
+        ("", preemption) => format!("preemption: {preemption}"),
+        (devices, preemption) => format!("{devices}, preemption: {preemption}"),
     }
 }
 

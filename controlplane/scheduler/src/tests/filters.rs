@@ -27,7 +27,7 @@ fn reasons_are_per_node_and_in_upstreams_words() {
                 n["spec"]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}])
             }),
             pod("p"),
-            "1 node(s) had untolerated taint {k: v}.",
+            "1 node(s) had untolerated taint(s).",
         ),
         (
             node_with("a", |n| n["status"]["declaredFeatures"] = json!(["Other"])),

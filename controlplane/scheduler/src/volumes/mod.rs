@@ -15,7 +15,7 @@ use super::resources::whole;
 use super::terms;
 use super::wire::{Labels, NodeRequirement, NodeSelector, NodeTerm};
 use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
-use coracle_fields::{List, Text, View, storage};
+use coracle_fields::{List, Text, View, storage, storage_class};
 use coracle_proto::selector::LabelSelector;
 use std::collections::HashMap;
 
@@ -130,7 +130,7 @@ impl Volumes {
                 uid: meta.uid().text().to_owned(),
                 volume: spec.volume_name().text().to_owned(),
                 bound: claim.status().phase() == "Bound",
-                class: spec.storage_class_name().text().to_owned(),
+                class: storage_class::of_claim(claim).unwrap_or_default().to_owned(),
                 modes: texts(spec.access_modes()),
                 size: whole(&spec.resources().requests().key("storage").to_value()),
                 deleting: meta.deletion_timestamp().get().is_some(),
@@ -158,7 +158,7 @@ impl Volumes {
                 Some(((*label).to_owned(), value.split("__").map(str::to_owned).collect()))
             });
             Volume {
-                class: spec.storage_class_name().text().to_owned(),
+                class: storage_class::of_volume(volume).to_owned(),
                 modes: texts(spec.access_modes()),
                 size: whole(&spec.capacity().key("storage").to_value()),
                 available: matches!(volume.status().phase().get(), Some("Available") | None),

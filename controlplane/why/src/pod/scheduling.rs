@@ -107,7 +107,8 @@ fn by_message(message: &str) -> Trouble {
         ("free ports", Trouble::HostPortTaken),
         ("volume node affinity conflict", Trouble::VolumeNodeConflict),
     ];
-    let reasons = message.split("preemption:").next().unwrap_or_default();
+    // What was tried to make room follows as a sentence of its own.
+    let reasons = message.split(". ").next().unwrap_or_default();
     let mut named = KNOWN.iter().filter(|(text, _)| reasons.contains(text)).map(|(_, trouble)| *trouble);
     match (named.next(), named.next()) {
         (Some(one), None) if !reasons.contains(',') => one,

@@ -204,7 +204,7 @@ list: nodes
 kind: Pod
 metadata: {name: web}
 spec: {containers: [{name: c, resources: {requests: {cpu: 8}}}]}
-status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', message: '0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found.'}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', message: '0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found.'}]}
 ";
     let findings = super::explain(yaml, "pod/web");
     assert_eq!(findings[0].trouble, Trouble::InsufficientCpu);
