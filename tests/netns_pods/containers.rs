@@ -29,6 +29,21 @@ fn init_containers_and_sidecars_in_order() {
 
 #[test]
 #[ignore = "run by in_namespaces"]
+fn the_longest_back_off_is_a_setting_of_the_node() {
+    let cluster = Cluster::start_with("--crash-loop-back-off-max 1s");
+    cluster
+        .pod("quick", &format!("containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, 'exit 3']}}]"));
+    let message = cluster.wait_waiting("quick", "CrashLoopBackOff");
+    assert!(message.starts_with("back-off 1s restarting failed container=c pod=quick_default("), "{message}");
+    // With the usual delays the fourth restart comes after more than a minute.
+    cluster.wait("quick", "four restarts", |status| {
+        status["containerStatuses"][0]["restartCount"].as_u64() >= Some(4)
+    });
+    cluster.delete("quick");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
 fn restart_policies_back_off_and_messages() {
     let cluster = Cluster::start();
     cluster.pod("always", &format!("containers: [{{name: c, image: '{IMAGE}', terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, 'echo dying; exit 3']}}]"));

@@ -111,7 +111,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("JobPodReplacementPolicy", Honoured("controlplane/controllers/src/job/plan.rs#replaces_failed_only")),
     ("JobSuccessPolicy", Honoured("controlplane/controllers/src/job/policy.rs#succeeded_early")),
     ("KubeletCgroupDriverFromCRI", Honoured("agent/agent/src/cli/run.rs#usable_cgroup_driver")),
-    ("KubeletCrashLoopBackOffMax", Refused("the longest delay is fixed")),
+    ("KubeletCrashLoopBackOffMax", Honoured("agent/agent/src/pod/backoff.rs#up_to")),
     ("KubeletEnsureSecretPulledImages", Honoured("agent/agent/src/config/verification.rs#is_needed")),
     ("KubeletFineGrainedAuthz", Honoured("agent/agent/src/api/auth.rs#required_permissions")),
     ("KubeletPSI", Honoured("agent/engine/src/stats/read.rs#PsiStats")),

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::response::{ApiResponse, json as answer};
 use crate::config::NodeConfig;
 use crate::config::eviction::Threshold;
+use crate::config::go_duration::go_duration;
 
 fn amount(least: &Threshold) -> String {
     match least {
@@ -36,6 +37,7 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "maxPods": config.max_pods,
         "cgroupRoot": config.cgroup_parent,
         "cgroupDriver": "cgroupfs",
+        "crashLoopBackOff": {"maxContainerRestartPeriod": go_duration(config.crash_loop_max)},
         "cpuManagerPolicy": if config.static_cpus { "static" } else { "none" },
         "memoryManagerPolicy": if config.static_memory { "Static" } else { "None" },
         "topologyManagerPolicy": config.topology_policy.as_str(),

@@ -134,6 +134,9 @@ pub struct RunArgs {
     /// instances are kept, dead or not.
     #[arg(long, allow_negative_numbers = true)]
     pub maximum_dead_containers_per_container: Option<i32>,
+    /// Longest delay before a container that ended is started again: 1s to 5m.
+    #[arg(long, default_value = "5m", value_parser = values::crash_loop_max)]
+    pub crash_loop_back_off_max: Duration,
     /// Disk usage in percent from which unused images are removed; 100 disables it.
     #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_high_threshold: u8,
@@ -343,6 +346,7 @@ impl RunArgs {
             cgroup_parent: self.cgroup_root.trim_end_matches('/').to_owned(),
             eviction: self.eviction_policy()?,
             pressure_transition: self.eviction.eviction_pressure_transition_period,
+            crash_loop_max: self.crash_loop_back_off_max,
             image_gc: self.image_gc()?,
             // Fewer than none is no limit, as for kubelets.
             max_dead_containers: self

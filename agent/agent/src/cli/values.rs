@@ -8,7 +8,7 @@ use crate::config::eviction::Threshold;
 use crate::node::eviction_parse::{ThresholdError, by_signal, parse_reclaims, parse_thresholds};
 use crate::node::object::parse_taint;
 use crate::node::shutdown::Group;
-use crate::pod::amount;
+use crate::pod::{amount, backoff};
 use http::{HeaderName, HeaderValue};
 
 /// CPU manager policy.
@@ -78,6 +78,16 @@ pub enum ValueError {
     Duration {
         /// The value as given.
         text: String,
+    },
+    /// A duration that is too short or too long.
+    #[error("{text} must be between {least:?} and {most:?}")]
+    Range {
+        /// The value as given.
+        text: String,
+        /// The shortest.
+        least: Duration,
+        /// The longest.
+        most: Duration,
     },
     /// Not a priority and a duration.
     #[error("not of the form PRIORITY=DURATION, such as 1000=30s")]
@@ -164,6 +174,18 @@ pub fn duration(text: &str) -> Result<Duration, ValueError> {
         rest = tail;
     }
     if text.is_empty() { Err(wrong()) } else { Ok(all) }
+}
+
+/// A duration within limits, which belong to the range.
+fn duration_between(text: &str, least: Duration, most: Duration) -> Result<Duration, ValueError> {
+    let value = duration(text)?;
+    let range = || ValueError::Range { text: text.to_owned(), least, most };
+    Some(value).filter(|value| (least..=most).contains(value)).ok_or_else(range)
+}
+
+/// `30s`, up to the default of 5 minutes.
+pub fn crash_loop_max(text: &str) -> Result<Duration, ValueError> {
+    duration_between(text, Duration::from_secs(1), backoff::LONGEST)
 }
 
 /// `1000=30s`.
@@ -281,6 +303,11 @@ mod tests {
             ("--image-minimum-gc-age", "2", "is not a duration"),
             ("--image-maximum-gc-age", "2d", "is not a duration"),
             ("--image-maximum-gc-age", "99999999999999999999h", "is not a duration"),
+            ("--crash-loop-back-off-max", "1s", ""),
+            ("--crash-loop-back-off-max", "5m", ""),
+            ("--crash-loop-back-off-max", "999ms", "999ms must be between 1s and 300s"),
+            ("--crash-loop-back-off-max", "5m1s", "5m1s must be between 1s and 300s"),
+            ("--crash-loop-back-off-max", "30", "is not a duration"),
             ("--shutdown-grace-period-by-pod-priority", "0=10s,100000=1m,-5=2s", ""),
             ("--shutdown-grace-period-by-pod-priority", "0=10", "is not a duration"),
             ("--shutdown-grace-period-by-pod-priority", "high=10s", "PRIORITY=DURATION"),

@@ -1,5 +1,7 @@
 //! Settings of the node.
 
+// Durations as Go writes them.
+pub mod go_duration;
 // When pods are evicted.
 pub mod eviction;
 // When unused images are removed.
@@ -105,6 +107,8 @@ pub struct NodeConfig {
     pub eviction: EvictionPolicy,
     /// How long a pressure condition stays after its cause is gone, against flapping.
     pub pressure_transition: Duration,
+    /// The longest delay before a container that ended is started again.
+    pub crash_loop_max: Duration,
     /// When unused images are removed.
     pub image_gc: GcPolicy,
     /// How many dead instances of a container are kept; by default the newest two instances, dead or not.
@@ -217,6 +221,7 @@ impl NodeConfig {
             cgroup_parent: String::new(),
             eviction: Default::default(),
             pressure_transition: Duration::from_secs(300),
+            crash_loop_max: Duration::from_secs(300),
             image_gc: GcPolicy::default(),
             max_dead_containers: None,
             seccomp_default: true,

@@ -1,8 +1,15 @@
 //! Growing delays between retries, one per key: container restarts and image pulls.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 const SECOND: i64 = 1_000_000_000;
+/// The first delay, if the longest is not less.
+const FIRST: Duration = Duration::from_secs(10);
+/// The longest delay, unless the node has another one for restarts of containers.
+pub const LONGEST: Duration = Duration::from_secs(300);
+/// What did not fail for so long is stable, whatever the longest delay is: as for kubelets.
+const STABLE: i64 = 600 * SECOND;
 
 /// Delays by key. Times are nanoseconds since the epoch, handed in by the caller.
 #[derive(Clone, Debug)]
@@ -21,20 +28,25 @@ struct Entry {
 impl Default for Backoffs {
     /// From 10 s doubling to 5 min, reset after 10 minutes: as the kubelet.
     fn default() -> Self {
-        Backoffs::new(10 * SECOND, 300 * SECOND)
+        Backoffs::up_to(LONGEST)
     }
 }
 
 impl Backoffs {
-    /// Delays between `first` and `longest` nanoseconds.
-    pub fn new(first: i64, longest: i64) -> Self {
-        Backoffs { first, longest, entries: HashMap::new() }
+    /// Delays that double up to the longest one, which is also the first if that is shorter.
+    pub fn up_to(longest: Duration) -> Self {
+        let nanoseconds = |delay: Duration| i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX);
+        Backoffs {
+            first: nanoseconds(FIRST.min(longest)),
+            longest: nanoseconds(longest),
+            entries: HashMap::new(),
+        }
     }
 
     /// When a retry of something that failed at `failed_at` may happen; `None` means at once.
     pub fn until(&self, key: &str, failed_at: i64) -> Option<i64> {
         let entry = self.entries.get(key)?;
-        if failed_at - entry.updated > 2 * self.longest {
+        if failed_at - entry.updated > STABLE {
             return None;
         }
         Some(failed_at + entry.delay)
@@ -48,9 +60,7 @@ impl Backoffs {
     /// Records that a retry is made now of something that failed at `failed_at`: the next one waits longer.
     pub fn retried(&mut self, key: &str, failed_at: i64, now: i64) {
         let delay = match self.entries.get(key) {
-            Some(entry) if failed_at - entry.updated <= 2 * self.longest => {
-                (entry.delay * 2).min(self.longest)
-            }
+            Some(entry) if failed_at - entry.updated <= STABLE => (entry.delay * 2).min(self.longest),
             _ => self.first,
         };
         self.entries.insert(key.to_owned(), Entry { delay, updated: now });
@@ -91,5 +101,20 @@ mod tests {
         assert_eq!(backoffs.until("c", ran_long), None);
         backoffs.retried("c", ran_long, ran_long);
         assert_eq!(backoffs.delay("c"), 10 * SECOND);
+    }
+
+    #[test]
+    fn the_longest_delay_limits_the_first_one_too() {
+        for (longest, delays) in [(1, [1, 1, 1]), (15, [10, 15, 15]), (30, [10, 20, 30])] {
+            let mut backoffs = Backoffs::up_to(Duration::from_secs(longest));
+            let mut now = 1000 * SECOND;
+            for delay in delays {
+                // Failing again after minutes is no success, however short the delays are.
+                now += 599 * SECOND;
+                backoffs.retried("c", now, now);
+                assert_eq!(backoffs.delay("c"), delay * SECOND, "{longest}");
+            }
+            assert_eq!(backoffs.until("c", now + 601 * SECOND), None, "{longest}");
+        }
     }
 }

@@ -2,13 +2,12 @@
 
 use coracle_proto::cri;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::pod::backoff::Backoffs;
 use crate::status::facts::Resize;
 
 /// Retries of containers and of the sandbox.
-#[derive(Default)]
 pub(super) struct Retries {
     pub(super) backoffs: Backoffs,
     /// No new attempt before this time: by container, `""` for the sandbox.
@@ -17,6 +16,18 @@ pub(super) struct Retries {
     pub(super) waiting: BTreeMap<String, (String, String)>,
     /// Instances whose back-off was recorded as an event.
     pub(super) told: BTreeSet<String>,
+}
+
+impl Retries {
+    /// Nothing was tried yet.
+    pub(super) fn new(crash_loop_max: Duration) -> Self {
+        Self {
+            backoffs: Backoffs::up_to(crash_loop_max),
+            not_before: HashMap::new(),
+            waiting: BTreeMap::new(),
+            told: BTreeSet::new(),
+        }
+    }
 }
 
 /// Resources of running containers.

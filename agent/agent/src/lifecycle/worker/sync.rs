@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::clock::now;
 use super::stage::{EndReason, Stage, Volumes};
 use super::task::{RETRY, Worker};
+use crate::config::go_duration::go_duration;
 use crate::devices::names::is_extended_resource;
 use crate::events::{Kind, pod_reference};
 use crate::lifecycle::execute::Job;
@@ -362,11 +363,11 @@ impl Worker {
             self.wake_in(Duration::from_nanos(left));
             let spec = spec::spec(self.desired.pod());
             let Some((_, container)) = spec::container(&spec, &held.name) else { continue };
-            let delay = self.retries.backoffs.delay(&plan::backoff_key(&container)) / 1_000_000_000;
+            let delay = self.retries.backoffs.delay(&plan::backoff_key(&container));
             let pod = security::pod_text(self.pod());
             let message = format!(
                 "back-off {} restarting failed container={} pod={pod}",
-                go_duration(delay),
+                go_duration(Duration::from_nanos(u64::try_from(delay).unwrap_or(0))),
                 held.name
             );
             self.trace.waits(&held.name, &message);
@@ -395,11 +396,6 @@ fn next_attempts(status: &PodStatus) -> BTreeMap<String, u32> {
 }
 
 /// Seconds as Go prints them: `10s`, `2m40s`.
-fn go_duration(seconds: i64) -> String {
-    let (minutes, seconds) = (seconds / 60, seconds % 60);
-    if minutes > 0 { format!("{minutes}m{seconds}s") } else { format!("{seconds}s") }
-}
-
 /// Event reasons are fixed names; refusals have a handful of them.
 fn event_reason(reason: &str) -> &'static str {
     const KNOWN: [&str; 18] = [

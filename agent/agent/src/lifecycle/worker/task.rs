@@ -76,7 +76,7 @@ impl Worker {
             tasks: Tasks::new(mailbox),
             trace,
             operation: "create",
-            retries: Retries::default(),
+            retries: Retries::new(parts.executor.config.crash_loop_max),
             resizes: Resizes::default(),
             has_devices: false,
             replaced: BTreeSet::new(),
