@@ -44,7 +44,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("ContainerCheckpoint", Honoured("agent/agent/src/api/checkpoint.rs#checkpoint_container")),
     ("ContainerRestartRules", Honoured("agent/agent/src/pod/spec.rs#restart_action")),
     ("ContextualLogging", NotApplicable("an implementation detail of the Go components")),
-    ("CustomCPUCFSQuotaPeriod", Refused("the period of CPU quotas is 100 ms")),
+    ("CustomCPUCFSQuotaPeriod", Honoured("agent/agent/src/config/cpu_quotas.rs#period")),
     (
         "CustomResourceFieldSelectors",
         Honoured("controlplane/kinds/src/registry/custom/rows.rs#selectable_fields"),

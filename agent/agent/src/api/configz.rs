@@ -38,6 +38,8 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "cgroupRoot": config.cgroup_parent,
         "cgroupDriver": "cgroupfs",
         "crashLoopBackOff": {"maxContainerRestartPeriod": go_duration(config.crash_loop_max)},
+        "cpuCFSQuota": config.cpu_quotas.is_enforced(),
+        "cpuCFSQuotaPeriod": go_duration(config.cpu_quotas.period()),
         "cpuManagerPolicy": if config.static_cpus { "static" } else { "none" },
         "memoryManagerPolicy": if config.static_memory { "Static" } else { "None" },
         "topologyManagerPolicy": config.topology_policy.as_str(),

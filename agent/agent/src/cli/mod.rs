@@ -10,6 +10,8 @@ pub mod run;
 pub mod assemble;
 // Options about evictions.
 pub mod eviction;
+// Options about cpus, memory and NUMA nodes.
+pub mod resources;
 // Parsers of option values.
 pub mod values;
 // Checks a configuration file.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::engine::EngineOptions;
 use super::eviction::{EvictionError, EvictionOptions};
-use super::values::{self, CpuPolicy, DefaultSeccomp, MemoryPolicy, SwapBehavior};
+use super::resources::{CpuPolicy, MemoryPolicy, ResourceOptions};
+use super::values::{self, DefaultSeccomp, SwapBehavior};
 use crate::config::eviction::EvictionPolicy;
 use crate::config::image_gc::GcPolicy;
 use crate::config::verification::{Pattern, Verification, VerificationPolicy};
@@ -15,7 +16,6 @@ use crate::config::{ClusterDns, ManifestUrl, NetworkMode, NodeConfig};
 use crate::dns::route::Stub;
 use crate::node::machine::{self, Machine};
 use crate::node::shutdown::Group;
-use crate::numa;
 use coracle_cli::causes;
 use coracle_cli::feature_gates::{self, Switches};
 use coracle_host_dir::private;
@@ -158,18 +158,9 @@ pub struct RunArgs {
     /// Do not start on a machine that has swap; Kubernetes' default is true.
     #[arg(long)]
     pub fail_swap_on: bool,
-    /// CPU manager policy: none or static.
-    #[arg(long, value_enum, default_value_t)]
-    pub cpu_manager_policy: CpuPolicy,
-    /// Memory manager policy: none, or static for memory of certain NUMA nodes.
-    #[arg(long, value_enum, default_value_t)]
-    pub memory_manager_policy: MemoryPolicy,
-    /// Topology manager policy: whether cpus, memory and devices of a container must come from the same NUMA nodes.
-    #[arg(long, value_enum, default_value_t)]
-    pub topology_manager_policy: numa::Policy,
-    /// Topology manager scope: resources of a container or of a pod come from the same NUMA nodes.
-    #[arg(long, value_enum, default_value_t)]
-    pub topology_manager_scope: numa::Scope,
+    /// How cpus are limited, and which cpus, memory and devices containers get.
+    #[command(flatten)]
+    pub resources: ResourceOptions,
     /// Which images on the node a pod may use without credentials that have pulled them before.
     #[arg(long, value_enum, default_value_t)]
     pub image_pull_credentials_verification_policy: VerificationPolicy,
@@ -356,10 +347,11 @@ impl RunArgs {
             stop_signals: self.gates()?.container_stop_signals,
             limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,
             policies: !self.external_policies,
-            static_cpus: self.cpu_manager_policy == CpuPolicy::Static,
-            static_memory: self.memory_manager_policy == MemoryPolicy::Static,
-            topology_policy: self.topology_manager_policy,
-            topology_scope: self.topology_manager_scope,
+            cpu_quotas: self.resources.cpu_quotas(),
+            static_cpus: self.resources.cpu_manager_policy == CpuPolicy::Static,
+            static_memory: self.resources.memory_manager_policy == MemoryPolicy::Static,
+            topology_policy: self.resources.topology_manager_policy,
+            topology_scope: self.resources.topology_manager_scope,
             network: if self.external_network { NetworkMode::None } else { self.network },
             service_proxy: !self.no_service_proxy,
             proxy_healthz: self.proxy_healthz_bind_address.0,

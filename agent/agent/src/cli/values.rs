@@ -11,26 +11,6 @@ use crate::node::shutdown::Group;
 use crate::pod::{amount, backoff};
 use http::{HeaderName, HeaderValue};
 
-/// CPU manager policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum CpuPolicy {
-    /// Any.
-    #[default]
-    None,
-    /// Whole cpus of their own for Guaranteed pods that ask for whole cpus.
-    Static,
-}
-
-/// Memory manager policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum MemoryPolicy {
-    /// Of all nodes.
-    #[default]
-    None,
-    /// Memory of certain NUMA nodes for Guaranteed pods.
-    Static,
-}
-
 /// Seccomp profile of containers that name none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum DefaultSeccomp {
@@ -188,6 +168,11 @@ pub fn crash_loop_max(text: &str) -> Result<Duration, ValueError> {
     duration_between(text, Duration::from_secs(1), backoff::LONGEST)
 }
 
+/// `20ms`: what the kernel takes as the period of a quota.
+pub fn cpu_cfs_quota_period(text: &str) -> Result<Duration, ValueError> {
+    duration_between(text, Duration::from_millis(1), Duration::from_secs(1))
+}
+
 /// `1000=30s`.
 pub fn shutdown_group(text: &str) -> Result<Group, ValueError> {
     let (priority, period) = text.split_once('=').ok_or(ValueError::ShutdownGroup)?;
@@ -308,6 +293,12 @@ mod tests {
             ("--crash-loop-back-off-max", "999ms", "999ms must be between 1s and 300s"),
             ("--crash-loop-back-off-max", "5m1s", "5m1s must be between 1s and 300s"),
             ("--crash-loop-back-off-max", "30", "is not a duration"),
+            ("--cpu-cfs-quota-period", "1ms", ""),
+            ("--cpu-cfs-quota-period", "1s", ""),
+            ("--cpu-cfs-quota-period", "0ms", "0ms must be between 1ms and 1s"),
+            ("--cpu-cfs-quota-period", "1001ms", "1001ms must be between 1ms and 1s"),
+            ("--cpu-cfs-quota", "false", ""),
+            ("--cpu-cfs-quota", "off", "[possible values: true, false]"),
             ("--shutdown-grace-period-by-pod-priority", "0=10s,100000=1m,-5=2s", ""),
             ("--shutdown-grace-period-by-pod-priority", "0=10", "is not a duration"),
             ("--shutdown-grace-period-by-pod-priority", "high=10s", "PRIORITY=DURATION"),

@@ -2,6 +2,8 @@
 
 // Durations as Go writes them.
 pub mod go_duration;
+// How limits of cpus are enforced.
+pub mod cpu_quotas;
 // When pods are evicted.
 pub mod eviction;
 // When unused images are removed.
@@ -15,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::cpu_quotas::CpuQuotas;
 use self::eviction::EvictionPolicy;
 use self::image_gc::GcPolicy;
 use self::verification::Verification;
@@ -121,6 +124,8 @@ pub struct NodeConfig {
     pub limited_swap: bool,
     /// Enforce network policies.
     pub policies: bool,
+    /// How limits of cpus are enforced.
+    pub cpu_quotas: CpuQuotas,
     /// Static CPU manager policy: exclusive cpus for Guaranteed pods with integer requests.
     pub static_cpus: bool,
     /// Static memory manager policy: memory of Guaranteed pods from certain NUMA nodes.
@@ -228,6 +233,7 @@ impl NodeConfig {
             stop_signals: false,
             limited_swap: false,
             policies: false,
+            cpu_quotas: CpuQuotas::default(),
             static_cpus: false,
             static_memory: false,
             topology_policy: numa::Policy::None,

@@ -11,9 +11,10 @@ use super::align::{AlignError, AlignedResources};
 use super::node_labels;
 use super::table::{Message, PodTable};
 use crate::config::NodeConfig;
+use crate::config::cpu_quotas::CpuQuotas;
 use crate::devices::Devices;
 use crate::pod::all_pods::{self, Limited};
-use crate::pod::cgroup::{self, PodCgroupError};
+use crate::pod::cgroup::{self, NodeLimits, PodCgroupError};
 use crate::pod::cpus::{Cpus, CpusError};
 use crate::pod::node_facts::{NodeFacts, SharedFacts};
 use crate::pod::resources::{self, NodeMemory};
@@ -77,6 +78,11 @@ impl NodeResources {
         NodeMemory { total: self.facts.read().memory, swap: self.swap }
     }
 
+    /// How limits of cpus are enforced.
+    pub fn cpu_quotas(&self) -> CpuQuotas {
+        self.config.cpu_quotas
+    }
+
     /// Sizes of huge pages that are limited, in bytes.
     pub fn page_sizes(&self) -> &BTreeSet<i64> {
         &self.limited.page_sizes
@@ -90,8 +96,12 @@ impl NodeResources {
     /// Makes the pod's cgroup and sets its limits.
     pub fn ensure_cgroup(&self, pod: &Pod) -> Result<(), PodCgroupError> {
         let Some(cgroups) = &self.cgroups else { return Ok(()) };
-        let (parent, max_pids) = (&self.config.cgroup_parent, self.config.max_pids);
-        cgroup::ensure(cgroups, parent, pod, max_pids, &self.limited.page_sizes)
+        let limits = NodeLimits {
+            max_pids: self.config.max_pids,
+            page_sizes: &self.limited.page_sizes,
+            cpu_quotas: self.cpu_quotas(),
+        };
+        cgroup::ensure(cgroups, &self.config.cgroup_parent, pod, limits)
     }
 
     /// Removes the pod's cgroup. It must have no processes.

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 
 use super::{huge_pages, resources, spec};
+use crate::config::cpu_quotas::CpuQuotas;
 use coracle_engine::cgroup::{Error, Hierarchy};
 use coracle_engine::limits;
 
@@ -19,23 +20,32 @@ pub enum PodCgroupError {
     Remove(#[source] Error),
 }
 
-/// Makes the cgroup and sets its limits. Limits of controllers that the kernel does not give are left out. `page_sizes` are
-/// those of huge pages, in bytes.
+/// Limits that the node sets, and how it enforces those of pods.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeLimits<'a> {
+    /// Processes of a pod; 0 for no limit.
+    pub max_pids: i64,
+    /// Sizes of huge pages, in bytes.
+    pub page_sizes: &'a BTreeSet<i64>,
+    /// How limits of cpus are enforced.
+    pub cpu_quotas: CpuQuotas,
+}
+
+/// Makes the cgroup and sets its limits. Limits of controllers that the kernel does not give are left out.
 pub fn ensure(
     hierarchy: &Hierarchy,
     parent: &str,
     pod: &Pod,
-    max_pids: i64,
-    page_sizes: &BTreeSet<i64>,
+    node: NodeLimits<'_>,
 ) -> Result<(), PodCgroupError> {
     let path = format!("{parent}{}", resources::cgroup(pod));
     let cgroup = hierarchy.ensure(&path).map_err(PodCgroupError::Ensure)?;
     let spec = spec::spec(pod);
-    let mut resources = resources::pod(&spec);
-    resources.hugepage_limits = huge_pages::of_pod(&spec, page_sizes);
+    let mut resources = resources::pod(&spec, node.cpu_quotas);
+    resources.hugepage_limits = huge_pages::of_pod(&spec, node.page_sizes);
     let mut limits = limits::files(&resources);
-    if max_pids > 0 {
-        limits.insert("pids.max".to_owned(), max_pids.to_string());
+    if node.max_pids > 0 {
+        limits.insert("pids.max".to_owned(), node.max_pids.to_string());
     }
     cgroup.apply(limits, hierarchy.controllers()).map_err(PodCgroupError::Ensure)?;
     Ok(())

@@ -10,6 +10,7 @@ use super::plan::Start;
 use super::resources::NodeMemory;
 use super::security::ImageUser;
 use super::{huge_pages, resources, security, spec};
+use crate::config::cpu_quotas::CpuQuotas;
 
 /// Inputs of the container configuration.
 pub struct ContainerFacts<'a> {
@@ -25,6 +26,8 @@ pub struct ContainerFacts<'a> {
     pub devices: Vec<cri::Device>,
     /// Memory of the node.
     pub node_memory: NodeMemory,
+    /// How its limit of cpus is enforced.
+    pub cpu_quotas: CpuQuotas,
     /// Sizes of huge pages that are limited, in bytes.
     pub page_sizes: &'a BTreeSet<i64>,
     /// Whether a container without a seccomp profile gets the runtime's default one.
@@ -56,7 +59,7 @@ pub fn container_config(
     let text = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|item| expand(item, |name| facts.env.get(name).cloned())).collect()
     };
-    let mut limits = resources::container(pod, start.role, container, facts.node_memory);
+    let mut limits = resources::container(pod, start.role, container, facts.node_memory, facts.cpu_quotas);
     limits.hugepage_limits = huge_pages::of_container(&spec::spec(pod), container, facts.page_sizes);
     limits.cpuset_cpus = facts.cpuset;
     limits.cpuset_mems = facts.memory_nodes;
@@ -145,6 +148,7 @@ mod tests {
                 mounts: vec![],
                 devices: vec![],
                 node_memory: NodeMemory { total: 1 << 30, swap: 0 },
+                cpu_quotas: CpuQuotas::default(),
                 page_sizes: &sizes,
                 seccomp_default: true,
                 stop_signals,

@@ -5,19 +5,11 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use std::collections::HashMap;
 
 use super::spec::{self, Qos, Role};
-
-const PERIOD: i64 = 100_000;
-/// The kernel takes no larger quota, in microseconds.
-const MAX_QUOTA: i64 = (1 << 44) - 1;
+use crate::config::cpu_quotas::CpuQuotas;
 
 /// Cpu shares for thousandths of a cpu.
 pub fn shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
-}
-
-/// Cpu quota in microseconds per period for thousandths of a cpu; 0 is unlimited.
-pub fn quota(milli: i64) -> i64 {
-    if milli == 0 { 0 } else { (milli.saturating_mul(PERIOD) / 1000).clamp(1000, MAX_QUOTA) }
 }
 
 /// Memory of the node.
@@ -112,6 +104,7 @@ pub fn container(
     role: Role,
     container: &Container,
     node_memory: NodeMemory,
+    quotas: CpuQuotas,
 ) -> cri::LinuxContainerResources {
     let spec = spec::spec(pod);
     let (request, limit) = (requested(container, "cpu"), effective_limit(&spec, container, "cpu"));
@@ -127,8 +120,8 @@ pub fn container(
     let swap = swap(pod, container, node_memory);
     unified.insert(SWAP_MAX.to_owned(), swap.to_string());
     cri::LinuxContainerResources {
-        cpu_period: PERIOD,
-        cpu_quota: quota(limit),
+        cpu_period: quotas.period_micros(),
+        cpu_quota: quotas.quota(limit),
         cpu_shares: shares(if has_request || limit == 0 { request } else { limit }),
         memory_limit_in_bytes: memory,
         memory_swap_limit_in_bytes: if memory > 0 { memory.saturating_add(swap) } else { 0 },
@@ -139,22 +132,29 @@ pub fn container(
 }
 
 /// Resources of the pod as a whole, without huge pages: limits hold only when every container has one.
-pub fn pod(spec: &PodSpec) -> cri::LinuxContainerResources {
-    let (requests, limits) = (spec::totals(spec, false), spec::totals(spec, true));
-    let all = |key: &str| {
-        limit_of_pod(spec, key) > 0
-            || spec::containers(spec)
-                .filter(|(role, _)| *role != Role::Ephemeral)
-                .all(|(_, c)| limited(&c, key) > 0)
-    };
-    let limit = |key: &str| if all(key) { limits.get(key).copied().unwrap_or(0) } else { 0 };
+pub fn pod(spec: &PodSpec, quotas: CpuQuotas) -> cri::LinuxContainerResources {
+    let requests = spec::totals(spec, false);
     cri::LinuxContainerResources {
-        cpu_period: PERIOD,
-        cpu_quota: quota(limit("cpu")),
+        cpu_period: quotas.period_micros(),
+        cpu_quota: quotas.quota(limit_of_all(spec, "cpu")),
         cpu_shares: shares(requests.get("cpu").copied().unwrap_or(0)),
-        memory_limit_in_bytes: limit("memory"),
+        memory_limit_in_bytes: memory_limit(spec),
         ..cri::LinuxContainerResources::default()
     }
+}
+
+/// Memory that a pod may use as a whole, in bytes; 0 without a limit.
+pub fn memory_limit(spec: &PodSpec) -> i64 {
+    limit_of_all(spec, "memory")
+}
+
+/// The limit of a pod, or of all its containers together if each of them has one; else 0.
+fn limit_of_all(spec: &PodSpec, key: &str) -> i64 {
+    let is_limited = limit_of_pod(spec, key) > 0
+        || spec::containers(spec)
+            .filter(|(role, _)| *role != Role::Ephemeral)
+            .all(|(_, c)| limited(&c, key) > 0);
+    if is_limited { spec::totals(spec, true).get(key).copied().unwrap_or(0) } else { 0 }
 }
 
 /// A QoS class's cgroup under `kubepods`.
@@ -176,6 +176,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::{Value, json};
+    use std::time::Duration;
 
     fn one(resources: Value) -> (Pod, Container) {
         let pod: Pod =
@@ -207,7 +208,13 @@ mod tests {
             (json!({"limits": {"cpu": "1m"}}), 1000, 2, 0, 999, "/kubepods/burstable/podu"),
         ] {
             let (pod, c) = one(resources.clone());
-            let got = container(&pod, Role::Regular, &c, NodeMemory { total: 4 << 30, swap: 0 });
+            let got = container(
+                &pod,
+                Role::Regular,
+                &c,
+                NodeMemory { total: 4 << 30, swap: 0 },
+                CpuQuotas::default(),
+            );
             assert_eq!(
                 (got.cpu_quota, got.cpu_shares, got.memory_limit_in_bytes, got.oom_score_adj),
                 (quota, shares, memory, score),
@@ -234,7 +241,13 @@ mod tests {
             (guaranteed, 8 * GI, 0, GI),
         ] {
             let (pod, c) = one(resources.clone());
-            let got = container(&pod, Role::Regular, &c, NodeMemory { total: 4 * GI, swap: node_swap });
+            let got = container(
+                &pod,
+                Role::Regular,
+                &c,
+                NodeMemory { total: 4 * GI, swap: node_swap },
+                CpuQuotas::default(),
+            );
             let got = (got.unified[SWAP_MAX].as_str(), got.memory_swap_limit_in_bytes);
             assert_eq!(got, (want.to_string().as_str(), with_memory), "{resources} {node_swap}");
         }
@@ -279,7 +292,7 @@ mod tests {
                     .unwrap();
             let of = |index: usize| {
                 let c = &spec::spec(&pod).containers[index].clone();
-                container(&pod, Role::Regular, c, NodeMemory { total: 8 * GI, swap: 0 })
+                container(&pod, Role::Regular, c, NodeMemory { total: 8 * GI, swap: 0 }, CpuQuotas::default())
             };
             let got = of(0);
             assert_eq!(
@@ -323,7 +336,23 @@ mod tests {
             {"name": "b", "resources": {"limits": {"memory": "1Gi"}}},
         ]}))
         .unwrap();
-        let got = pod(&spec);
+        let got = pod(&spec, CpuQuotas::default());
         assert_eq!((got.cpu_quota, got.memory_limit_in_bytes, got.cpu_shares), (0, 2 << 30, 1024));
+    }
+
+    #[test]
+    fn quotas_follow_the_settings_of_the_node() {
+        let all = json!({"cpu": "500m", "memory": "1Gi"});
+        let (pod_of_one, c) = one(json!({"requests": all, "limits": all}));
+        for (quotas, period, quota) in [
+            (CpuQuotas::new(Duration::from_millis(20), true), 20_000, 10_000),
+            (CpuQuotas::new(Duration::from_millis(20), false), 20_000, -1),
+        ] {
+            let own = container(&pod_of_one, Role::Regular, &c, NodeMemory::default(), quotas);
+            let whole = pod(&spec::spec(&pod_of_one), quotas);
+            assert_eq!((own.cpu_period, own.cpu_quota), (period, quota));
+            assert_eq!((whole.cpu_period, whole.cpu_quota), (period, quota));
+            assert_eq!((own.cpu_shares, whole.cpu_shares), (512, 512), "weights are not limits");
+        }
     }
 }

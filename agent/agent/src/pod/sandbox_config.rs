@@ -8,6 +8,7 @@ use super::dns::{self, Resolver};
 use super::observed::label;
 use super::{resources, security, spec};
 use crate::config::ClusterDns;
+use crate::config::cpu_quotas::CpuQuotas;
 
 /// Inputs of the sandbox configuration.
 pub struct SandboxFacts<'a> {
@@ -21,6 +22,8 @@ pub struct SandboxFacts<'a> {
     pub log_directory: String,
     /// The cgroup that all pods' ones are under.
     pub cgroup_parent: &'a str,
+    /// How the pod's limit of cpus is enforced.
+    pub cpu_quotas: CpuQuotas,
     /// User namespace of the pod, unless it is the host's.
     pub userns: Option<cri::UserNamespace>,
 }
@@ -71,7 +74,7 @@ pub fn sandbox_config(pod: &Pod, attempt: u32, facts: &SandboxFacts<'_>) -> cri:
             security_context: Some(security_context),
             sysctls: sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
             overhead: Some(cri::LinuxContainerResources::default()),
-            resources: Some(resources::pod(&spec)),
+            resources: Some(resources::pod(&spec, facts.cpu_quotas)),
         }),
         windows: None,
     }

@@ -145,7 +145,7 @@ mod tests {
         for (containers, source, want) in table {
             let spec: PodSpec = serde_json::from_value(json!({"containers": containers}))?;
             let source: EmptyDirVolumeSource = serde_json::from_value(source)?;
-            let pod_limit = resources::pod(&spec).memory_limit_in_bytes;
+            let pod_limit = resources::memory_limit(&spec);
             assert_eq!(memory_size(&source, pod_limit, 100 * MI), Some(want), "{containers:?} {source:?}");
         }
         Ok(())

@@ -192,7 +192,7 @@ impl VolumePreparer<'_> {
                 return Ok(Source::Path { path: dir, read_only: false });
             }
             let allocatable = self.facts.allocatable.get("memory").copied().unwrap_or(0);
-            let limit = resources::pod(&spec).memory_limit_in_bytes;
+            let limit = resources::memory_limit(&spec);
             let size = empty_dir::memory_size(source, limit, allocatable);
             empty_dir::ensure(&dir, source, &spec, size)?;
             if let Some(group) = group {

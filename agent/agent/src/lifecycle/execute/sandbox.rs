@@ -159,6 +159,7 @@ impl Job {
             node: &config.name,
             log_directory: logs.to_string_lossy().into_owned(),
             cgroup_parent: &config.cgroup_parent,
+            cpu_quotas: self.executor.resources.cpu_quotas(),
             userns: self.users()?,
         };
         Ok(sandbox_config(&self.pod, attempt, &facts))

@@ -161,7 +161,8 @@ impl Worker {
             if self.tasks.stopping.contains_key(&instance.id) {
                 continue;
             }
-            let mut wanted = resources::container(&pod, role, &container, memory);
+            let quotas = self.executor.resources.cpu_quotas();
+            let mut wanted = resources::container(&pod, role, &container, memory, quotas);
             self.executor.resources.keep_supported(&mut wanted);
             if let Some(cpus) = self.executor.resources.cpuset(spec::uid(&pod), &container.name) {
                 wanted.cpuset_cpus = cpus;
@@ -202,7 +203,8 @@ impl Worker {
             || target.clone(),
             |resources| {
                 let container = Container { resources: Some(resources), ..container.clone() };
-                Applied::from(&resources::container(self.pod(), role, &container, memory))
+                let quotas = self.executor.resources.cpu_quotas();
+                Applied::from(&resources::container(self.pod(), role, &container, memory, quotas))
             },
         );
         Applied { cpus: String::new(), ..numbers }
@@ -230,7 +232,7 @@ impl Worker {
         }
         let runtime = &self.executor.runtime;
         let mut limits = Vec::new();
-        let pod_limit = resources::pod(&spec::spec(self.pod())).memory_limit_in_bytes;
+        let pod_limit = resources::memory_limit(&spec::spec(self.pod()));
         if let Some(sandbox) = self.observed.get().ready_sandbox().filter(|_| pod_limit > 0) {
             let stats = runtime.pod_sandbox_stats(&sandbox.id).await.ok();
             let memory = stats.and_then(|stats| stats.linux).and_then(|linux| linux.memory);
@@ -281,7 +283,7 @@ impl Worker {
             tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "pod's own limits not changed");
         }
         if let Some(sandbox) = self.observed.get().ready_sandbox() {
-            let all = resources::pod(&spec::spec(pod));
+            let all = resources::pod(&spec::spec(pod), self.executor.resources.cpu_quotas());
             let told = self.executor.runtime.update_pod_sandbox_resources(&sandbox.id, None, Some(all)).await;
             if let Err(error) = told {
                 tracing::debug!(uid = self.uid(), error = %causes::chain(&error), "runtime was not told the pod's own limits");

@@ -1,0 +1,58 @@
+//! Options about cpus, memory and NUMA nodes.
+
+use clap::ArgAction;
+use std::time::Duration;
+
+use super::values;
+use crate::config::cpu_quotas::CpuQuotas;
+use crate::numa;
+
+/// CPU manager policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum CpuPolicy {
+    /// Any.
+    #[default]
+    None,
+    /// Whole cpus of their own for Guaranteed pods that ask for whole cpus.
+    Static,
+}
+
+/// Memory manager policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum MemoryPolicy {
+    /// Of all nodes.
+    #[default]
+    None,
+    /// Memory of certain NUMA nodes for Guaranteed pods.
+    Static,
+}
+
+/// How cpus are limited, and which cpus, memory and devices containers get.
+#[derive(Debug, clap::Args)]
+pub struct ResourceOptions {
+    /// Enforce limits of cpus with quotas of CPU time: true or false.
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    pub cpu_cfs_quota: bool,
+    /// Period of these quotas: 1ms to 1s.
+    #[arg(long, default_value = "100ms", value_parser = values::cpu_cfs_quota_period)]
+    pub cpu_cfs_quota_period: Duration,
+    /// CPU manager policy: none or static.
+    #[arg(long, value_enum, default_value_t)]
+    pub cpu_manager_policy: CpuPolicy,
+    /// Memory manager policy: none, or static for memory of certain NUMA nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub memory_manager_policy: MemoryPolicy,
+    /// Topology manager policy: whether cpus, memory and devices of a container must come from the same NUMA nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub topology_manager_policy: numa::Policy,
+    /// Topology manager scope: resources of a container or of a pod come from the same NUMA nodes.
+    #[arg(long, value_enum, default_value_t)]
+    pub topology_manager_scope: numa::Scope,
+}
+
+impl ResourceOptions {
+    /// How limits of cpus are enforced.
+    pub(super) fn cpu_quotas(&self) -> CpuQuotas {
+        CpuQuotas::new(self.cpu_cfs_quota_period, self.cpu_cfs_quota)
+    }
+}
