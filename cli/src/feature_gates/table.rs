@@ -81,7 +81,7 @@ pub(super) const ON: &[(&str, Support)] = &[
         "DisableAllocatorDualWrite",
         Honoured("controlplane/apiserver/src/actions/service_addresses.rs#IPAddress"),
     ),
-    ("DisableCPUQuotaWithExclusiveCPUs", Refused("containers with exclusive CPUs keep their quota")),
+    ("DisableCPUQuotaWithExclusiveCPUs", Honoured("agent/agent/src/config/cpu_quotas.rs#unless")),
     ("DisableNodeKubeProxyVersion", NotApplicable("the field is never set")),
     ("DynamicResourceAllocation", Honoured("controlplane/scheduler/src/devices/mod.rs#Devices")),
     ("EnvFiles", Honoured("agent/agent/src/lifecycle/execute/configure.rs#read_env_file")),

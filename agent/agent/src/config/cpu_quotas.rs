@@ -30,6 +30,12 @@ impl CpuQuotas {
         Self { period, is_enforced }
     }
 
+    /// None for what has cpus of its own: these are its limit.
+    #[must_use]
+    pub fn unless(self, has_exclusive_cpus: bool) -> Self {
+        Self { is_enforced: self.is_enforced && !has_exclusive_cpus, ..self }
+    }
+
     /// The time in which a quota can be used.
     pub fn period(self) -> Duration {
         self.period
@@ -75,6 +81,8 @@ mod tests {
             (of(1), 100, 1000, 1000),
             (CpuQuotas::new(Duration::from_millis(20), false), 500, 20_000, -1),
             (CpuQuotas::new(Duration::from_millis(20), false), 0, 20_000, -1),
+            (of(20).unless(false), 1000, 20_000, 20_000),
+            (of(20).unless(true), 1000, 20_000, -1),
         ] {
             assert_eq!(
                 (quotas.period_micros(), quotas.quota(milli)),

@@ -78,9 +78,16 @@ impl NodeResources {
         NodeMemory { total: self.facts.read().memory, swap: self.swap }
     }
 
-    /// How limits of cpus are enforced.
-    pub fn cpu_quotas(&self) -> CpuQuotas {
-        self.config.cpu_quotas
+    /// How a container's limit of cpus is enforced.
+    pub fn cpu_quotas(&self, uid: &str, container: &str) -> CpuQuotas {
+        let own = self.aligned.cpus.as_ref().map(|cpus| cpus.exclusive(uid, container));
+        self.config.cpu_quotas.unless(own.is_some_and(|own| !own.is_empty()))
+    }
+
+    /// How the limit of cpus of the pod as a whole is enforced: a quota would limit a container with cpus of its own.
+    pub fn cpu_quotas_of_pod(&self, uid: &str) -> CpuQuotas {
+        let has_own = self.aligned.cpus.as_ref().is_some_and(|cpus| cpus.has_exclusive(uid));
+        self.config.cpu_quotas.unless(has_own)
     }
 
     /// Sizes of huge pages that are limited, in bytes.
@@ -99,7 +106,7 @@ impl NodeResources {
         let limits = NodeLimits {
             max_pids: self.config.max_pids,
             page_sizes: &self.limited.page_sizes,
-            cpu_quotas: self.cpu_quotas(),
+            cpu_quotas: self.cpu_quotas_of_pod(spec::uid(pod)),
         };
         cgroup::ensure(cgroups, &self.config.cgroup_parent, pod, limits)
     }

@@ -200,6 +200,11 @@ impl Cpus {
         given.get(uid).and_then(|pod| pod.get(container)).cloned().unwrap_or_default()
     }
 
+    /// Whether a container of the pod has cpus of its own.
+    pub fn has_exclusive(&self, uid: &str) -> bool {
+        self.given.lock().get(uid).is_some_and(|pod| pod.values().any(|cpus| !cpus.is_empty()))
+    }
+
     /// Every cpu that can be assigned exclusively, whether it is or not.
     pub fn allocatable(&self) -> Set {
         self.cores.iter().flatten().filter(|cpu| !self.reserved.contains(cpu)).copied().collect()

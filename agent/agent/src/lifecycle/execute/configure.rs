@@ -88,7 +88,7 @@ impl Job {
                 mounts,
                 devices,
                 node_memory,
-                cpu_quotas: resources.cpu_quotas(),
+                cpu_quotas: resources.cpu_quotas(spec::uid(pod), &start.name),
                 page_sizes: resources.page_sizes(),
                 seccomp_default: self.executor.config.seccomp_default,
                 stop_signals: self.executor.config.stop_signals,

@@ -159,7 +159,7 @@ impl Job {
             node: &config.name,
             log_directory: logs.to_string_lossy().into_owned(),
             cgroup_parent: &config.cgroup_parent,
-            cpu_quotas: self.executor.resources.cpu_quotas(),
+            cpu_quotas: self.executor.resources.cpu_quotas_of_pod(spec::uid(&self.pod)),
             userns: self.users()?,
         };
         Ok(sandbox_config(&self.pod, attempt, &facts))

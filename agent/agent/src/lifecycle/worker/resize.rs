@@ -161,7 +161,7 @@ impl Worker {
             if self.tasks.stopping.contains_key(&instance.id) {
                 continue;
             }
-            let quotas = self.executor.resources.cpu_quotas();
+            let quotas = self.executor.resources.cpu_quotas(spec::uid(&pod), &container.name);
             let mut wanted = resources::container(&pod, role, &container, memory, quotas);
             self.executor.resources.keep_supported(&mut wanted);
             if let Some(cpus) = self.executor.resources.cpuset(spec::uid(&pod), &container.name) {
@@ -203,7 +203,7 @@ impl Worker {
             || target.clone(),
             |resources| {
                 let container = Container { resources: Some(resources), ..container.clone() };
-                let quotas = self.executor.resources.cpu_quotas();
+                let quotas = self.executor.resources.cpu_quotas(self.uid(), &container.name);
                 Applied::from(&resources::container(self.pod(), role, &container, memory, quotas))
             },
         );
@@ -283,7 +283,8 @@ impl Worker {
             tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "pod's own limits not changed");
         }
         if let Some(sandbox) = self.observed.get().ready_sandbox() {
-            let all = resources::pod(&spec::spec(pod), self.executor.resources.cpu_quotas());
+            let quotas = self.executor.resources.cpu_quotas_of_pod(self.uid());
+            let all = resources::pod(&spec::spec(pod), quotas);
             let told = self.executor.runtime.update_pod_sandbox_resources(&sandbox.id, None, Some(all)).await;
             if let Err(error) = told {
                 tracing::debug!(uid = self.uid(), error = %causes::chain(&error), "runtime was not told the pod's own limits");

@@ -41,6 +41,7 @@ fn whole_cores_first_and_everybody_else_shares_the_rest() {
     assert!(cpus.admit(&pod("a", &["2", "500m"])).unwrap());
     assert_eq!((cpus.of("a", "c0").as_str(), cpus.of("a", "c1").as_str()), ("1,5", "0,2-4,6-7"));
     assert_eq!((cpus.exclusive("a", "c0"), cpus.exclusive("a", "c1")), ([1, 5].into(), [].into()));
+    assert!(cpus.has_exclusive("a") && !cpus.has_exclusive("any"));
     assert_eq!(cpus.allocatable(), (1..8).collect::<Set>());
     assert!(!cpus.admit(&pod("a", &["2"])).unwrap(), "it has them already");
     assert!(!cpus.admit(&pod("shared", &["1500m"])).unwrap());
@@ -65,7 +66,7 @@ fn burstable_pods_and_parts_of_cpus_share() {
     let burstable: Pod = serde_json::from_value(json!({"metadata": {"uid": "x"}, "spec": {"containers": [
         {"name": "c0", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}))
     .unwrap();
-    assert!(!cpus.admit(&burstable).unwrap());
+    assert!(!cpus.admit(&burstable).unwrap() && !cpus.has_exclusive("x"));
     assert_eq!(cpus.of("x", "c0"), "0-7");
 }
 
