@@ -14,6 +14,61 @@ fn one(rest: &str) -> String {
 
 #[test]
 #[ignore = "run by in_namespaces"]
+fn whole_cores_are_given_or_the_pod_fails() {
+    let options = "full-pcpus-only=true,strict-cpu-reservation=true";
+    let cluster = Cluster::start_with(&format!(
+        "--cpu-manager-policy static --cpu-manager-policy-options {options} --reserved cpu=500m"
+    ));
+    let cpus = |count: usize| {
+        let resources = format!("{{limits: {{cpu: '{count}', memory: 64Mi}}}}");
+        format!("nodeName: node1, {}", one(&format!("command: [sleep, '1000'], resources: {resources}")))
+    };
+    let siblings =
+        std::fs::read_to_string("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").unwrap();
+    let threads = siblings.trim().split([',', '-']).count();
+    let all: usize =
+        cluster.kubectl.run("get node node1 -o jsonpath={.status.capacity.cpu}").parse().unwrap();
+    let status = |name: &str, count: usize| {
+        cluster.pod(name, &cpus(count));
+        cluster.wait_phase(name, "Failed")
+    };
+    if threads > 1 {
+        let part = status("part", 1);
+        assert_eq!(
+            (part["reason"].as_str(), part["message"].as_str().unwrap_or_default()),
+            (
+                Some("SMTAlignmentError"),
+                &*format!(
+                    "Pod was rejected: SMT Alignment Error: requested 1 cpus not multiple cpus per core = {threads}"
+                )
+            )
+        );
+        cluster.delete("part");
+    }
+    // All cores but the one with the reserved cpu.
+    let most = all - threads;
+    if most > 0 {
+        cluster.pod("whole", &cpus(most));
+        cluster.wait_ready("whole");
+        let state = std::fs::read_to_string(cluster.path("agent/cpu_manager_state")).unwrap();
+        let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+        let uid = cluster.get("whole")["metadata"]["uid"].as_str().unwrap().to_owned();
+        assert!(state["entries"][&uid]["c"].as_str().is_some_and(|own| !own.is_empty()), "{state}");
+        cluster.delete("whole");
+    }
+    cluster.pod("shared", &one("command: [sleep, '1000']"));
+    cluster.wait_ready("shared");
+    let configz = cluster.kubectl.run("get --raw /api/v1/nodes/node1/proxy/configz");
+    let configz: serde_json::Value = serde_json::from_str(&configz).unwrap();
+    assert_eq!(
+        configz["kubeletconfig"]["cpuManagerPolicyOptions"],
+        serde_json::json!({"full-pcpus-only": "true", "strict-cpu-reservation": "true"})
+    );
+    cluster.delete("shared");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
 fn users_cpus_and_disk_of_their_own() {
     let cluster = Cluster::start_with("--cpu-manager-policy static --reserved cpu=500m");
     let inside = "cat /proc/self/uid_map; echo x > /v/f; ls -ln /v/f /etc/hosts | { while read a b c d e; do echo owner $c $d; done; }; sleep 1000";

@@ -23,8 +23,8 @@ pub(super) const ON: &[(&str, Support)] = &[
     ),
     ("AuthorizeWithSelectors", Honoured("controlplane/apiserver/src/actions/reviews.rs#field_selector")),
     ("BtreeWatchCache", NotApplicable("an implementation detail of the Go components")),
-    ("CPUManagerPolicyBetaOptions", Refused("--cpu-manager-policy has no options")),
-    ("CPUManagerPolicyOptions", Refused("--cpu-manager-policy has no options")),
+    ("CPUManagerPolicyBetaOptions", Honoured("agent/agent/src/config/cpu_options.rs#across_nodes")),
+    ("CPUManagerPolicyOptions", Honoured("agent/agent/src/config/cpu_options.rs#full_cores_only")),
     ("CRDObservedGenerationTracking", Refused("conditions of definitions have no observedGeneration")),
     ("CRDValidationRatcheting", Honoured("controlplane/kinds/src/registry/custom/rules.rs#unchanged")),
     (

@@ -18,6 +18,11 @@ fn by_signal<'a>(values: impl Iterator<Item = (&'a String, String)>) -> Map<Stri
     values.map(|(signal, value)| (signal.clone(), value.into())).collect()
 }
 
+/// Options of a policy that are on.
+fn by_name(names: impl Iterator<Item = &'static str>) -> Map<String, Value> {
+    names.map(|name| (name.to_owned(), "true".into())).collect()
+}
+
 /// `/configz`.
 pub fn configz(config: &NodeConfig) -> ApiResponse {
     let eviction = &config.eviction;
@@ -40,7 +45,8 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "crashLoopBackOff": {"maxContainerRestartPeriod": go_duration(config.crash_loop_max)},
         "cpuCFSQuota": config.cpu_quotas.is_enforced(),
         "cpuCFSQuotaPeriod": go_duration(config.cpu_quotas.period()),
-        "cpuManagerPolicy": if config.static_cpus { "static" } else { "none" },
+        "cpuManagerPolicy": if config.static_cpus.is_some() { "static" } else { "none" },
+        "cpuManagerPolicyOptions": by_name(config.static_cpus.iter().flat_map(|options| options.names())),
         "memoryManagerPolicy": if config.static_memory { "Static" } else { "None" },
         "topologyManagerPolicy": config.topology_policy.as_str(),
         "topologyManagerScope": config.topology_scope.as_str(),

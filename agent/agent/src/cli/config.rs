@@ -119,6 +119,14 @@ mod tests {
                 "shutdownGracePeriodCriticalPods: 5",
                 "5 must not be more than --shutdown-grace-period, which is 0",
             ),
+            (
+                "cpuManagerPolicyOptions: {full-pcpus-only: true}",
+                "--cpu-manager-policy-options: the policy none has no options",
+            ),
+            (
+                "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {align-by-socket: true}",
+                "--cpu-manager-policy-options: align-by-socket is an alpha option",
+            ),
             ("shutdownInhibitor: true", "--shutdown-inhibitor: pods have no time to end"),
             ("imageGcLowThreshold: 90", "--image-gc-low-threshold: 90 must be less"),
         ] {

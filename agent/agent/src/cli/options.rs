@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::engine::EngineOptions;
 use super::eviction::{EvictionError, EvictionOptions};
-use super::resources::{CpuPolicy, MemoryPolicy, ResourceOptions};
+use super::resources::{MemoryPolicy, ResourceOptions};
 use super::values::{self, DefaultSeccomp, SwapBehavior};
 use crate::config::eviction::EvictionPolicy;
 use crate::config::image_gc::GcPolicy;
@@ -275,6 +275,7 @@ impl RunArgs {
         self.image_gc()?;
         self.verification()?;
         self.shutdown_options()?;
+        self.resources.check()?;
         Ok(())
     }
 
@@ -348,7 +349,7 @@ impl RunArgs {
             limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,
             policies: !self.external_policies,
             cpu_quotas: self.resources.cpu_quotas(),
-            static_cpus: self.resources.cpu_manager_policy == CpuPolicy::Static,
+            static_cpus: self.resources.static_cpus()?,
             static_memory: self.resources.memory_manager_policy == MemoryPolicy::Static,
             topology_policy: self.resources.topology_manager_policy,
             topology_scope: self.resources.topology_manager_scope,

@@ -1,10 +1,13 @@
 //! Options about cpus, memory and NUMA nodes.
 
+use anyhow::Context as _;
 use clap::ArgAction;
 use std::time::Duration;
 
 use super::values;
+use crate::config::cpu_options::CpuOptions;
 use crate::config::cpu_quotas::CpuQuotas;
+use crate::config::policy_options::PolicyOptionError;
 use crate::numa;
 
 /// CPU manager policy.
@@ -39,6 +42,10 @@ pub struct ResourceOptions {
     /// CPU manager policy: none or static.
     #[arg(long, value_enum, default_value_t)]
     pub cpu_manager_policy: CpuPolicy,
+    /// Options of the static CPU manager policy, such as full-pcpus-only=true: strict-cpu-reservation,
+    /// prefer-align-cpus-by-uncorecache, distribute-cpus-across-numa.
+    #[arg(long, value_delimiter = ',', value_parser = values::pair)]
+    pub cpu_manager_policy_options: Vec<(String, String)>,
     /// Memory manager policy: none, or static for memory of certain NUMA nodes.
     #[arg(long, value_enum, default_value_t)]
     pub memory_manager_policy: MemoryPolicy,
@@ -54,5 +61,23 @@ impl ResourceOptions {
     /// How limits of cpus are enforced.
     pub(super) fn cpu_quotas(&self) -> CpuQuotas {
         CpuQuotas::new(self.cpu_cfs_quota_period, self.cpu_cfs_quota)
+    }
+
+    /// The static CPU manager policy, if it is enabled.
+    pub(super) fn static_cpus(&self) -> anyhow::Result<Option<CpuOptions>> {
+        let given = &self.cpu_manager_policy_options;
+        let given = given.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let options = CpuOptions::new(given).and_then(|options| match self.cpu_manager_policy {
+            CpuPolicy::Static => Ok(Some(options)),
+            CpuPolicy::None if self.cpu_manager_policy_options.is_empty() => Ok(None),
+            CpuPolicy::None => Err(PolicyOptionError::NoPolicy),
+        });
+        options.context("--cpu-manager-policy-options")
+    }
+
+    /// Whether options contradict each other, or name what there is not.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        self.static_cpus()?;
+        Ok(())
     }
 }

@@ -4,6 +4,10 @@
 pub mod go_duration;
 // How limits of cpus are enforced.
 pub mod cpu_quotas;
+// Options of policies.
+pub mod policy_options;
+// How the CPU manager chooses cpus.
+pub mod cpu_options;
 // When pods are evicted.
 pub mod eviction;
 // When unused images are removed.
@@ -17,6 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::cpu_options::CpuOptions;
 use self::cpu_quotas::CpuQuotas;
 use self::eviction::EvictionPolicy;
 use self::image_gc::GcPolicy;
@@ -126,8 +131,8 @@ pub struct NodeConfig {
     pub policies: bool,
     /// How limits of cpus are enforced.
     pub cpu_quotas: CpuQuotas,
-    /// Static CPU manager policy: exclusive cpus for Guaranteed pods with integer requests.
-    pub static_cpus: bool,
+    /// Static CPU manager policy, if it is enabled: exclusive cpus for Guaranteed pods with integer requests.
+    pub static_cpus: Option<CpuOptions>,
     /// Static memory manager policy: memory of Guaranteed pods from certain NUMA nodes.
     pub static_memory: bool,
     /// Whether resources of a container must come from the same NUMA nodes.
@@ -234,7 +239,7 @@ impl NodeConfig {
             limited_swap: false,
             policies: false,
             cpu_quotas: CpuQuotas::default(),
-            static_cpus: false,
+            static_cpus: None,
             static_memory: false,
             topology_policy: numa::Policy::None,
             topology_scope: numa::Scope::Container,

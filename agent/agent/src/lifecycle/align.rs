@@ -48,7 +48,8 @@ impl AlignError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Topology => "TopologyAffinityError",
-            Self::Cpus(_) | Self::Memory(_) | Self::Devices(_) => "UnexpectedAdmissionError",
+            Self::Cpus(error) => error.reason(),
+            Self::Memory(_) | Self::Devices(_) => "UnexpectedAdmissionError",
         }
     }
 }
@@ -71,7 +72,9 @@ impl AlignedResources {
             scope: config.topology_scope,
             all: machine.all(),
             memory: memory.then(|| Memory::open(&config.root_dir, &machine, bytes)),
-            cpus: config.static_cpus.then(|| Cpus::open(&config.root_dir, system, machine, reserved("cpu"))),
+            cpus: config
+                .static_cpus
+                .map(|options| Cpus::open(&config.root_dir, system, machine, reserved("cpu"), options)),
             alone: Mutex::default(),
         }
     }

@@ -2,6 +2,7 @@
 //! Pods on a made-up machine: two NUMA nodes of two cores with two threads each, and 8 GiB.
 
 use super::*;
+use crate::config::cpu_options::CpuOptions;
 use serde_json::json;
 use std::fs;
 use std::sync::Arc;
@@ -14,6 +15,10 @@ struct Setting {
 }
 
 fn setting(policy: Policy, scope: Scope) -> Setting {
+    setting_with(policy, scope, CpuOptions::default())
+}
+
+fn setting_with(policy: Policy, scope: Scope, options: CpuOptions) -> Setting {
     let dir = tempfile::tempdir().unwrap();
     let write = |path: String, text: &str| {
         let path = dir.path().join("system").join(path);
@@ -24,6 +29,7 @@ fn setting(policy: Policy, scope: Scope) -> Setting {
     for cpu in 0..8 {
         let core = cpu % 4;
         write(format!("cpu/cpu{cpu}/topology/thread_siblings_list"), &format!("{core},{}\n", core + 4));
+        write(format!("cpu/cpu{cpu}/topology/physical_package_id"), &format!("{}\n", core / 2));
     }
     write("node/online".into(), "0-1\n");
     for (node, cpus) in [(0, "0-1,4-5\n"), (1, "2-3,6-7\n")] {
@@ -33,7 +39,7 @@ fn setting(policy: Policy, scope: Scope) -> Setting {
     let mut config = NodeConfig::in_directory(dir.path());
     fs::create_dir_all(&config.root_dir).unwrap();
     fs::create_dir_all(dir.path().join("kubelet/device-plugins")).unwrap();
-    (config.static_cpus, config.static_memory) = (true, true);
+    (config.static_cpus, config.static_memory) = (Some(options), true);
     (config.topology_policy, config.topology_scope) = (policy, scope);
     let aligned = AlignedResources::open(&config, &dir.path().join("system"));
     let devices = Devices::open(&config.kubelet_dir, Arc::new(Notify::new()), Arc::new(|_: &str| {}));
@@ -125,4 +131,17 @@ async fn without_a_policy_only_memory_is_bound() {
     let setting = setting(Policy::None, Scope::Container);
     let (cpus, memory) = setting.admit(&pod("a", &[("2", "1Gi")])).await.unwrap().remove(0);
     assert_eq!((cpus.as_str(), memory.as_str()), ("0-7", "0"), "cpus were given at admission");
+}
+
+#[tokio::test]
+async fn whole_cores_of_one_node_or_a_rejection() {
+    let options = CpuOptions { full_cores_only: true, ..CpuOptions::default() };
+    let setting = setting_with(Policy::SingleNumaNode, Scope::Container, options);
+    assert_eq!(setting.admit(&pod("a", &[("2", "1Gi")])).await, got(&[("1,5", "0")]));
+    assert_eq!(setting.admit(&pod("b", &[("4", "1Gi")])).await, got(&[("2-3,6-7", "1")]));
+    // The hints say first that no node has them.
+    assert_eq!(setting.admit(&pod("c", &[("2", "1Gi")])).await, Err("TopologyAffinityError"));
+    assert_eq!(setting.admit(&pod("d", &[("1", "1Gi")])).await, Err("TopologyAffinityError"));
+    let setting = setting_with(Policy::BestEffort, Scope::Container, options);
+    assert_eq!(setting.admit(&pod("e", &[("1", "1Gi")])).await, Err("SMTAlignmentError"));
 }

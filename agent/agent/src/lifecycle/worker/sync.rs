@@ -104,10 +104,10 @@ impl Worker {
         });
         // Cpus of its own, where the node gives them and the pod asks for them.
         let decision = decision.and_then(|victims| {
-            let taken = executor.resources.take_cpus(self.pod()).map_err(|error| Rejection {
-                reason: "UnexpectedAdmissionError".into(),
-                message: error.to_string(),
-            });
+            let taken = executor
+                .resources
+                .take_cpus(self.pod())
+                .map_err(|error| Rejection { reason: error.reason().into(), message: error.to_string() });
             taken.map(|()| victims)
         });
         match decision {
@@ -398,7 +398,8 @@ fn next_attempts(status: &PodStatus) -> BTreeMap<String, u32> {
 /// Seconds as Go prints them: `10s`, `2m40s`.
 /// Event reasons are fixed names; refusals have a handful of them.
 fn event_reason(reason: &str) -> &'static str {
-    const KNOWN: [&str; 18] = [
+    const KNOWN: [&str; 19] = [
+        "SMTAlignmentError",
         "VolumeAttachmentLimitExceeded",
         "TopologyAffinityError",
         "Evicted",

@@ -9,7 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+// Where cpus are.
+pub mod topology;
+// Reads where they are.
+mod read;
+// Chooses few groups of cpus.
+mod pack;
+// Chooses as many of each of several nodes.
+mod distribute;
+// Chooses cpus as the options say.
+mod take;
+
+use self::take::take;
+use self::topology::Topology;
 use super::spec::{self, Qos, Role};
+use crate::config::cpu_options::CpuOptions;
 use crate::numa::{self, Hints, Machine, Nodes, parse_list as parse};
 
 /// Numbers of cpus.
@@ -28,9 +42,39 @@ pub enum CpusError {
         /// Free.
         available: usize,
     },
+    /// Containers get whole cores, and this is no number of them.
+    #[error("SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {threads}")]
+    PartOfCore {
+        /// Asked for.
+        requested: usize,
+        /// Cpus of a core.
+        threads: usize,
+    },
+    /// Containers get whole cores, and there are too few.
+    #[error(
+        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = {requested}, CPUs per core = {threads}"
+    )]
+    TooFewCores {
+        /// Asked for.
+        requested: usize,
+        /// Cpus of free cores.
+        available: usize,
+        /// Cpus of a core.
+        threads: usize,
+    },
     /// The state file could not be written.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Record(String),
+}
+
+impl CpusError {
+    /// The reason of the pod's status.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::PartOfCore { .. } | Self::TooFewCores { .. } => "SMTAlignmentError",
+            Self::TooFew { .. } | Self::Record(_) => "UnexpectedAdmissionError",
+        }
+    }
 }
 
 /// Assignments: pod uid → container → cpus, in the format `4-7,9`.
@@ -47,9 +91,9 @@ struct State {
 #[derive(Debug)]
 pub struct Cpus {
     path: PathBuf,
-    /// Cpus by physical core.
-    cores: Vec<Set>,
+    topology: Topology,
     machine: Machine,
+    options: CpuOptions,
     reserved: Set,
     given: Mutex<BTreeMap<String, BTreeMap<String, Set>>>,
 }
@@ -57,16 +101,23 @@ pub struct Cpus {
 impl Cpus {
     /// Loads the state file. `reserved` thousandths of a cpu are never assigned exclusively; `system` is the directory of sysfs
     /// that describes the machine.
-    pub fn open(dir: &Path, system: &Path, machine: Machine, reserved: i64) -> Self {
-        Self::with_cores(dir, read_cores(&system.join("cpu")), machine, reserved)
+    pub fn open(dir: &Path, system: &Path, machine: Machine, reserved: i64, options: CpuOptions) -> Self {
+        let topology = read::read(&system.join("cpu"), &machine);
+        Self::with_topology(dir, topology, machine, reserved, options)
     }
 
-    fn with_cores(dir: &Path, cores: Vec<Set>, machine: Machine, reserved: i64) -> Self {
+    fn with_topology(
+        dir: &Path,
+        topology: Topology,
+        machine: Machine,
+        reserved: i64,
+        options: CpuOptions,
+    ) -> Self {
         let path = dir.join("cpu_manager_state");
-        let all: Set = cores.iter().flatten().copied().collect();
+        let all = topology.cpus();
         // At least one cpu stays shared.
         let count = usize::try_from(reserved).unwrap_or(0).div_ceil(1000).max(1);
-        let reserved = take(&all, &cores, count).unwrap_or_else(|| all.clone());
+        let reserved = take(&topology, &all, count, options).unwrap_or(all);
         let state: State =
             fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let pod = |(uid, containers): (String, BTreeMap<String, String>)| {
@@ -74,7 +125,7 @@ impl Cpus {
             (uid, containers.collect::<BTreeMap<_, _>>())
         };
         let given = state.entries.into_iter().map(pod).collect();
-        Self { path, cores, machine, reserved, given: Mutex::new(given) }
+        Self { path, topology, machine, options, reserved, given: Mutex::new(given) }
     }
 
     /// Assigns cpus to a pod, all or none; existing assignments stay. `true` if the shared cpus changed.
@@ -86,10 +137,8 @@ impl Cpus {
         }
         let free = self.free(&given);
         let mut own: BTreeMap<String, Set> = BTreeMap::new();
-        // Init containers run before the others and leave their cpus to them.
-        let order =
-            wanted.iter().filter(|w| w.1 == Role::Init).chain(wanted.iter().filter(|w| w.1 != Role::Init));
-        for (name, _, count) in order {
+        // In the order in which they start: init containers leave their cpus to those that come after them.
+        for (name, _, count) in &wanted {
             let cpus = self.pick(&free, &own, &wanted, *count, None)?;
             own.insert(name.clone(), cpus);
         }
@@ -145,17 +194,33 @@ impl Cpus {
         let reusable = reusable(own, wanted);
         let taken: Set = own.values().flatten().copied().collect();
         let free = free.difference(&taken).copied();
-        let candidates: Set =
-            if reusable.len() >= count { reusable } else { free.chain(reusable.iter().copied()).collect() };
+        let all: Set = free.chain(reusable.iter().copied()).collect();
+        self.check_cores(count, all.len())?;
+        let candidates = if reusable.len() >= count { reusable } else { all };
         let too_few = CpusError::TooFew { requested: count, available: candidates.len() };
+        let take = |from: &Set, count: usize| take(&self.topology, from, count, self.options);
         let Some(near) = near.map(|nodes| self.machine.cpus(nodes)) else {
-            return take(&candidates, &self.cores, count).ok_or(too_few);
+            return take(&candidates, count).ok_or(too_few);
         };
         let close: Set = candidates.intersection(&near).copied().collect();
-        let mut cpus = take(&close, &self.cores, count.min(close.len())).unwrap_or_default();
+        let mut cpus = take(&close, count.min(close.len())).unwrap_or_default();
         let rest: Set = candidates.difference(&cpus).copied().collect();
-        cpus.extend(take(&rest, &self.cores, count - cpus.len()).ok_or(too_few)?);
+        cpus.extend(take(&rest, count - cpus.len()).ok_or(too_few)?);
         Ok(cpus)
+    }
+
+    /// Whether a container can have whole cores, where the node gives only such.
+    fn check_cores(&self, requested: usize, available: usize) -> Result<(), CpusError> {
+        let threads = self.topology.threads();
+        if !self.options.full_cores_only {
+            Ok(())
+        } else if !requested.is_multiple_of(threads) {
+            Err(CpusError::PartOfCore { requested, threads })
+        } else if requested > available {
+            Err(CpusError::TooFewCores { requested, available, threads })
+        } else {
+            Ok(())
+        }
     }
 
     fn record(
@@ -207,16 +272,24 @@ impl Cpus {
 
     /// Every cpu that can be assigned exclusively, whether it is or not.
     pub fn allocatable(&self) -> Set {
-        self.cores.iter().flatten().filter(|cpu| !self.reserved.contains(cpu)).copied().collect()
+        self.topology.cpus().difference(&self.reserved).copied().collect()
     }
 
-    /// Cpus available for exclusive assignment.
+    /// Cpus available for exclusive assignment: none of a core of which a part is reserved, where the node gives only whole cores.
     fn free(&self, given: &BTreeMap<String, BTreeMap<String, Set>>) -> Set {
-        self.shared(given).difference(&self.reserved).copied().collect()
+        let shared = self.shared(given);
+        match self.options.full_cores_only {
+            true => shared.difference(&self.topology.with_siblings(&self.reserved)).copied().collect(),
+            false => shared.difference(&self.reserved).copied().collect(),
+        }
     }
 
+    /// The cpus of containers without cpus of their own.
     fn shared(&self, given: &BTreeMap<String, BTreeMap<String, Set>>) -> Set {
-        let mut all: Set = self.cores.iter().flatten().copied().collect();
+        let mut all = self.topology.cpus();
+        if self.options.strict_reservation {
+            all.retain(|cpu| !self.reserved.contains(cpu));
+        }
         for cpu in given.values().flat_map(BTreeMap::values).flatten() {
             all.remove(cpu);
         }
@@ -247,10 +320,17 @@ fn reusable(own: &BTreeMap<String, Set>, wanted: &[(String, Role, usize)]) -> Se
     of(true).difference(&of(false)).copied().collect()
 }
 
-/// How many cpus a pod needs at the same time.
+/// How many cpus a pod needs at the same time: an init container runs with the sidecars before it, the others with all sidecars.
 fn together(wanted: &[(String, Role, usize)]) -> Option<usize> {
-    let of = |is_init: bool| wanted.iter().filter(move |w| (w.1 == Role::Init) == is_init).map(|w| w.2);
-    Some(of(false).sum::<usize>().max(of(true).max().unwrap_or_default())).filter(|count| *count > 0)
+    let (mut running, mut most) = (0, 0);
+    for (_, role, count) in wanted {
+        if *role == Role::Init {
+            most = most.max(running + count);
+        } else {
+            running += count;
+        }
+    }
+    Some(most.max(running)).filter(|count| *count > 0)
 }
 
 /// Containers that get cpus of their own, and how many.
@@ -272,43 +352,6 @@ fn wanted(pod: &Pod) -> Vec<(String, Role, usize)> {
         .filter(|(role, _)| *role != Role::Ephemeral)
         .filter_map(|(role, c)| Some((c.name.clone(), role, count(&c)?)))
         .collect()
-}
-
-/// Selects `count` cpus: whole cores first, then threads of partially used cores.
-fn take(free: &Set, cores: &[Set], count: usize) -> Option<Set> {
-    if free.len() < count {
-        return None;
-    }
-    let mut taken = Set::new();
-    let (mut whole, mut broken): (Vec<Set>, Vec<Set>) = (vec![], vec![]);
-    for core in cores {
-        let left: Set = core.intersection(free).copied().collect();
-        if left == *core { whole.push(left) } else { broken.push(left) }
-    }
-    let mut spare = whole.into_iter().peekable();
-    while let Some(core) = spare.next_if(|core| taken.len() + core.len() <= count) {
-        taken.extend(core);
-    }
-    let rest = broken.into_iter().flatten().chain(spare.flatten());
-    for cpu in rest {
-        if taken.len() == count {
-            break;
-        }
-        taken.insert(cpu);
-    }
-    (taken.len() == count).then_some(taken)
-}
-
-fn read_cores(dir: &Path) -> Vec<Set> {
-    let online = parse(fs::read_to_string(dir.join("online")).unwrap_or_default().trim());
-    let mut cores: BTreeSet<Vec<u32>> = BTreeSet::new();
-    for cpu in &online {
-        let list = fs::read_to_string(dir.join(format!("cpu{cpu}/topology/thread_siblings_list")));
-        let siblings: Set = parse(list.unwrap_or_default().trim()).intersection(&online).copied().collect();
-        let core = if siblings.is_empty() { vec![*cpu] } else { siblings.into_iter().collect() };
-        cores.insert(core);
-    }
-    cores.into_iter().map(|core| core.into_iter().collect()).collect()
 }
 
 fn format(cpus: &Set) -> String {
