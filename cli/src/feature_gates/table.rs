@@ -269,8 +269,11 @@ pub(super) const ON: &[(&str, Support)] = &[
         "TokenRequestServiceAccountUIDValidation",
         Honoured("controlplane/apiserver/src/actions/token.rs#check_account"),
     ),
-    ("TopologyManagerPolicyBetaOptions", Refused("--topology-manager-policy has no options")),
-    ("TopologyManagerPolicyOptions", Refused("--topology-manager-policy has no options")),
+    (
+        "TopologyManagerPolicyBetaOptions",
+        Honoured("agent/agent/src/config/topology_options.rs#TopologyOptions"),
+    ),
+    ("TopologyManagerPolicyOptions", Honoured("agent/agent/src/config/topology_options.rs#TopologyOptions")),
     (
         "TranslateStreamCloseWebsocketRequests",
         Honoured("agent/engine/src/streams/handshake.rs#v5.channel.k8s.io"),

@@ -18,9 +18,9 @@ fn by_signal<'a>(values: impl Iterator<Item = (&'a String, String)>) -> Map<Stri
     values.map(|(signal, value)| (signal.clone(), value.into())).collect()
 }
 
-/// Options of a policy that are on.
-fn by_name(names: impl Iterator<Item = &'static str>) -> Map<String, Value> {
-    names.map(|name| (name.to_owned(), "true".into())).collect()
+/// Options of a policy.
+fn options(pairs: impl Iterator<Item = (&'static str, String)>) -> Map<String, Value> {
+    pairs.map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
 /// `/configz`.
@@ -46,9 +46,10 @@ pub fn configz(config: &NodeConfig) -> ApiResponse {
         "cpuCFSQuota": config.cpu_quotas.is_enforced(),
         "cpuCFSQuotaPeriod": go_duration(config.cpu_quotas.period()),
         "cpuManagerPolicy": if config.static_cpus.is_some() { "static" } else { "none" },
-        "cpuManagerPolicyOptions": by_name(config.static_cpus.iter().flat_map(|options| options.names())),
+        "cpuManagerPolicyOptions": options(config.static_cpus.iter().flat_map(|options| options.names()).map(|name| (name, "true".to_owned()))),
         "memoryManagerPolicy": if config.static_memory { "Static" } else { "None" },
         "topologyManagerPolicy": config.topology_policy.as_str(),
+        "topologyManagerPolicyOptions": options(config.topology_options.pairs()),
         "topologyManagerScope": config.topology_scope.as_str(),
         "evictionHard": by_signal(eviction.hard.iter().map(|(signal, least)| (signal, amount(least)))),
         "evictionSoft": by_signal(soft().map(|(signal, soft)| (signal, amount(&soft.least)))),

@@ -127,6 +127,10 @@ mod tests {
                 "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {align-by-socket: true}",
                 "--cpu-manager-policy-options: align-by-socket is an alpha option",
             ),
+            (
+                "topologyManagerPolicyOptions: {max-allowable-numa-nodes: 4}",
+                "--topology-manager-policy-options: max-allowable-numa-nodes=4: not a number from 8 on",
+            ),
             ("shutdownInhibitor: true", "--shutdown-inhibitor: pods have no time to end"),
             ("imageGcLowThreshold: 90", "--image-gc-low-threshold: 90 must be less"),
         ] {

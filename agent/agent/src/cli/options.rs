@@ -352,6 +352,7 @@ impl RunArgs {
             static_cpus: self.resources.static_cpus()?,
             static_memory: self.resources.memory_manager_policy == MemoryPolicy::Static,
             topology_policy: self.resources.topology_manager_policy,
+            topology_options: self.resources.topology_options()?,
             topology_scope: self.resources.topology_manager_scope,
             network: if self.external_network { NetworkMode::None } else { self.network },
             service_proxy: !self.no_service_proxy,

@@ -8,6 +8,7 @@ use super::values;
 use crate::config::cpu_options::CpuOptions;
 use crate::config::cpu_quotas::CpuQuotas;
 use crate::config::policy_options::PolicyOptionError;
+use crate::config::topology_options::TopologyOptions;
 use crate::numa;
 
 /// CPU manager policy.
@@ -52,6 +53,10 @@ pub struct ResourceOptions {
     /// Topology manager policy: whether cpus, memory and devices of a container must come from the same NUMA nodes.
     #[arg(long, value_enum, default_value_t)]
     pub topology_manager_policy: numa::Policy,
+    /// Options of the topology manager: prefer-closest-numa-nodes=true, and max-allowable-numa-nodes=12 for machines with more than
+    /// eight.
+    #[arg(long, value_delimiter = ',', value_parser = values::pair)]
+    pub topology_manager_policy_options: Vec<(String, String)>,
     /// Topology manager scope: resources of a container or of a pod come from the same NUMA nodes.
     #[arg(long, value_enum, default_value_t)]
     pub topology_manager_scope: numa::Scope,
@@ -65,9 +70,9 @@ impl ResourceOptions {
 
     /// The static CPU manager policy, if it is enabled.
     pub(super) fn static_cpus(&self) -> anyhow::Result<Option<CpuOptions>> {
-        let given = &self.cpu_manager_policy_options;
-        let given = given.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let options = CpuOptions::new(given).and_then(|options| match self.cpu_manager_policy {
+        let options = CpuOptions::new(texts(&self.cpu_manager_policy_options)).and_then(|options| match self
+            .cpu_manager_policy
+        {
             CpuPolicy::Static => Ok(Some(options)),
             CpuPolicy::None if self.cpu_manager_policy_options.is_empty() => Ok(None),
             CpuPolicy::None => Err(PolicyOptionError::NoPolicy),
@@ -75,9 +80,20 @@ impl ResourceOptions {
         options.context("--cpu-manager-policy-options")
     }
 
+    /// How the topology manager chooses NUMA nodes.
+    pub(super) fn topology_options(&self) -> anyhow::Result<TopologyOptions> {
+        TopologyOptions::new(texts(&self.topology_manager_policy_options))
+            .context("--topology-manager-policy-options")
+    }
+
     /// Whether options contradict each other, or name what there is not.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         self.static_cpus()?;
+        self.topology_options()?;
         Ok(())
     }
+}
+
+fn texts(pairs: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
 }

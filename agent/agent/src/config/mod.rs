@@ -8,6 +8,8 @@ pub mod cpu_quotas;
 pub mod policy_options;
 // How the CPU manager chooses cpus.
 pub mod cpu_options;
+// How the topology manager chooses NUMA nodes.
+pub mod topology_options;
 // When pods are evicted.
 pub mod eviction;
 // When unused images are removed.
@@ -25,6 +27,7 @@ use self::cpu_options::CpuOptions;
 use self::cpu_quotas::CpuQuotas;
 use self::eviction::EvictionPolicy;
 use self::image_gc::GcPolicy;
+use self::topology_options::TopologyOptions;
 use self::verification::Verification;
 use crate::numa;
 
@@ -137,6 +140,8 @@ pub struct NodeConfig {
     pub static_memory: bool,
     /// Whether resources of a container must come from the same NUMA nodes.
     pub topology_policy: numa::Policy,
+    /// How NUMA nodes are chosen.
+    pub topology_options: TopologyOptions,
     /// What is aligned together.
     pub topology_scope: numa::Scope,
     /// How packets reach pods of other nodes.
@@ -242,6 +247,7 @@ impl NodeConfig {
             static_cpus: None,
             static_memory: false,
             topology_policy: numa::Policy::None,
+            topology_options: TopologyOptions::default(),
             topology_scope: numa::Scope::Container,
             network: NetworkMode::None,
             service_proxy: false,

@@ -1,13 +1,12 @@
 //! Topology manager of the node: gives the containers of a pod cpus, memory and devices of the same NUMA nodes.
 
-use coracle_cli::causes;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::path::Path;
 use tokio::sync::Mutex;
 
 use crate::config::NodeConfig;
 use crate::devices::{AllocateError, Devices, Spare};
-use crate::numa::{self, Hints, Machine, Nodes, Policy, Scope, Verdict};
+use crate::numa::{self, Distances, Hints, Machine, Nodes, Policy, Scope, Verdict};
 use crate::pod::cpus::{Cpus, CpusError};
 use crate::pod::memory::{Memory, MemoryError};
 use crate::pod::spec::{self, Role};
@@ -18,6 +17,8 @@ pub struct AlignedResources {
     scope: Scope,
     /// The nodes of the machine.
     all: Nodes,
+    /// Their distances, if close ones are preferred.
+    closest: Option<Distances>,
     /// CPU manager, if the static policy is enabled.
     pub(super) cpus: Option<Cpus>,
     /// Memory manager, if the static policy is enabled.
@@ -57,20 +58,32 @@ impl AlignError {
 impl AlignedResources {
     /// Loads what pods were given before a restart. `system` is the directory of sysfs that describes the machine.
     pub fn open(config: &NodeConfig, system: &Path) -> Self {
-        let (machine, policy) = match Machine::read(system) {
-            Ok(machine) => (machine, config.topology_policy),
-            Err(error) => {
-                tracing::error!(error = %causes::chain(&error), "resources are not aligned on this machine");
-                (Machine::default(), Policy::None)
-            }
-        };
+        let (machine, options) = (Machine::read(system), config.topology_options);
+        let (nodes, most) = (machine.nodes.len(), options.max_nodes);
+        let is_small = nodes <= most;
+        if !is_small && (config.topology_policy != Policy::None || config.static_memory) {
+            tracing::error!(
+                nodes,
+                most,
+                "resources are not aligned on this machine: it has more NUMA nodes than max-allowable-numa-nodes"
+            );
+        }
+        let is_known = machine.distances.is_complete(machine.all());
+        if options.prefer_closest && !is_known {
+            tracing::warn!(
+                "NUMA nodes are not chosen by distance: the machine does not say how far they are from each other"
+            );
+        }
+        let prefers_closest =
+            options.prefer_closest && is_known && config.topology_policy != Policy::SingleNumaNode;
         let reserved = |resource: &str| config.reserved.get(resource).copied().unwrap_or_default();
-        let memory = config.static_memory && !machine.nodes.is_empty();
+        let memory = config.static_memory && is_small;
         let bytes = u64::try_from(reserved("memory")).unwrap_or_default();
         Self {
-            policy,
+            policy: if is_small { config.topology_policy } else { Policy::None },
             scope: config.topology_scope,
             all: machine.all(),
+            closest: prefers_closest.then(|| machine.distances.clone()),
             memory: memory.then(|| Memory::open(&config.root_dir, &machine, bytes)),
             cpus: config
                 .static_cpus
@@ -129,7 +142,7 @@ impl AlignedResources {
 
     /// The nodes that resources are to come from, if the policy admits them.
     fn judge(&self, hints: &[Hints]) -> Result<Option<Nodes>, AlignError> {
-        let Verdict { nodes, is_admitted } = numa::merge(self.policy, self.all, hints);
+        let Verdict { nodes, is_admitted } = numa::merge(self.policy, self.all, hints, self.closest.as_ref());
         if is_admitted { Ok(nodes) } else { Err(AlignError::Topology) }
     }
 

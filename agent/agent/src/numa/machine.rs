@@ -4,23 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::distances::Distances;
 use super::nodes::Nodes;
-
-/// With more nodes there are too many combinations of them; Kubernetes has the same limit.
-const MOST_NODES: usize = 8;
-
-/// The nodes of the machine cannot be used.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MachineError {
-    /// There are too many.
-    #[error("{} lists {count} NUMA nodes: resources are aligned on machines with up to {MOST_NODES}", .path.display())]
-    TooMany {
-        /// Where the nodes are listed.
-        path: PathBuf,
-        /// How many there are.
-        count: usize,
-    },
-}
 
 /// One node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,28 +21,29 @@ pub struct MachineNode {
 pub struct Machine {
     /// The nodes.
     pub nodes: BTreeMap<u32, MachineNode>,
+    /// How far they are from each other.
+    pub distances: Distances,
 }
 
 impl Machine {
     /// Reads the nodes below a directory such as `/sys/devices/system`. A kernel without NUMA has one node with everything.
-    pub fn read(system: &Path) -> Result<Self, MachineError> {
+    pub fn read(system: &Path) -> Self {
         let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
-        let path = system.join("node/online");
-        let numbers = parse_list(&read(path.clone()));
-        if numbers.len() > MOST_NODES {
-            return Err(MachineError::TooMany { path, count: numbers.len() });
-        }
-        let mut nodes = BTreeMap::new();
-        for number in numbers {
+        let numbers = parse_list(&read(system.join("node/online")));
+        let (mut nodes, mut rows) = (BTreeMap::new(), BTreeMap::new());
+        for number in &numbers {
             let dir = system.join(format!("node/node{number}"));
             let cpus = parse_list(&read(dir.join("cpulist")));
-            nodes.insert(number, MachineNode { cpus, memory: memory(&read(dir.join("meminfo"))) });
+            nodes.insert(*number, MachineNode { cpus, memory: memory(&read(dir.join("meminfo"))) });
+            let words = read(dir.join("distance"));
+            rows.insert(*number, words.split_whitespace().map_while(|word| word.parse().ok()).collect());
         }
         if nodes.is_empty() {
             let cpus = parse_list(&read(system.join("cpu/online")));
             nodes.insert(0, MachineNode { cpus, memory: 0 });
         }
-        Ok(Self { nodes })
+        let numbers: Vec<u32> = numbers.into_iter().collect();
+        Self { nodes, distances: Distances::new(&numbers, &rows) }
     }
 
     /// All nodes.
@@ -103,18 +89,22 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         write("cpu/online", "0-7\n");
-        let flat = Machine::read(dir.path()).unwrap();
+        let flat = Machine::read(dir.path());
         assert_eq!(flat.cpus(flat.all()), (0..8).collect());
         write("node/online", "0-1\n");
         write("node/node0/cpulist", "0-1,4-5\n");
         write("node/node0/meminfo", "Node 0 MemTotal:       16777216 kB\nNode 0 MemFree: 1 kB\n");
         write("node/node1/cpulist", "2-3,6-7\n");
-        let machine = Machine::read(dir.path()).unwrap();
+        let machine = Machine::read(dir.path());
         assert_eq!(machine.all(), Nodes::of([0, 1]));
         assert_eq!(machine.cpus(Nodes::of([1])), [2, 3, 6, 7].into());
         assert_eq!((machine.nodes[&0].memory, machine.nodes[&1].memory), (16 << 30, 0));
-        write("node/online", "0-8\n");
-        assert!(matches!(Machine::read(dir.path()), Err(MachineError::TooMany { count: 9, .. })));
+        assert!(!machine.distances.is_complete(machine.all()));
+        write("node/node0/distance", "10 21\n");
+        write("node/node1/distance", "21 10\n");
+        let machine = Machine::read(dir.path());
+        assert!(machine.distances.is_complete(machine.all()));
+        assert_eq!(machine.distances.sum(machine.all()), 62);
         assert_eq!(parse_list("x,1-,2,0-4294967295"), [2].into());
     }
 }

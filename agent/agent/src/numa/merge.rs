@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::distances::Distances;
 use super::hints::{Hint, Hints};
 use super::nodes::Nodes;
 
@@ -60,6 +61,9 @@ pub struct Verdict {
     pub is_admitted: bool,
 }
 
+/// How narrow a set of nodes is: their number, their distances, their numbers.
+type Narrow = std::cmp::Reverse<(usize, u64, u64)>;
+
 /// One hint of each resource, merged. Combinations that lead to the same state are one: there are few states, and very many
 /// combinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,9 +88,11 @@ impl Merged {
     }
 
     /// Larger is better: preferred hints first, the narrowest of them; of others those with as many nodes as the resource that
-    /// needs most of them, then those with fewer, then those with more.
-    fn rank(self, needed: usize) -> (bool, u8, i64, std::cmp::Reverse<(usize, u64)>) {
-        let narrow = std::cmp::Reverse(self.nodes.width());
+    /// needs most of them, then those with fewer, then those with more. Of sets with as many nodes, the closest or the first.
+    fn rank(self, needed: usize, closest: Option<&Distances>) -> (bool, u8, i64, Narrow) {
+        let (width, bits) = self.nodes.width();
+        let distance = closest.map_or(0, |distances| distances.sum(self.nodes));
+        let narrow = std::cmp::Reverse((width, distance, bits));
         let count = self.nodes.len();
         let wide = i64::try_from(count).unwrap_or(i64::MAX);
         match (self.is_preferred, count.cmp(&needed)) {
@@ -98,8 +104,9 @@ impl Merged {
     }
 }
 
-/// Merges the hints of all resources on a machine with these nodes.
-pub fn merge(policy: Policy, all: Nodes, resources: &[Hints]) -> Verdict {
+/// Merges the hints of all resources on a machine with these nodes. With distances, nodes that are close to each other are
+/// preferred; a single node is close to itself.
+pub fn merge(policy: Policy, all: Nodes, resources: &[Hints], closest: Option<&Distances>) -> Verdict {
     if policy == Policy::None {
         return Verdict { nodes: None, is_admitted: true };
     }
@@ -123,7 +130,7 @@ pub fn merge(policy: Policy, all: Nodes, resources: &[Hints]) -> Verdict {
         states = states.iter().flat_map(|state| list.iter().map(|hint| state.with(*hint))).collect();
     }
     let usable = states.into_iter().filter(|state| !state.nodes.is_empty());
-    let best = usable.max_by_key(|state| state.rank(needed));
+    let best = usable.max_by_key(|state| state.rank(needed, closest));
     let (nodes, is_preferred) = best.map_or((all, false), |best| (best.nodes, best.is_preferred));
     let is_anywhere = policy == Policy::SingleNumaNode && nodes == all;
     let is_admitted = policy == Policy::BestEffort || is_preferred;
@@ -140,7 +147,7 @@ mod tests {
 
     /// The nodes of the verdict as text, and whether the pod is admitted.
     fn verdict(policy: Policy, resources: &[Hints]) -> (String, bool) {
-        let found = merge(policy, Nodes::of([0, 1]), resources);
+        let found = merge(policy, Nodes::of([0, 1]), resources, None);
         (found.nodes.map_or("any".to_owned(), |nodes| nodes.to_string()), found.is_admitted)
     }
 
@@ -176,8 +183,33 @@ mod tests {
         // One resource needs two nodes, and none of its sets is what the other one wants.
         let two = Some(vec![hint(&[0, 1], true), hint(&[2, 3], true), hint(&[0, 1, 2, 3], false)]);
         let one = Some(vec![hint(&[2], false), hint(&[2, 3], false), hint(&[0, 1, 2], false)]);
-        let found = merge(Policy::BestEffort, all, &[two, one]);
+        let found = merge(Policy::BestEffort, all, &[two, one], None);
         assert_eq!(found.nodes, Some(Nodes::of([0, 1])), "two nodes, the lowest");
+    }
+
+    #[test]
+    fn close_nodes_are_preferred_where_asked_for() {
+        let all = Nodes::of(0..4);
+        // 0 and 3 are next to each other, and so are 1 and 2.
+        let rows = [
+            (0, vec![10, 30, 40, 20]),
+            (1, vec![30, 10, 20, 40]),
+            (2, vec![40, 20, 10, 30]),
+            (3, vec![20, 40, 30, 10]),
+        ];
+        let distances = Distances::new(&[0, 1, 2, 3], &rows.into());
+        let pairs = |is_preferred: bool| {
+            let sets = all.subsets().filter(|set| set.len() == 2);
+            Some(sets.map(|set| Hint { nodes: Some(set), is_preferred }).collect::<Vec<_>>())
+        };
+        for (policy, is_preferred) in [(Policy::Restricted, true), (Policy::BestEffort, false)] {
+            let merged = |closest| merge(policy, all, &[pairs(is_preferred)], closest).nodes;
+            assert_eq!(merged(None), Some(Nodes::of([0, 1])));
+            assert_eq!(merged(Some(&distances)), Some(Nodes::of([1, 2])), "of two close pairs the first");
+        }
+        // Fewer nodes are better than closer ones.
+        let wide = Some(vec![hint(&[0, 1], true), hint(&[0, 1, 2], true)]);
+        assert_eq!(merge(Policy::Restricted, all, &[wide], Some(&distances)).nodes, Some(Nodes::of([0, 1])));
     }
 
     #[test]
@@ -186,7 +218,7 @@ mod tests {
         let every: Vec<Hint> =
             all.subsets().map(|set| Hint { nodes: Some(set), is_preferred: set.len() == 1 }).collect();
         let resources: Vec<Hints> = (0..12).map(|_| Some(every.clone())).collect();
-        assert_eq!(merge(Policy::SingleNumaNode, all, &resources).nodes, Some(Nodes::of([0])));
-        assert!(merge(Policy::Restricted, all, &resources).is_admitted);
+        assert_eq!(merge(Policy::SingleNumaNode, all, &resources, None).nodes, Some(Nodes::of([0])));
+        assert!(merge(Policy::Restricted, all, &resources, None).is_admitted);
     }
 }

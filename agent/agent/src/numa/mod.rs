@@ -5,6 +5,8 @@
 
 // Sets of nodes.
 mod nodes;
+// How far nodes are from each other.
+mod distances;
 // The nodes of the machine.
 mod machine;
 // Hints of a resource.
@@ -12,8 +14,9 @@ mod hints;
 // Merging hints.
 mod merge;
 
+pub use distances::Distances;
 pub use hints::{Hint, Hints, hints};
 pub(crate) use machine::parse_list;
-pub use machine::{Machine, MachineError, MachineNode};
+pub use machine::{Machine, MachineNode};
 pub use merge::{Policy, Scope, Verdict, merge};
 pub use nodes::Nodes;

@@ -224,7 +224,7 @@ mod tests {
     /// Two nodes of 8 GiB, of which 1 GiB each is reserved.
     fn open(dir: &Path) -> Memory {
         let node = MachineNode { memory: 8 << 30, ..MachineNode::default() };
-        let machine = Machine { nodes: [(0, node.clone()), (1, node)].into() };
+        let machine = Machine { nodes: [(0, node.clone()), (1, node)].into(), ..Machine::default() };
         Memory::open(dir, &machine, 2 << 30)
     }
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::config::cpu_options::CpuOptions;
+use crate::config::topology_options::TopologyOptions;
 use serde_json::json;
 use std::fs;
 use std::sync::Arc;
@@ -19,6 +20,14 @@ fn setting(policy: Policy, scope: Scope) -> Setting {
 }
 
 fn setting_with(policy: Policy, scope: Scope, options: CpuOptions) -> Setting {
+    let (dir, mut config) = machine();
+    (config.static_cpus, config.static_memory) = (Some(options), true);
+    (config.topology_policy, config.topology_scope) = (policy, scope);
+    open(dir, &config)
+}
+
+/// The directory of the machine, and settings of its node.
+fn machine() -> (tempfile::TempDir, NodeConfig) {
     let dir = tempfile::tempdir().unwrap();
     let write = |path: String, text: &str| {
         let path = dir.path().join("system").join(path);
@@ -32,16 +41,19 @@ fn setting_with(policy: Policy, scope: Scope, options: CpuOptions) -> Setting {
         write(format!("cpu/cpu{cpu}/topology/physical_package_id"), &format!("{}\n", core / 2));
     }
     write("node/online".into(), "0-1\n");
-    for (node, cpus) in [(0, "0-1,4-5\n"), (1, "2-3,6-7\n")] {
+    for (node, cpus, distance) in [(0, "0-1,4-5\n", "10 21\n"), (1, "2-3,6-7\n", "21 10\n")] {
         write(format!("node/node{node}/cpulist"), cpus);
+        write(format!("node/node{node}/distance"), distance);
         write(format!("node/node{node}/meminfo"), &format!("Node {node} MemTotal: 8388608 kB\n"));
     }
-    let mut config = NodeConfig::in_directory(dir.path());
+    let config = NodeConfig::in_directory(dir.path());
     fs::create_dir_all(&config.root_dir).unwrap();
     fs::create_dir_all(dir.path().join("kubelet/device-plugins")).unwrap();
-    (config.static_cpus, config.static_memory) = (Some(options), true);
-    (config.topology_policy, config.topology_scope) = (policy, scope);
-    let aligned = AlignedResources::open(&config, &dir.path().join("system"));
+    (dir, config)
+}
+
+fn open(dir: tempfile::TempDir, config: &NodeConfig) -> Setting {
+    let aligned = AlignedResources::open(config, &dir.path().join("system"));
     let devices = Devices::open(&config.kubelet_dir, Arc::new(Notify::new()), Arc::new(|_: &str| {}));
     Setting { aligned, devices, _dir: dir }
 }
@@ -144,4 +156,23 @@ async fn whole_cores_of_one_node_or_a_rejection() {
     assert_eq!(setting.admit(&pod("d", &[("1", "1Gi")])).await, Err("TopologyAffinityError"));
     let setting = setting_with(Policy::BestEffort, Scope::Container, options);
     assert_eq!(setting.admit(&pod("e", &[("1", "1Gi")])).await, Err("SMTAlignmentError"));
+}
+
+#[test]
+fn distances_and_the_number_of_nodes_are_options() {
+    for (policy, prefer_closest, max_nodes, is_on, is_close) in [
+        (Policy::Restricted, false, 8, true, false),
+        (Policy::Restricted, true, 8, true, true),
+        (Policy::SingleNumaNode, true, 8, true, false),
+        (Policy::Restricted, false, 1, false, false),
+        (Policy::None, false, 8, false, false),
+    ] {
+        let (dir, mut config) = machine();
+        (config.topology_policy, config.static_memory) = (policy, true);
+        config.topology_options = TopologyOptions { prefer_closest, max_nodes };
+        let setting = open(dir, &config);
+        let found =
+            (setting.aligned.is_on(), setting.aligned.closest.is_some(), setting.aligned.memory.is_some());
+        assert_eq!(found, (is_on, is_close, max_nodes > 1), "{policy:?} {prefer_closest} {max_nodes}");
+    }
 }

@@ -91,7 +91,7 @@ mod tests {
             cpus: (first..first + 4).chain(first + 8..first + 12).collect(),
             memory: 0,
         };
-        let machine = Machine { nodes: [(0, node(0)), (1, node(4))].into() };
+        let machine = Machine { nodes: [(0, node(0)), (1, node(4))].into(), ..Machine::default() };
         let found = read(dir.path(), &machine);
         for (cpu, core, uncore, socket) in
             [(0, 0, 0, 0), (8, 0, 0, 0), (11, 3, 2, 0), (4, 4, 1, 1), (15, 7, 1, 1)]

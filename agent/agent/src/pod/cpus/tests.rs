@@ -16,7 +16,7 @@ fn machine() -> Machine {
         cpus: cores.into_iter().flat_map(|c| [c, c + 4]).collect(),
         memory: 0,
     };
-    Machine { nodes: [(0, node([0, 1])), (1, node([2, 3]))].into() }
+    Machine { nodes: [(0, node([0, 1])), (1, node([2, 3]))].into(), ..Machine::default() }
 }
 
 fn open(dir: &Path, reserved: i64, options: CpuOptions) -> Cpus {
