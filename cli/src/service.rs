@@ -8,6 +8,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::causes;
+use crate::health::Checks;
+
 /// Variables that the service manager sets for this process alone: OCI runtimes and etcd would use them too.
 pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
@@ -63,14 +66,22 @@ impl ServiceManager {
         self.send("STOPPING=1");
     }
 
-    /// Sends signs of life as long as the runtime runs tasks; returns at once if nobody wants them.
-    pub async fn keep_alive(self) {
+    /// Sends signs of life as long as the runtime runs tasks and the program's checks of liveness succeed; returns at once if nobody
+    /// wants them.
+    pub async fn keep_alive(self, checks: Checks) {
         let Some(period) = self.watchdog.filter(|_| self.socket.is_some()) else { return };
         // Half of the period, as recommended: one that is late does no harm.
         let mut turns = tokio::time::interval(period / 2);
         loop {
             turns.tick().await;
-            self.send("WATCHDOG=1");
+            let failed =
+                checks.ask("livez").into_iter().find_map(|check| Some((check.name, check.result.err()?)));
+            match failed {
+                None => self.send("WATCHDOG=1"),
+                Some((check, error)) => {
+                    tracing::error!(check, error = %causes::chain(&error), "no sign of life for the service manager: a health check fails");
+                }
+            }
         }
     }
 
@@ -86,6 +97,8 @@ impl ServiceManager {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::health::{CheckError, Scope};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn received(socket: &UnixDatagram) -> String {
         let mut bytes = [0; 256];
@@ -114,22 +127,44 @@ mod tests {
         ServiceManager::default().ready();
     }
 
+    fn count(socket: &UnixDatagram) -> usize {
+        socket.set_nonblocking(true).unwrap();
+        std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn signs_of_life_come_twice_per_period() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         let manager = ServiceManager::new(Some(path.as_os_str()), Some(Duration::from_secs(60)));
-        let alive = tokio::spawn(manager.keep_alive());
+        let alive = tokio::spawn(manager.keep_alive(Checks::default()));
         tokio::time::sleep(Duration::from_secs(119)).await;
         alive.abort();
-        socket.set_nonblocking(true).unwrap();
-        let mut count = 0;
-        while socket.recv(&mut [0; 64]).is_ok() {
-            count += 1;
-        }
-        assert_eq!(count, 4, "at 0, 30, 60 and 90 s");
+        assert_eq!(count(&socket), 4, "at 0, 30, 60 and 90 s");
         // Without a period it ends.
-        ServiceManager::new(Some(path.as_os_str()), None).keep_alive().await;
+        ServiceManager::new(Some(path.as_os_str()), None).keep_alive(Checks::default()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unhealthy_program_shows_no_sign_of_life() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let manager = ServiceManager::new(Some(path.as_os_str()), Some(Duration::from_secs(60)));
+        let (checks, ails) = (Checks::default(), Arc::new(AtomicBool::new(false)));
+        let is_ill = ails.clone();
+        checks.add("works", Scope::Live, move || {
+            if is_ill.load(Ordering::Relaxed) { Err(CheckError::Dead("it does not".into())) } else { Ok(()) }
+        });
+        // What only concerns requests is no reason to restart the program.
+        checks.add("serves", Scope::Ready, || Err(CheckError::Starting));
+        let alive = tokio::spawn(manager.keep_alive(checks));
+        for (is_ill, signs) in [(false, 2), (true, 0), (false, 2)] {
+            ails.store(is_ill, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(59_990)).await;
+            assert_eq!(count(&socket), signs, "{is_ill}");
+        }
+        alive.abort();
     }
 }

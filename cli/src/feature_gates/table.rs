@@ -264,7 +264,7 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("StructuredAuthenticationConfigurationEgressSelector", Refused("OIDC is configured by options")),
     ("StructuredAuthenticationConfigurationJWKSMetrics", Refused("OIDC is configured by options")),
     ("SupplementalGroupsPolicy", Honoured("agent/agent/src/pod/security.rs#groups_policy")),
-    ("SystemdWatchdog", Refused("no watchdog")),
+    ("SystemdWatchdog", Honoured("cli/src/service.rs#keep_alive")),
     (
         "TokenRequestServiceAccountUIDValidation",
         Honoured("controlplane/apiserver/src/actions/token.rs#check_account"),

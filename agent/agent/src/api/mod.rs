@@ -85,9 +85,7 @@ impl NodeApi {
         access: NodeAuth,
         tls: Tls,
     ) -> Arc<Self> {
-        let checks = Checks::default();
-        checks.add("ping", Scope::Live, || Ok(()));
-        checks.add_tasks(metrics.supervisor.clone());
+        let checks = health_checks(&metrics.supervisor);
         Arc::new(Self { config, containers, metrics, access, tls, checks })
     }
 
@@ -208,6 +206,14 @@ impl NodeApi {
             health_page(&self.checks, &self.metrics.supervisor, only, admission, &query(request));
         text(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), page)
     }
+}
+
+/// What `/healthz` and the watchdog of the service manager ask: whether all tasks run.
+pub fn health_checks(supervisor: &Supervisor) -> Checks {
+    let checks = Checks::default();
+    checks.add("ping", Scope::Live, || Ok(()));
+    checks.add_tasks(supervisor.clone());
+    checks
 }
 
 /// Status code and text of `/healthz`. Only authorized clients see reasons and pod names.

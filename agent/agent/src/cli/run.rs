@@ -15,7 +15,7 @@ use crate::api::auth::NodeAuth;
 use crate::api::containers::Containers;
 use crate::api::metrics::Metrics;
 use crate::api::tls::{Pair, Tls};
-use crate::api::{NodeApi, tunnel};
+use crate::api::{NodeApi, health_checks, tunnel};
 use crate::cluster::{AwaitedNames, Cluster};
 use crate::config::{NetworkMode, NodeConfig};
 use crate::devices::Devices;
@@ -94,7 +94,7 @@ impl RunArgs {
         };
         // The service runs. Whether the node is ready is in the API: a server that is away must not delay the boot.
         manager.ready();
-        let alive = tokio::spawn(manager.clone().keep_alive());
+        let alive = tokio::spawn(manager.clone().keep_alive(health_checks(&supervisor)));
         let list = self.root_dir.join(SERVERS);
         let identity = Identity::open(&self.kubeconfig, Some(&list)).await.context("kubeconfig")?;
         let (client, clock) = (identity.client(), identity.clock().clone());

@@ -41,6 +41,7 @@ use crate::listeners::Listeners;
 use crate::manifests;
 use addresses::own_identity;
 use coracle_apiserver::tls;
+use coracle_cli::health::Checks;
 use coracle_cli::ready::Ready;
 use coracle_cli::service::ServiceManager;
 use coracle_controllers::servers::{self, Shutdown};
@@ -53,7 +54,7 @@ use tokio_util::sync::CancellationToken;
 pub async fn run(config: Config) -> anyhow::Result<Option<Listeners<std::net::TcpListener>>> {
     let readiness = Ready::inherited();
     let manager = ServiceManager::of_environment();
-    let alive = tokio::spawn(manager.clone().keep_alive());
+    let alive = tokio::spawn(manager.clone().keep_alive(Checks::default()));
     raise_descriptor_limit();
     let shutdown = Shutdown::default();
     let told = tokio::spawn({
