@@ -395,7 +395,6 @@ fn next_attempts(status: &PodStatus) -> BTreeMap<String, u32> {
     lists.into_iter().flatten().flatten().filter(has_run).map(next).collect()
 }
 
-/// Seconds as Go prints them: `10s`, `2m40s`.
 /// Event reasons are fixed names; refusals have a handful of them.
 fn event_reason(reason: &str) -> &'static str {
     const KNOWN: [&str; 19] = [
