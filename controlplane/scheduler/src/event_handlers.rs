@@ -163,7 +163,11 @@ impl State {
                 gone.iter().for_each(|key| self.gone(key, now));
             }
             Source::Budgets => self.budgets.retain(|key, _| there.contains(key)),
-            Source::Devices(kind) => self.placer.snapshot.devices.retain(kind, &there),
+            Source::Devices(kind) => {
+                if self.placer.snapshot.devices.retain(kind, &there) {
+                    self.queue.on_event(Event::Devices, &self.placer.snapshot, now);
+                }
+            }
             // Rare kinds, of which an old entry does no harm until the next change.
             Source::Namespaces
             | Source::Claims

@@ -95,7 +95,8 @@ pub struct Queue {
     ready: BinaryHeap<(i32, Reverse<u64>, u64, PodKey)>,
     backing_off: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
     retrying: BinaryHeap<(Reverse<Millis>, u64, PodKey)>,
-    unschedulable: HashMap<u64, Vec<PodKey>>,
+    /// By class; entries with another stamp are void.
+    unschedulable: HashMap<u64, Vec<(PodKey, u64)>>,
     /// How many pods are in each stage.
     stages: [usize; 5],
     stamp: u64,
@@ -168,7 +169,7 @@ impl Queue {
             }
             Stage::Retrying => self.retrying.push((Reverse(waiting.backoff_until), self.stamp, key.clone())),
             Stage::Unschedulable => {
-                self.unschedulable.entry(waiting.pod.class).or_default().push(key.clone())
+                self.unschedulable.entry(waiting.pod.class).or_default().push((key.clone(), self.stamp))
             }
             Stage::Gated => {}
         }
@@ -242,12 +243,12 @@ impl Queue {
 
     /// Requeues the unschedulable pods that an event may help.
     pub fn on_event(&mut self, event: Event, snapshot: &Snapshot, now: Millis) {
-        let mut helped: Vec<PodKey> = Vec::new();
+        let mut helped: Vec<(PodKey, u64)> = Vec::new();
         self.unschedulable.retain(|_, keys| {
             let pods = &self.pods;
-            keys.retain(|key| pods.get(key).is_some_and(|w| w.stage == Stage::Unschedulable && w.stamp != 0));
+            keys.retain(|(key, stamp)| pods.get(key).is_some_and(|waiting| waiting.stamp == *stamp));
             // Pods of a class are alike: what helps one helps all.
-            let sample = keys.first().and_then(|key| pods.get(key));
+            let sample = keys.first().and_then(|(key, _)| pods.get(key));
             let Some(sample) = sample else { return false };
             if !helps(sample, event, snapshot) {
                 return true;
@@ -255,7 +256,7 @@ impl Queue {
             helped.append(keys);
             false
         });
-        for key in helped {
+        for (key, _) in helped {
             self.requeue(&key, now, event.name());
         }
     }

@@ -175,14 +175,16 @@ impl Devices {
         self.version += 1;
     }
 
-    /// Forgets what is not in a complete list any more.
-    pub fn retain(&mut self, kind: DeviceKind, there: &HashSet<String>) {
+    /// Forgets what is not in a complete list any more. Tells whether there was any.
+    pub fn retain(&mut self, kind: DeviceKind, there: &HashSet<String>) -> bool {
         let known: Vec<String> = match kind {
             DeviceKind::Claims => self.claims.keys().chain(self.pending.keys()).cloned().collect(),
             DeviceKind::Classes => self.classes.keys().cloned().collect(),
             DeviceKind::Slices => self.slices.keys().cloned().collect(),
         };
+        let before = self.version;
         known.iter().filter(|key| !there.contains(*key)).for_each(|key| self.remove(kind, key));
+        self.version != before
     }
 
     fn set_claim(&mut self, key: &str, claim: Claim, revision: u64) -> bool {
@@ -198,10 +200,12 @@ impl Devices {
         }
         self.claims.insert(key.to_owned(), (claim, revision));
         // Once the API shows what was written, or what became of it, the claim counts as it is there.
-        if self.pending.get(key).is_some_and(|p| p.written.is_some_and(|written| written <= revision)) {
+        let is_shown =
+            self.pending.get(key).is_some_and(|p| p.written.is_some_and(|written| written <= revision));
+        if is_shown {
             self.settle(key);
         }
-        changed
+        changed || is_shown
     }
 
     fn hold(&mut self, devices: &[Hold], sign: i32) {
@@ -228,6 +232,7 @@ impl Devices {
     fn settle(&mut self, claim: &str) {
         if let Some(pending) = self.pending.remove(claim) {
             self.hold(&pending.devices, -1);
+            self.version += 1;
         }
     }
 
@@ -397,7 +402,6 @@ impl Devices {
     pub fn forget(&mut self, pod: &PodInfo) {
         let own = self.pending.iter().filter(|(_, p)| p.pod == pod.key && p.written.is_none());
         let own: Vec<String> = own.map(|(claim, _)| claim.clone()).collect();
-        self.version += u64::from(!own.is_empty());
         own.iter().for_each(|claim| self.settle(claim));
     }
 

@@ -63,6 +63,8 @@ impl Runner {
             return;
         }
         let mut placed = std::mem::take(&mut self.decided);
+        // A report that is being written says that the pod has no node: it must not be the last word.
+        self.decided = placed.extract_if(.., |placed| self.reports.has(&placed.pod.key)).collect();
         self.bind_by_extenders(&mut placed);
         if placed.is_empty() {
             return;

@@ -1,6 +1,7 @@
 //! Pods that extenders are asked about. The loop goes on meanwhile; what they say is applied to the cluster as it is then.
 
-use super::{Bound, Done, Runner};
+use super::reports::{Report, Why};
+use super::{Bound, Runner};
 use crate::diagnosis::Diagnosis;
 use crate::extender::{self, Candidate, Extender, ExtenderError, Verdict, Victim, Victims};
 use crate::metrics::AttemptResult;
@@ -11,7 +12,6 @@ use crate::snapshot::NodeId;
 use crate::writes::Placed;
 use coracle_cli::causes;
 use coracle_proto::status::ApiError;
-use coracle_trace::within;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinError;
@@ -96,9 +96,10 @@ impl Runner {
             why.rejections.sort_by(|(a, _), (b, _)| a.cmp(b));
             why.rejections.dedup_by(|(a, _), (b, _)| a == b);
             self.metrics.attempted(&pod.scheduler, AttemptResult::Unschedulable, took);
-            let is_outdated = self.state.placer.snapshot.version() != version;
+            let is_changed = pod.class != asked.class || pod.labels != asked.labels;
+            let is_outdated = is_changed || self.state.placer.snapshot.version() != version;
             self.mark_unschedulable(&pod, Arc::new(why), now);
-            // Events while extenders were asked have not moved it: it was not unschedulable yet.
+            // Events while extenders were asked have not moved it, nor has its own change: it was not unschedulable yet.
             if is_outdated {
                 self.state.queue.retry(&pod.key, now);
             }
@@ -129,12 +130,7 @@ impl Runner {
         if before.is_some_and(|(_, before)| before == message) {
             return attempt.end(Some(message));
         }
-        let (writes, message) = (self.writes.clone(), message.to_owned());
-        self.under_way.spawn(async move {
-            let result = within(attempt.scope(), writes.explain_error(&pod, &message)).await;
-            attempt.end(Some(&message));
-            Done::Reported(pod, result)
-        });
+        self.tell(Report { pod, message: message.to_owned(), why: Why::Error, attempt });
     }
 
     /// Asks extenders about the preemptions that would help a pod. Whether there are such extenders and preemptions.

@@ -6,6 +6,8 @@ mod consult;
 mod binding;
 // Results of decisions: bindings, conditions, preemptions.
 mod outcome;
+// What pods are told about failed attempts, in order.
+mod reports;
 // Quarantine of objects that made the scheduler panic.
 mod quarantine;
 // Panics: quarantine, reports, retries.
@@ -43,6 +45,7 @@ use coracle_trace::{Cause, Recorder, Span, caused_by};
 use futures::future::select_all;
 use parking_lot::{Mutex, RwLock};
 use quarantine::Quarantine;
+use reports::Reports;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -204,7 +207,11 @@ struct Written {
 enum Done {
     /// Claims were decided; the pod is bound once they have their volumes.
     Decided(Arc<PodInfo>, Written),
-    Reported(Arc<PodInfo>, Result<(), ApiError>),
+    Reported {
+        pod: Arc<PodInfo>,
+        preempts: bool,
+        result: Result<(), ApiError>,
+    },
     /// A claim had its devices taken, so that the pod may fit elsewhere.
     Deallocated(Arc<PodInfo>, Result<(), ApiError>),
 }
@@ -225,6 +232,7 @@ struct Runner {
     awaiting: HashMap<PodKey, Awaiting>,
     /// Pods for which others are being removed.
     preempting: HashSet<PodKey>,
+    reports: Reports,
     /// Attempts of pods that have no node yet.
     tries: HashMap<PodKey, Tries>,
     spans: Recorder,
@@ -266,6 +274,7 @@ impl Runner {
             bindings: JoinSet::new(),
             awaiting: HashMap::new(),
             preempting: HashSet::new(),
+            reports: Reports::default(),
             tries: HashMap::new(),
             spans,
             waiting: HashMap::new(),

@@ -1,5 +1,6 @@
 //! Results of a scheduling decision: binding, `PodScheduled` condition, or preemption.
 
+use super::reports::{Report, Why};
 use super::{Bound, Done, Runner, Written};
 use crate::devices::ELSEWHERE;
 use crate::diagnosis::Diagnosis;
@@ -70,36 +71,58 @@ impl Runner {
         nominated: Option<String>,
         victims: Vec<Arc<PodInfo>>,
     ) {
-        let (writes, attempt) = (self.writes.clone(), self.attempt(&pod.key));
+        let (why, attempt) = (Why::Unschedulable { nominated, victims }, self.attempt(&pod.key));
+        self.tell(Report { pod, message, why, attempt });
+    }
+
+    /// Writes a report, after that of the pod that is being written.
+    pub(super) fn tell(&mut self, report: Report) {
+        if let Some(report) = self.reports.begin(report) {
+            self.write_report(report);
+        }
+    }
+
+    fn write_report(&mut self, report: Report) {
+        let writes = self.writes.clone();
         self.under_way.spawn(async move {
+            let preempts = report.preempts();
+            let Report { pod, message, why, attempt } = report;
             let work = async {
-                let result = writes.explain(&pod, &message, nominated.as_deref()).await;
-                let node = nominated.as_deref().unwrap_or_default();
-                result.and(evict(&writes, &pod, node, &victims).await)
+                match &why {
+                    Why::Unschedulable { nominated, victims } => {
+                        let result = writes.explain(&pod, &message, nominated.as_deref()).await;
+                        let node = nominated.as_deref().unwrap_or_default();
+                        result.and(evict(&writes, &pod, node, victims).await)
+                    }
+                    Why::Error => writes.explain_error(&pod, &message).await,
+                }
             };
             let result = within(attempt.scope(), work).await;
             attempt.end(Some(&message));
-            Done::Reported(pod, result)
+            Done::Reported { pod, preempts, result }
         });
     }
 
     pub(super) fn finish(&mut self, done: Result<Done, JoinError>) {
-        if let Ok(Done::Reported(pod, _)) = &done
-            && self.preempting.remove(&pod.key)
-        {
-            // The victims may have terminated in the meantime.
-            let now = self.now();
-            self.state.queue.activate(&pod.key, now);
+        if let Ok(Done::Reported { pod, preempts, .. }) = &done {
+            if *preempts && self.preempting.remove(&pod.key) {
+                // The victims may have terminated in the meantime.
+                let now = self.now();
+                self.state.queue.activate(&pod.key, now);
+            }
+            if let Some(next) = self.reports.done(&pod.key) {
+                self.write_report(next);
+            }
         }
         match done {
             Ok(Done::Decided(pod, written)) => self.claims_written(&pod, written),
             Ok(Done::Deallocated(pod, Err(error))) if !error.is_not_found() && !error.is_conflict() => {
                 tracing::warn!(pod = %pod.key, error = %causes::chain(&error), "cannot take devices from a claim");
             }
-            Ok(Done::Reported(pod, Err(error))) if !error.is_not_found() => {
+            Ok(Done::Reported { pod, result: Err(error), .. }) if !error.is_not_found() => {
                 tracing::warn!(pod = %pod.key, error = %causes::chain(&error), "cannot update the PodScheduled condition");
             }
-            Ok(Done::Deallocated(..) | Done::Reported(..)) => {}
+            Ok(Done::Deallocated(..) | Done::Reported { .. }) => {}
             Err(error) => tracing::error!(error = %causes::chain(&error), "write task failed"),
         }
     }

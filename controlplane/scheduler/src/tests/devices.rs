@@ -159,6 +159,23 @@ fn a_decision_counts_until_the_api_shows_it() {
     assert!(allot(&mut placer, &user("q", &["two"])).is_ok());
 }
 
+/// On a machine whose threads have to wait, a claim may have been given up before its allocation is known to be written.
+#[test]
+fn a_device_that_was_given_up_before_its_allocation_was_confirmed_is_free() {
+    let mut placer = cluster_of(vec![gpu("gpu-0")], vec![]);
+    add_claim(&mut placer, &one("one", json!({})));
+    add_claim(&mut placer, &one("two", json!({})));
+    let (pod, next) = (user("p", &["one"]), user("next", &["two"]));
+    let (_, got) = allot(&mut placer, &pod).unwrap();
+    let mut written = one("one", json!({}));
+    written["status"] = json!({"allocation": got[0].allocation});
+    set_at(&mut placer, DeviceKind::Claims, "default/one", &written, 7);
+    set_at(&mut placer, DeviceKind::Claims, "default/one", &one("one", json!({})), 8);
+    assert!(placer.place(&next).is_err(), "what was decided counts until its write is confirmed");
+    placer.snapshot.devices.written(&pod, "one", 7);
+    assert!(placer.place(&next).is_ok());
+}
+
 #[test]
 fn selectors_choose_devices() {
     let large = |name: &str| {

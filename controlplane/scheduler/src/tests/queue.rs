@@ -47,6 +47,34 @@ fn a_stuck_pod_is_tried_again_only_when_something_may_help() {
 }
 
 #[test]
+fn a_pod_that_changed_does_not_stand_for_those_that_were_like_it() {
+    let mut placer = with_nodes(vec![node("a")]);
+    let mut queue = Queue::default();
+    for pod in [cpu("first", "6"), cpu("second", "6")] {
+        queue.add(pod);
+    }
+    let stuck = |queue: &mut Queue, placer: &mut Placer| {
+        while let Some(popped) = queue.pop(0) {
+            let why = placer.place(&popped).unwrap_err();
+            queue.mark_unschedulable(&popped.key, why.clone(), why.message(""), 0);
+        }
+    };
+    stuck(&mut queue, &mut placer);
+    let labelled = |name: &str, amount: &str| {
+        pod_with(name, |p| {
+            p["metadata"]["labels"] = json!({"app": "other"});
+            p["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(amount);
+        })
+    };
+    queue.add(labelled("first", "20"));
+    stuck(&mut queue, &mut placer);
+    let id =
+        placer.snapshot.set_node(node_with("b", |n| n["status"]["allocatable"]["cpu"] = json!("8"))).unwrap();
+    queue.on_event(Event::Node(id), &placer.snapshot, 10);
+    assert_eq!(queue.pop(10).map(|pod| pod.name.clone()).as_deref(), Some("second"));
+}
+
+#[test]
 fn pods_are_spread_over_fewer_nodes_when_one_is_gone() {
     let named = |name: &str, full: bool| {
         node_with(name, |n| {
