@@ -57,7 +57,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Waits for the plugins of a pod's devices that had registered with an earlier agent.
+    /// Waits for the plugins of a pod's devices that have yet to list them, as after a restart of the agent.
     pub async fn wait_for(&self, pod: &Pod) {
         let spec = spec::spec(pod);
         let wanted =
@@ -101,22 +101,34 @@ impl Devices {
             .collect()
     }
 
-    /// Waits for plugins that had registered with an earlier agent.
-    async fn wait_for_plugins(&self, resources: &BTreeSet<String>) {
+    /// Waits for plugins that have yet to list devices. Tells whether any has done so meanwhile.
+    async fn wait_for_plugins(&self, resources: &BTreeSet<String>) -> bool {
+        let mut has_waited = false;
         loop {
             let listed = self.listed.notified();
             tokio::pin!(listed);
             listed.as_mut().enable();
-            let Some(until) = self.awaited_until(resources) else { return };
+            let Some(until) = self.awaited_until(resources) else { return has_waited };
             if tokio::time::timeout_at(until.into(), listed).await.is_err() {
-                return;
+                return false;
             }
+            has_waited = true;
         }
     }
 
     async fn allocate_one(&self, key: &Key, wish: Wish<'_>) -> Result<(), AllocateError> {
         let failed = |error| AllocateError::Call { resource: key.resource.clone(), error };
-        let mut choice = self.choose(key, wish, None)?;
+        let mut choice = loop {
+            match self.choose(key, wish, None) {
+                // It has registered once more since it was waited for.
+                Err(AllocateError::NoHealthy { resource }) if !wish.survived => {
+                    if !self.wait_for_plugins(&BTreeSet::from([resource.clone()])).await {
+                        return Err(AllocateError::NoHealthy { resource });
+                    }
+                }
+                chosen => break chosen?,
+            }
+        };
         if let Choice::Ask { connected, available, must_include } = choice {
             let preferred =
                 connected.plugin.preferred(available, must_include, wish.count).await.map_err(failed)?;

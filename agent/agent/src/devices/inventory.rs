@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 /// How long the resource of a plugin that is gone stays on the node.
 pub const GRACE: Duration = Duration::from_secs(300);
-/// How long pods wait for a plugin that had registered with an earlier agent: it needs a moment to do so with this one.
+/// How long pods wait for a plugin that had registered with an earlier agent: it needs a moment to do so with this one, and to list
+/// its devices. As long for the list of one that registers later.
 pub const RETURN: Duration = Duration::from_secs(30);
 /// More resources than this are not registered.
 pub const MAX_RESOURCES: usize = 256;
@@ -51,8 +52,10 @@ struct Resource {
     devices: BTreeMap<String, Device>,
     /// Whether any plugin has listed devices since the agent started.
     is_listed: bool,
-    /// Until when the plugin of an earlier agent is expected.
-    awaited_until: Option<Instant>,
+    /// Until when the plugin of an earlier agent is expected. It may register more than once meanwhile.
+    returns_until: Option<Instant>,
+    /// Until when the plugin that is connected is expected to list its devices; `None` once it has.
+    lists_until: Option<Instant>,
 }
 
 /// Health of a device that a container has.
@@ -104,8 +107,8 @@ impl Inventory {
     pub fn with_registered(names: impl IntoIterator<Item = String>, now: Instant) -> Self {
         let gone = |name| {
             let connection = Connection::Gone { since: now, last: None };
-            let awaited_until = Some(now + RETURN);
-            (name, Resource { connection, devices: BTreeMap::new(), is_listed: false, awaited_until })
+            let (devices, returns_until) = (BTreeMap::new(), Some(now + RETURN));
+            (name, Resource { connection, devices, is_listed: false, returns_until, lists_until: None })
         };
         Self { resources: names.into_iter().map(gone).collect(), ..Self::default() }
     }
@@ -116,16 +119,27 @@ impl Inventory {
     }
 
     /// A plugin has registered; it replaces the one before it. Devices stay as they were until it lists its own.
-    pub fn connect(&mut self, resource: &str, plugin: Plugin, options: DevicePluginOptions) -> u64 {
+    pub fn connect(
+        &mut self,
+        resource: &str,
+        plugin: Plugin,
+        options: DevicePluginOptions,
+        now: Instant,
+    ) -> u64 {
         self.generation += 1;
         let generation = self.generation;
         let connection = Connection::Connected(Box::new(Connected { plugin, options, generation }));
         self.removed.remove(resource);
         match self.resources.get_mut(resource) {
-            Some(known) => known.connection = connection,
+            Some(known) => {
+                known.connection = connection;
+                let returns = known.returns_until.filter(|until| *until > now);
+                known.lists_until = Some(returns.unwrap_or(now + RETURN));
+            }
             None => {
-                let devices = BTreeMap::new();
-                let new = Resource { connection, devices, is_listed: false, awaited_until: None };
+                let (devices, lists_until) = (BTreeMap::new(), Some(now + RETURN));
+                let new =
+                    Resource { connection, devices, is_listed: false, returns_until: None, lists_until };
                 self.resources.insert(resource.to_owned(), new);
             }
         }
@@ -154,7 +168,7 @@ impl Inventory {
         let changed = changed.cloned().collect();
         known.devices = devices;
         known.is_listed = true;
-        known.awaited_until = None;
+        known.lists_until = None;
         Some(changed)
     }
 
@@ -197,9 +211,14 @@ impl Inventory {
         self.resources.contains_key(resource)
     }
 
-    /// Until when the plugin of an earlier agent is expected to list devices again.
+    /// Until when a list of devices is expected: that of a plugin which has registered, or that of an earlier agent's.
     pub fn awaited_until(&self, resource: &str, now: Instant) -> Option<Instant> {
-        self.resources.get(resource)?.awaited_until.filter(|until| *until > now)
+        let known = self.resources.get(resource)?;
+        let until = match known.connection {
+            Connection::Connected(_) => known.lists_until,
+            Connection::Gone { .. } => known.returns_until,
+        };
+        until.filter(|until| *until > now)
     }
 
     /// The devices of a resource.
@@ -296,7 +315,7 @@ mod tests {
         let (mut inventory, now) = (Inventory::default(), Instant::now());
         assert_eq!(amounts(&inventory), (None, None));
         let plugin = || Plugin::new(Path::new("/none.sock"));
-        let first = inventory.connect(GPU, plugin(), DevicePluginOptions::default());
+        let first = inventory.connect(GPU, plugin(), DevicePluginOptions::default(), now);
         let changed = inventory
             .list(GPU, first, devices(&[("a", "Healthy"), ("b", "Healthy"), ("", "Healthy")]))
             .unwrap();
@@ -310,13 +329,16 @@ mod tests {
         assert_eq!(inventory.health(GPU, "gone"), Health::Unhealthy);
         assert_eq!(inventory.health("vendor.example/x", "a"), Health::Unknown);
 
-        let second = inventory.connect(GPU, plugin(), DevicePluginOptions::default());
+        assert_eq!(inventory.awaited_until(GPU, now), None);
+        let second = inventory.connect(GPU, plugin(), DevicePluginOptions::default(), now);
         assert_eq!(inventory.disconnect(GPU, first, now), None, "the second plugin has replaced the first");
         assert_eq!(inventory.list(GPU, first, vec![]), None);
         assert_eq!(amounts(&inventory), (Some(2), Some(1)));
 
+        assert_eq!(inventory.awaited_until(GPU, now), Some(now + RETURN), "it has not listed its own");
         inventory.disconnect(GPU, second, now).unwrap();
         assert_eq!(amounts(&inventory), (Some(2), Some(0)));
+        assert_eq!(inventory.awaited_until(GPU, now), None, "it has ended");
         assert!(inventory.connected(GPU).is_none());
         assert_eq!(inventory.last_connected(GPU).map(|of| of.generation), Some(second));
         assert_eq!(inventory.next_expiry(), Some(now + GRACE));
@@ -337,5 +359,25 @@ mod tests {
         assert_eq!(inventory.awaited_until(GPU, now), Some(now + RETURN));
         assert_eq!(inventory.awaited_until(GPU, now + RETURN), None);
         assert!(inventory.has(GPU) && inventory.expire(now + GRACE) && !inventory.has(GPU));
+    }
+
+    /// A plugin may see the agent's socket before it is served, and register twice.
+    #[tokio::test]
+    async fn a_plugin_that_comes_back_is_awaited_until_it_has_listed_devices() {
+        let now = Instant::now();
+        let (mut inventory, options) =
+            (Inventory::with_registered([GPU.to_owned()], now), DevicePluginOptions::default());
+        let mut later = now + Duration::from_secs(1);
+        for _ in 0..2 {
+            let plugin = Plugin::new(Path::new("/none.sock"));
+            let generation = inventory.connect(GPU, plugin, options, later);
+            assert_eq!(inventory.awaited_until(GPU, later), Some(now + RETURN), "registered");
+            inventory.list(GPU, generation, devices(&[("a", "Healthy")])).unwrap();
+            assert_eq!(inventory.awaited_until(GPU, later), None, "listed");
+            inventory.disconnect(GPU, generation, later).unwrap();
+            assert_eq!(inventory.awaited_until(GPU, later), Some(now + RETURN), "it may register again");
+            later += Duration::from_secs(1);
+        }
+        assert_eq!(inventory.awaited_until(GPU, now + RETURN), None);
     }
 }

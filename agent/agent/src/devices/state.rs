@@ -130,7 +130,7 @@ impl Devices {
     /// A plugin has registered; the number of its registration.
     pub(super) fn connect(&self, resource: &str, plugin: Plugin, options: DevicePluginOptions) -> u64 {
         let mut state = self.state.lock();
-        let generation = state.inventory.connect(resource, plugin, options);
+        let generation = state.inventory.connect(resource, plugin, options, Instant::now());
         if state.allocations.registered.insert(resource.to_owned()) {
             self.save(&state);
         }
@@ -199,7 +199,8 @@ impl Devices {
     }
 
     /// Puts the devices of now into what pods are admitted with: at least what pods have, so that a pod is not rejected for
-    /// its own devices when their plugin is away. Resources whose plugins may come back after a restart of the agent are left out.
+    /// its own devices when their plugin is away. Resources whose plugins have yet to list devices, as after a restart of the agent,
+    /// are left out.
     pub fn admit_with(&self, allocatable: &mut BTreeMap<String, i64>) {
         allocatable.extend(self.amounts().allocatable);
         let state = self.state.lock();
@@ -210,12 +211,12 @@ impl Devices {
             let amount = allocatable.entry(resource.clone()).or_default();
             *amount = (*amount).max(i64::try_from(used).unwrap_or(i64::MAX));
         }
-        // How many there are is not known before their plugins are back.
+        // How many there are is not known yet.
         let now = Instant::now();
         allocatable.retain(|resource, _| state.inventory.awaited_until(resource, now).is_none());
     }
 
-    /// Until when plugins of an earlier agent are expected to list devices of one of these resources.
+    /// Until when plugins are expected to list devices of one of these resources.
     pub(super) fn awaited_until(&self, resources: &BTreeSet<String>) -> Option<Instant> {
         let (state, now) = (self.state.lock(), Instant::now());
         resources.iter().filter_map(|resource| state.inventory.awaited_until(resource, now)).max()
