@@ -2,6 +2,46 @@
 
 use std::path::Path;
 
+/// Why the context of a kubeconfig cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContextError {
+    /// The kubeconfig has no such context.
+    #[error("context {0:?} does not exist")]
+    NoContext(String),
+    /// The kubeconfig has no such cluster.
+    #[error("cluster {cluster:?} was not found for context {context:?}")]
+    NoCluster {
+        /// The cluster that the context names.
+        cluster: String,
+        /// The context.
+        context: String,
+    },
+    /// The kubeconfig has no such user. Without this error, requests would be anonymous.
+    #[error("user {user:?} was not found for context {context:?}")]
+    NoUser {
+        /// The user that the context names.
+        user: String,
+        /// The context.
+        context: String,
+    },
+}
+
+/// Checks that a kubeconfig has the cluster and the user that its context names; a name that is empty names none. Each name comes
+/// with those that the kubeconfig has.
+pub fn check_context<'a>(
+    context: &str,
+    (cluster, mut clusters): (&str, impl Iterator<Item = &'a str>),
+    (user, mut users): (&str, impl Iterator<Item = &'a str>),
+) -> Result<(), ContextError> {
+    if !cluster.is_empty() && !clusters.any(|name| name == cluster) {
+        return Err(ContextError::NoCluster { cluster: cluster.to_owned(), context: context.to_owned() });
+    }
+    if !user.is_empty() && !users.any(|name| name == user) {
+        return Err(ContextError::NoUser { user: user.to_owned(), context: context.to_owned() });
+    }
+    Ok(())
+}
+
 /// A part of a kubeconfig: inside it, or in a file that it names.
 #[derive(Debug, Clone, Copy)]
 pub enum Part<'a> {
@@ -61,6 +101,18 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn a_context_names_what_there_is() {
+        let check = |cluster: &str, user: &str| {
+            let checked = check_context("x", (cluster, ["a", "c"].into_iter()), (user, ["u"].into_iter()));
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(check("c", "u"), Ok(()));
+        assert_eq!(check("c", ""), Ok(()), "anonymous requests can be meant");
+        assert_eq!(check("b", "v"), Err("cluster \"b\" was not found for context \"x\"".to_owned()));
+        assert_eq!(check("c", "v"), Err("user \"v\" was not found for context \"x\"".to_owned()));
+    }
 
     #[test]
     fn both_forms_are_read_by_their_names() {

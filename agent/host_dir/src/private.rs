@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{AccessFlags, access};
+
 use super::HostDir;
 
 /// System directories, whose mode the agent must not change.
@@ -67,6 +69,24 @@ pub enum PrivateError {
     },
 }
 
+/// Finds what [`ensure`] would refuse, and changes nothing.
+pub fn check(path: &Path) -> Result<(), PrivateError> {
+    let failed = |action| move |source| PrivateError::Io { action, path: path.to_owned(), source };
+    match fs::canonicalize(path) {
+        Ok(real) => {
+            let dir = HostDir::open(&real).map_err(failed("open"))?;
+            check_owner(&dir, &real)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
+            let full = std::path::absolute(path).map_err(failed("find"))?;
+            let above = full.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"));
+            access(above, AccessFlags::W_OK | AccessFlags::X_OK)
+                .map_err(|errno| failed("create")(errno.into()))
+        }
+        Err(error) => Err(failed("find")(error)),
+    }
+}
+
 /// Creates a directory, or removes permissions beyond `mode` from an existing one; returns its canonical path.
 pub fn ensure(path: &Path, mode: u32) -> Result<PathBuf, PrivateError> {
     let failed = |action| move |source| PrivateError::Io { action, path: path.to_owned(), source };
@@ -95,20 +115,27 @@ pub fn ensure_no_link(path: &Path, mode: u32) -> Result<PathBuf, PrivateError> {
     restrict(&dir, parent.join(name), mode)
 }
 
+/// Refuses an open directory that is not the agent's own, whose path is `real`.
+fn check_owner(dir: &HostDir, real: &Path) -> Result<(), PrivateError> {
+    if SHARED.iter().any(|shared| Path::new(shared) == real) {
+        return Err(PrivateError::Shared { path: real.to_owned() });
+    }
+    let failed = |source| PrivateError::Io { action: "stat", path: real.to_owned(), source };
+    let (owner, wanted) = (dir.stat().map_err(failed)?.st_uid, nix::unistd::geteuid().as_raw());
+    if owner != wanted {
+        return Err(PrivateError::Owner { path: real.to_owned(), owner, wanted });
+    }
+    Ok(())
+}
+
 /// Removes permissions beyond `mode` from an open directory, whose path is `real`; returns that path.
 fn restrict(dir: &HostDir, real: PathBuf, mode: u32) -> Result<PathBuf, PrivateError> {
-    if SHARED.iter().any(|shared| Path::new(shared) == real) {
-        return Err(PrivateError::Shared { path: real });
-    }
+    check_owner(dir, &real)?;
     let failed = |action, path: &Path| {
         let path = path.to_owned();
         move |source| PrivateError::Io { action, path, source }
     };
     let stat = dir.stat().map_err(failed("stat", &real))?;
-    let wanted = nix::unistd::geteuid().as_raw();
-    if stat.st_uid != wanted {
-        return Err(PrivateError::Owner { path: real, owner: stat.st_uid, wanted });
-    }
     let old = stat.st_mode & 0o7777;
     if old & !mode != 0 {
         dir.chmod(old & mode).map_err(failed("chmod", &real))?;
@@ -141,6 +168,25 @@ mod tests {
         let before = mode(Path::new("/var/log"));
         assert!(matches!(ensure(Path::new("/var/log"), 0o700), Err(PrivateError::Shared { .. })));
         assert_eq!(mode(Path::new("/var/log")), before);
+    }
+
+    #[test]
+    fn what_would_be_refused_is_found_without_a_change() {
+        let temp = tempfile::tempdir().unwrap();
+        let open = temp.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        check(&open).unwrap();
+        check(&temp.path().join("a/b/c")).unwrap();
+        assert_eq!(fs::metadata(&open).unwrap().mode() & 0o7777, 0o777);
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1);
+        assert!(matches!(check(Path::new("/var/lib")), Err(PrivateError::Shared { .. })));
+        let file = temp.path().join("file");
+        fs::write(&file, "").unwrap();
+        symlink("none", temp.path().join("dangling")).unwrap();
+        for refused in [file.clone(), file.join("below"), temp.path().join("dangling")] {
+            assert!(matches!(check(&refused), Err(PrivateError::Io { .. })), "{}", refused.display());
+        }
     }
 
     #[test]

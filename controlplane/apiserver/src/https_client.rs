@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_cli::causes::chain;
+use coracle_cli::kubeconfig::{ContextError, check_context};
 use coracle_cli::yaml::YamlError;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -53,6 +54,9 @@ pub enum KubeconfigError {
     /// A certificate or key in it is not base64.
     #[error(transparent)]
     Base64(#[from] base64::DecodeError),
+    /// Its context names what it does not have.
+    #[error(transparent)]
+    Context(#[from] ContextError),
     /// It names no cluster.
     #[error("it names no cluster")]
     NoCluster,
@@ -138,6 +142,20 @@ struct Kubeconfig {
     current_context: String,
 }
 
+impl Kubeconfig {
+    fn check_context(&self) -> Result<(), ContextError> {
+        let name = &self.current_context;
+        let context = match self.contexts.iter().find(|entry| entry.name == *name) {
+            Some(entry) => &entry.context,
+            None if name.is_empty() => return Ok(()),
+            None => return Err(ContextError::NoContext(name.clone())),
+        };
+        let clusters = self.clusters.iter().map(|entry| entry.name.as_str());
+        let users = self.users.iter().map(|entry| entry.name.as_str());
+        check_context(name, (context.cluster.as_str(), clusters), (context.user.as_str(), users))
+    }
+}
+
 impl HttpsClient {
     /// A place by its URL.
     pub fn new(url: &str, tls: &ClientTls) -> Result<Self, HttpsClientError> {
@@ -152,6 +170,7 @@ impl HttpsClient {
         let bad = |error: KubeconfigError| HttpsClientError::Kubeconfig(path.into(), error);
         let file: Kubeconfig =
             coracle_cli::yaml::from_str(&text).map_err(|e| bad(KubeconfigError::Yaml(e)))?;
+        file.check_context().map_err(|error| bad(error.into()))?;
         let context = file.contexts.iter().find(|c| c.name == file.current_context);
         // Webhook configurations often have one cluster, one user and no context.
         let cluster = match context {

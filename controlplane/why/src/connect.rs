@@ -1,6 +1,7 @@
 //! The kubeconfig flags of kubectl, and the client that they describe.
 
 use clap::Args;
+use coracle_cli::kubeconfig::{ContextError, check_context};
 use coracle_proto::time::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use std::error::Error;
@@ -64,6 +65,9 @@ pub enum ConnectError {
     /// The kubeconfig.
     #[error("cannot use the kubeconfig")]
     Kubeconfig(#[from] KubeconfigError),
+    /// The context names what the kubeconfig does not have.
+    #[error("cannot use the kubeconfig")]
+    Context(#[from] ContextError),
     /// The address of the server.
     #[error("{url} is not the address of a server")]
     Address {
@@ -122,7 +126,10 @@ impl KubeconfigArgs {
             None => Kubeconfig::read(),
         };
         match file {
-            Ok(file) => Ok(kube::Config::from_custom_kubeconfig(file, &options).await?),
+            Ok(file) => {
+                self.check(&file, &options)?;
+                Ok(kube::Config::from_custom_kubeconfig(file, &options).await?)
+            }
             Err(error) if self.kubeconfig.is_some() || self.context.is_some() => Err(error.into()),
             Err(error) => match (&self.server, kube::Config::incluster()) {
                 (_, Ok(config)) => Ok(config),
@@ -130,6 +137,20 @@ impl KubeconfigArgs {
                 (None, Err(_)) => Err(error.into()),
             },
         }
+    }
+
+    /// Refuses a context that names a cluster or user which is not there. Credentials of flags need no user.
+    fn check(&self, file: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), ContextError> {
+        let Some(name) = options.context.as_ref().or(file.current_context.as_ref()) else { return Ok(()) };
+        let context = file.contexts.iter().find(|context| context.name == *name);
+        let context = context.and_then(|context| context.context.as_ref());
+        let context = context.ok_or_else(|| ContextError::NoContext(name.clone()))?;
+        let cluster = options.cluster.as_ref().unwrap_or(&context.cluster);
+        let has_credentials = self.token.is_some() || self.client_certificate.is_some();
+        let user = options.user.as_ref().or(context.user.as_ref().filter(|_| !has_credentials));
+        let clusters = file.clusters.iter().map(|cluster| cluster.name.as_str());
+        let users = file.auth_infos.iter().map(|user| user.name.as_str());
+        check_context(name, (cluster.as_str(), clusters), (user.map_or("", String::as_str), users))
     }
 
     fn apply(&self, config: &mut kube::Config) -> Result<(), ConnectError> {
@@ -225,6 +246,31 @@ mod tests {
         assert_eq!(timeout("7").unwrap(), Duration::from_secs(7));
         assert_eq!(timeout("0").unwrap(), Duration::from_secs(3600));
         assert!(timeout("soon").is_err() && timeout("-1s").is_err());
+    }
+
+    #[test]
+    fn a_context_without_its_user_or_cluster_is_refused() {
+        let file = |context: &str| {
+            let text = format!(
+                "{{clusters: [{{name: c, cluster: {{server: 'https://h'}}}}], users: [{{name: u, user: {{}}}}],
+                 contexts: [{{name: x, context: {{{context}}}}}], current-context: x}}"
+            );
+            Kubeconfig::from_yaml(&text).unwrap()
+        };
+        let refused = |arguments: &KubeconfigArgs, context: &str| {
+            let options = KubeConfigOptions { user: arguments.user.clone(), ..KubeConfigOptions::default() };
+            arguments.check(&file(context), &options).err().map(|error| error.to_string())
+        };
+        let none = KubeconfigArgs::default();
+        assert_eq!(refused(&none, "cluster: c, user: u"), None);
+        let no_user = Some("user \"v\" was not found for context \"x\"".to_owned());
+        assert_eq!(refused(&none, "cluster: c, user: v"), no_user);
+        let no_cluster = Some("cluster \"d\" was not found for context \"x\"".to_owned());
+        assert_eq!(refused(&none, "cluster: d, user: u"), no_cluster);
+        let other = KubeconfigArgs { user: Some("u".to_owned()), ..KubeconfigArgs::default() };
+        assert_eq!(refused(&other, "cluster: c, user: v"), None);
+        let token = KubeconfigArgs { token: Some("t".to_owned()), ..KubeconfigArgs::default() };
+        assert_eq!(refused(&token, "cluster: c, user: v"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use coracle_cli::client_cert::{self, ProofOfPossession};
 use rustls::server::ResolvesServerCert;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,21 @@ pub enum TlsError {
         /// The cause.
         source: rustls_pki_types::pem::Error,
     },
+    /// There is no certificate in a file.
+    #[error("{path}: there is no certificate in it")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// Certificate and key do not fit.
+    #[error("{key} is not the private key of {certificate}")]
+    Mismatch {
+        /// The file of the key.
+        key: PathBuf,
+        /// The file of the certificate.
+        certificate: PathBuf,
+    },
+    /// Certificate or key cannot be used.
     #[error("serving certificate")]
     Config(#[from] rustls::Error),
     /// The clients' authority.
@@ -43,8 +57,17 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Checks that there are a certificate and its key.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.read().map(drop)
+    }
+
     /// TLS with this certificate. Clients may show one of `authority` (PEM); without an authority none is asked for.
     pub fn serve(&self, authority: Option<&[u8]>) -> Result<Tls, TlsError> {
+        Tls::new(Arc::new(SingleCertAndKey::from(self.read()?)), authority)
+    }
+
+    fn read(&self) -> Result<CertifiedKey, TlsError> {
         let pem = |path: &Path| {
             let path = path.to_owned();
             move |source| TlsError::Pem { path, source }
@@ -53,10 +76,27 @@ impl Pair {
             .map_err(pem(&self.certificate))?
             .collect::<Result<Vec<_>, _>>()
             .map_err(pem(&self.certificate))?;
+        if chain.is_empty() {
+            return Err(TlsError::Empty { path: self.certificate.clone() });
+        }
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(pem(&self.key))?;
-        let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
-        Tls::new(Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key))), authority)
+        let pair = CertifiedKey::new(chain, rustls::crypto::ring::sign::any_supported_type(&key)?);
+        match pair.keys_match() {
+            // Not every kind of key tells.
+            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
+            Err(rustls::Error::InconsistentKeys(_)) => {
+                Err(TlsError::Mismatch { key: self.key.clone(), certificate: self.certificate.clone() })
+            }
+            Err(error) => Err(error.into()),
+        }
     }
+}
+
+/// Verifies clients with these authorities (PEM), of which there must be at least one.
+pub fn client_verifier(authority: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).filter_map(Result::ok));
+    Ok(client_cert::ca_verifier(roots)?)
 }
 
 /// TLS configuration of the node API. Clones are the same one.
@@ -77,12 +117,7 @@ impl Trust {
     fn new(certificate: Arc<dyn ResolvesServerCert>, authority: Option<&[u8]>) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let clients = authority.map(|authority| {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).filter_map(Result::ok));
-            client_cert::ca_verifier(roots)
-        });
-        let clients = clients.transpose()?;
+        let clients = authority.map(client_verifier).transpose()?;
         let config = match &clients {
             Some(clients) => config.with_client_cert_verifier(Arc::new(ProofOfPossession(clients.clone()))),
             None => config.with_no_client_auth(),
@@ -143,6 +178,12 @@ mod tests {
         assert!(pair.serve(None).is_err(), "without a key");
         std::fs::write(&pair.key, made.signing_key.serialize_pem()).unwrap();
         pair.serve(None).map(drop).unwrap();
+        let other = Pair { certificate: pair.certificate.clone(), key: dir.path().join("other") };
+        std::fs::write(&other.key, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+        assert!(matches!(other.check(), Err(TlsError::Mismatch { .. })));
+        let empty = Pair { certificate: pair.key.clone(), key: pair.key.clone() };
+        assert!(matches!(empty.check(), Err(TlsError::Empty { .. })));
+        assert!(client_verifier(b"").is_err());
         let tls = pair.serve(Some(made.cert.pem().as_bytes())).map_err(|error| error.to_string()).unwrap();
         assert_eq!(tls.known(&[]), None);
         let stranger = rcgen::generate_simple_self_signed(["root".to_owned()]).unwrap();

@@ -17,7 +17,7 @@ pub struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Check a file as `run --config FILE` reads it: syntax, names and values of options.
+    /// Check a file as `run --config FILE` reads it: syntax, names and values of options, and files that they name.
     Validate {
         /// The file.
         #[arg(default_value = "/etc/coracle/agent.yaml")]
@@ -100,13 +100,17 @@ mod tests {
     fn a_file_is_read_as_run_reads_it() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent.yaml");
+        let kubeconfig = dir.path().join("kubeconfig");
+        let admin = "{clusters: [{name: c, cluster: {server: 'https://h', insecure-skip-tls-verify: true}}],
+            users: [{name: u, user: {token: t}}], contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}";
+        std::fs::write(&kubeconfig, admin).unwrap();
         let check = |text: &str| {
-            std::fs::write(&file, text).unwrap();
+            std::fs::write(&file, format!("kubeconfig: {}\n{text}\n", kubeconfig.display())).unwrap();
             validate(&file).map_err(|error| error.to_string())
         };
-        assert_eq!(check("kubeconfig: /k\nnodeName: a\nnodeIp: [10.0.0.1]\n"), Ok(()));
-        assert!(check("kubeconfig: /k\nnodename: a\n").unwrap_err().contains("there is no option nodename"));
-        let error = check("kubeconfig: /k\nnetwork: carrier-pigeons\n").unwrap_err();
+        assert_eq!(check("nodeName: a\nnodeIp: [10.0.0.1]"), Ok(()));
+        assert!(check("nodename: a").unwrap_err().contains("there is no option nodename"));
+        let error = check("network: carrier-pigeons").unwrap_err();
         assert!(
             error.contains("carrier-pigeons") && error.contains("--network") && !error.contains("Usage"),
             "{error}"
@@ -133,9 +137,14 @@ mod tests {
             ),
             ("shutdownInhibitor: true", "--shutdown-inhibitor: pods have no time to end"),
             ("imageGcLowThreshold: 90", "--image-gc-low-threshold: 90 must be less"),
+            ("nodeName: A_B", "--node-name: \"A_B\" cannot be the name of a node"),
+            ("clientCaFile: /none.crt", "--client-ca-file /none.crt: No such file"),
         ] {
-            let error = check(&format!("kubeconfig: /k\n{options}\n")).unwrap_err();
+            let error = check(options).unwrap_err();
             assert!(error.contains(wrong), "{error}");
         }
+        std::fs::write(&kubeconfig, admin.replace("user: u", "user: v")).unwrap();
+        let error = check("nodeName: a").unwrap_err();
+        assert!(error.contains("user \"v\" was not found for context \"x\""), "{error}");
     }
 }

@@ -1,14 +1,16 @@
 //! `coracle-agent engine`: the container engine alone, for crictl, critest and stock kubelets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use nix::unistd::{AccessFlags, access};
 use tokio::signal::unix::{SignalKind, signal};
 
 use coracle_engine::cni::NetworkDirs;
 use coracle_engine::image::RegistryConfig;
 use coracle_engine::{Engine, Options, host, serve};
+use coracle_host_dir::private;
 
 /// Where plugins are looked for. Those of this project have directories of their own: the last one belongs to everybody.
 const CNI_PLUGINS: [&str; 3] = ["/usr/local/lib/coracle/cni", "/usr/lib/coracle/cni", "/opt/cni/bin"];
@@ -75,6 +77,22 @@ impl EngineOptions {
         }
     }
 
+    /// Whether the files that options name can be used.
+    pub fn check_files(&self) -> anyhow::Result<()> {
+        RegistryConfig::load(&self.registries).context("--registries")?;
+        if let Some(keeper) = &self.keeper {
+            find_program(keeper).context("--keeper")?;
+        }
+        Ok(())
+    }
+
+    /// Whether the engine can be started on this machine.
+    pub fn check_machine(&self) -> anyhow::Result<()> {
+        private::check(&self.root).context("--root")?;
+        private::check(&self.state).context("--state")?;
+        find_program(&self.options().keeper).context("keeper")
+    }
+
     /// Enters the keeper's mount namespace; call it before any thread starts.
     pub fn enter_mount_namespace(&self) -> anyhow::Result<()> {
         let socket = coracle_keeper::server::Paths::under(&self.state).socket;
@@ -96,6 +114,8 @@ pub struct EngineArgs {
 impl EngineArgs {
     /// Serves until SIGTERM or SIGINT; containers keep running.
     pub fn run(self) -> anyhow::Result<()> {
+        self.engine.check_files()?;
+        self.engine.check_machine()?;
         self.engine.enter_mount_namespace()?;
         super::log::log_to_stderr();
         tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(self.serve())
@@ -112,12 +132,25 @@ impl EngineArgs {
     }
 }
 
+/// Finds a program as it would be started: by its path, or by its name in PATH.
+fn find_program(program: &Path) -> anyhow::Result<()> {
+    let is_executable = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    let found = if program.components().count() > 1 {
+        is_executable(program)
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| is_executable(&dir.join(program)))
+    };
+    anyhow::ensure!(found, "{}: there is no such program", program.display());
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{Cli, Command};
+    use super::*;
     use clap::Parser as _;
-    use std::path::Path;
 
     #[test]
     fn registries_have_a_default_file() {
@@ -129,5 +162,14 @@ mod tests {
         assert_eq!(registries(&["coracle-agent", "engine"]).as_deref(), Some(default));
         let named = registries(&["coracle-agent", "engine", "--registries", "/mirrors.yaml"]);
         assert_eq!(named.as_deref(), Some(Path::new("/mirrors.yaml")));
+    }
+
+    #[test]
+    fn programs_are_found_by_path_and_by_name() {
+        for (program, found) in
+            [("/bin/sh", true), ("sh", true), ("/bin", false), ("/etc/passwd", false), ("no-keeper", false)]
+        {
+            assert_eq!(find_program(Path::new(program)).is_ok(), found, "{program}");
+        }
     }
 }

@@ -4,6 +4,8 @@
 mod log;
 // Options of the node.
 pub mod options;
+// What is checked before anything is made.
+mod check;
 // The node.
 pub mod run;
 // Builds the parts of the node.

@@ -13,11 +13,15 @@ use crate::config::eviction::EvictionPolicy;
 use crate::config::image_gc::GcPolicy;
 use crate::config::verification::{Pattern, Verification, VerificationPolicy};
 use crate::config::{ClusterDns, ManifestUrl, NetworkMode, NodeConfig};
-use crate::dns::route::Stub;
+use crate::dns::route::{self, Stub};
+use crate::dns::zone::Zone;
+use crate::identity::join::check_name;
+use crate::identity::kubeconfig::Selected;
 use crate::node::machine::{self, Machine};
 use crate::node::shutdown::Group;
 use coracle_cli::causes;
 use coracle_cli::feature_gates::{self, Switches};
+use coracle_engine::runtime::CriRuntime;
 use coracle_host_dir::private;
 use http::{HeaderName, HeaderValue};
 
@@ -195,7 +199,7 @@ pub struct RunArgs {
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// Private key of the node API.
-    #[arg(long)]
+    #[arg(long, requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
     /// CA file for client certificates of the node API; the kubeconfig's CA by default.
     #[arg(long)]
@@ -268,14 +272,50 @@ impl RunArgs {
         Verification::new(policy, allowed).context("--preloaded-images-verification-allowlist")
     }
 
-    /// Whether options contradict each other, or name what there is not. Nothing is started or changed before.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    /// Whether options contradict each other, or have values that there are not.
+    pub(super) fn check_options(&self) -> anyhow::Result<()> {
         feature_gates::parse(&self.feature_gates).context("--feature-gates")?;
         self.eviction.policy()?;
         self.image_gc()?;
         self.verification()?;
         self.shutdown_options()?;
         self.resources.check()?;
+        if let Some(name) = &self.node_name {
+            check_name(name).context("--node-name")?;
+        }
+        if let Some(endpoint) = &self.container_runtime_endpoint {
+            CriRuntime::check(endpoint).context("--container-runtime-endpoint")?;
+        }
+        self.dns_addresses()?;
+        self.upstream_dns()?;
+        self.dns_zone(Vec::new())?;
+        Ok(())
+    }
+
+    /// DNS servers for names outside the cluster that are used instead of the host's.
+    pub(super) fn upstream_dns(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let server = |text: &String| {
+            route::server(text).with_context(|| format!("--dns-upstream {text}: not an address"))
+        };
+        self.dns_upstream.iter().map(server).collect()
+    }
+
+    /// The zone of the cluster, served at some addresses.
+    pub(super) fn dns_zone(&self, own: Vec<IpAddr>) -> anyhow::Result<Zone> {
+        let domain = &self.cluster_domain;
+        Zone::new(domain, own).with_context(|| format!("--cluster-domain {domain}: not a domain"))
+    }
+
+    /// Refuses a machine with swap, if it is to be refused.
+    pub(super) fn check_swap(&self) -> anyhow::Result<()> {
+        let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+        // The first line is a heading.
+        let swap = swaps.lines().nth(1);
+        anyhow::ensure!(
+            swap.is_none() || !self.fail_swap_on,
+            "running with swap on is not supported with --fail-swap-on; disable swap: {}",
+            swap.unwrap_or_default()
+        );
         Ok(())
     }
 
@@ -299,14 +339,6 @@ impl RunArgs {
         } else {
             self.node_ip.clone()
         };
-        let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-        // The first line is a heading.
-        let swap = swaps.lines().nth(1);
-        anyhow::ensure!(
-            swap.is_none() || !self.fail_swap_on,
-            "running with swap on is not supported with --fail-swap-on; disable swap: {}",
-            swap.unwrap_or_default()
-        );
         Ok(NodeConfig {
             name: self.node_name.clone().unwrap_or_else(|| machine.hostname.to_lowercase()),
             ips,
@@ -363,9 +395,7 @@ impl RunArgs {
     }
 
     fn own_address(&self) -> Option<String> {
-        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
-        let server = file.clusters.first()?.cluster.as_ref()?.server.clone()?;
-        let uri: http::Uri = server.parse().ok()?;
+        let uri: http::Uri = Selected::read(&self.kubeconfig).ok()?.server()?.parse().ok()?;
         let port = uri.port_u16().unwrap_or(443);
         let address: SocketAddr =
             (uri.host()?.trim_matches(['[', ']']), port).to_socket_addrs().ok()?.next()?;
@@ -389,18 +419,6 @@ impl RunArgs {
         }
         let parse = |text: &String| text.parse().with_context(|| format!("--cluster-dns {text}"));
         self.cluster_dns.iter().map(parse).collect()
-    }
-
-    /// The cluster's CA certificate, PEM.
-    pub(super) fn kubeconfig_authority(&self) -> Option<Vec<u8>> {
-        use base64::Engine as _;
-        let file = kube::config::Kubeconfig::read_from(&self.kubeconfig).ok()?;
-        let cluster = file.clusters.first()?.cluster.as_ref()?.clone();
-        match (cluster.certificate_authority_data, cluster.certificate_authority) {
-            (Some(data), _) => base64::engine::general_purpose::STANDARD.decode(data).ok(),
-            (None, Some(path)) => std::fs::read(path).ok(),
-            (None, None) => None,
-        }
     }
 }
 

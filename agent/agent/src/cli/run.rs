@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use coracle_cli::causes;
 use parking_lot::Mutex;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,12 +20,12 @@ use crate::cluster::{AwaitedNames, Cluster};
 use crate::config::{NetworkMode, NodeConfig};
 use crate::devices::Devices;
 use crate::dns::find;
-use crate::dns::route::{self, Routes};
+use crate::dns::route::Routes;
 use crate::dns::serve::Dns;
 use crate::dns::upstream::Upstream;
-use crate::dns::zone::Zone;
 use crate::identity::client::Identity;
 use crate::identity::join::SERVERS;
+use crate::identity::kubeconfig::Selected;
 use crate::identity::rotate;
 use crate::identity::serving::Serving;
 use crate::identity::trust::Trust;
@@ -59,10 +59,7 @@ use coracle_trace::Recorder;
 impl RunArgs {
     /// Runs until SIGTERM or SIGINT; pods keep running.
     pub fn run(self) -> anyhow::Result<()> {
-        self.check()?;
-        // An error means that a crypto provider is installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        self.check_kubeconfig()?;
+        self.check_start()?;
         if self.container_runtime_endpoint.is_none() {
             self.engine.enter_mount_namespace()?;
         }
@@ -73,14 +70,6 @@ impl RunArgs {
             .enable_all()
             .build()?
             .block_on(self.serve())
-    }
-
-    /// Without an identity there is no node, and nothing is started that would stay. No thread is left: a mount namespace is entered
-    /// next.
-    fn check_kubeconfig(&self) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(Identity::read(&self.kubeconfig)).context("kubeconfig")?;
-        Ok(())
     }
 
     async fn serve(mut self) -> anyhow::Result<()> {
@@ -215,11 +204,8 @@ impl RunArgs {
         if own.is_empty() {
             return Ok(());
         }
-        let fixed: Option<Vec<SocketAddr>> =
-            self.dns_upstream.iter().map(|text| route::server(text)).collect();
-        let fixed = fixed.context("--dns-upstream: not an address")?;
+        let (fixed, zone) = (self.upstream_dns()?, self.dns_zone(own.clone())?);
         let routes = Routes::new(self.dns_stub_domain.clone(), fixed, self.resolv_conf.clone(), own.clone());
-        let zone = Zone::new(&self.cluster_domain, own.clone()).context("--cluster-domain: not a domain")?;
         let dns = Dns::new(zone, Box::new(cluster.clone()), Upstream::new(routes), awaited.clone());
         for address in own {
             let dns = dns.clone();
@@ -263,7 +249,7 @@ impl RunArgs {
     ) -> anyhow::Result<(Arc<NodeApi>, Trust)> {
         let authority = match &self.client_ca_file {
             Some(path) => Some(std::fs::read(path).with_context(|| path.display().to_string())?),
-            None => self.kubeconfig_authority(),
+            None => Selected::read(&self.kubeconfig)?.authority(),
         };
         let (tls, serving) = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {

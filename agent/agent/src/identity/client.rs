@@ -1,12 +1,13 @@
 //! The API client: one handle for the whole agent, whose certificate and connections are replaced when it is renewed.
 
 use super::IdentityError;
+use super::kubeconfig::Selected;
 use arc_swap::ArcSwap;
 use coracle_proto::version::KUBERNETES;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +26,15 @@ pub struct Identity {
 }
 
 async fn config(kubeconfig: &Path) -> Result<kube::Config, IdentityError> {
-    let file = Kubeconfig::read_from(kubeconfig)?;
-    Ok(named(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?))
+    let selected = Selected::read(kubeconfig)?;
+    let file = selected.file.clone();
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    // No certificate of any server would be accepted.
+    if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+        let why = "there is no certificate in it".to_owned();
+        return Err(IdentityError::Pem { what: selected.authority_source(), why });
+    }
+    Ok(named(config))
 }
 
 /// A client that tells its name, as all clients of the agent do.
@@ -48,6 +56,16 @@ fn user_agent() -> HeaderValue {
 }
 
 impl Identity {
+    /// Checks a kubeconfig and the files that it names. No program that it names for credentials is run.
+    pub async fn check(kubeconfig: &Path) -> Result<(), IdentityError> {
+        let config = config(kubeconfig).await?;
+        let servers = Servers::open(&config, None)?;
+        if config.auth_info.exec.is_none() {
+            servers.client(config)?;
+        }
+        Ok(())
+    }
+
     /// The identity of a kubeconfig, for the server that it names.
     pub async fn read(kubeconfig: &Path) -> Result<Self, IdentityError> {
         Self::open(kubeconfig, None).await
@@ -110,20 +128,12 @@ impl Identity {
 
     /// The file with the CA certificates of the cluster, if the kubeconfig names one.
     pub fn authority_file(&self) -> Option<PathBuf> {
-        let file = Kubeconfig::read_from(&self.kubeconfig).ok()?;
-        let cluster = file.clusters.first()?.cluster.clone()?;
-        cluster
-            .certificate_authority
-            .filter(|_| cluster.certificate_authority_data.is_none())
-            .map(PathBuf::from)
+        Selected::read(&self.kubeconfig).ok()?.authority_file()
     }
 
     /// The file with the client certificate and key, when both are in one file that can be replaced.
     pub fn renewable(&self) -> Option<PathBuf> {
-        let file = Kubeconfig::read_from(&self.kubeconfig).ok()?;
-        let user = file.auth_infos.first()?.auth_info.clone()?;
-        let (certificate, key) = (user.client_certificate?, user.client_key?);
-        (certificate == key).then(|| PathBuf::from(certificate))
+        Selected::read(&self.kubeconfig).ok()?.renewable()
     }
 }
 

@@ -8,6 +8,8 @@ pub mod request;
 pub mod pin;
 // Joining.
 pub mod join;
+// The kubeconfig.
+pub mod kubeconfig;
 // The API client with a renewable certificate.
 pub mod client;
 // Renewal of the client certificate.
@@ -123,4 +125,7 @@ pub enum IdentityError {
     /// The kubeconfig.
     #[error("kubeconfig")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// The context of the kubeconfig.
+    #[error(transparent)]
+    Context(#[from] coracle_cli::kubeconfig::ContextError),
 }

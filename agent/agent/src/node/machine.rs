@@ -24,6 +24,13 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
+/// Host name of the kernel.
+pub fn hostname() -> String {
+    nix::sys::utsname::uname()
+        .map(|uname| uname.nodename().to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
 /// Reads the machine; `data` is where pods' data goes.
 pub fn read_machine(data: &Path) -> Machine {
     let uname = nix::sys::utsname::uname().ok();
@@ -44,7 +51,7 @@ pub fn read_machine(data: &Path) -> Machine {
     let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
     Machine {
         capacity,
-        hostname: text(|uname| uname.nodename()),
+        hostname: hostname(),
         info: NodeSystemInfo {
             architecture: architecture().to_owned(),
             boot_id: read("/proc/sys/kernel/random/boot_id"),

@@ -20,6 +20,29 @@ async fn client_of(answer: String) -> HttpsClient {
     HttpsClient::new(&url, &ClientTls::default()).unwrap()
 }
 
+#[test]
+fn a_kubeconfig_whose_context_names_what_is_not_there_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubeconfig");
+    for (context, why) in [
+        ("{cluster: c, user: u}", None),
+        ("{cluster: c}", None),
+        ("{cluster: c, user: v}", Some("user \"v\" was not found for context \"x\"")),
+        ("{cluster: d, user: u}", Some("cluster \"d\" was not found for context \"x\"")),
+    ] {
+        let text = format!(
+            "{{clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1'}}}}], users: [{{name: u, user: {{token: t}}}}],
+             contexts: [{{name: x, context: {context}}}], current-context: x}}"
+        );
+        std::fs::write(&path, text).unwrap();
+        let refused = HttpsClient::from_kubeconfig(&path).err().map(|error| error.to_string());
+        match why {
+            Some(why) => assert!(refused.as_deref().is_some_and(|text| text.contains(why)), "{refused:?}"),
+            None => assert_eq!(refused, None),
+        }
+    }
+}
+
 #[tokio::test]
 async fn answers_are_json_or_null() {
     let client = client_of("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{\"a\":1}".into()).await;

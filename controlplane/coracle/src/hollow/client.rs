@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use coracle_cli::kubeconfig::{ContextError, check_context};
 use coracle_cli::yaml::YamlError;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -48,9 +49,12 @@ pub enum KubeconfigError {
     /// It is no YAML.
     #[error(transparent)]
     Yaml(#[from] YamlError),
+    /// Its context names what it does not have.
+    #[error(transparent)]
+    Context(#[from] ContextError),
     /// It lacks a field.
     #[error("{0} is missing")]
-    Missing(&'static str),
+    Missing(String),
     /// A certificate or key in it is no base64.
     #[error(transparent)]
     Base64(#[from] base64::DecodeError),
@@ -87,11 +91,15 @@ pub(super) fn broken(error: impl std::error::Error + Send + Sync + 'static) -> C
     ClientError::Connection(Box::new(error))
 }
 
-/// What is read of a kubeconfig: the first cluster and the first user. As for kubectl, which writes empty lists as null, a
-/// field that is null is not set.
+/// What is read of a kubeconfig: the cluster and the user of the current context; without one, the first of each. As for kubectl,
+/// which writes empty lists as null, a field that is null is not set.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "kebab-case", default)]
 struct Kubeconfig {
+    #[serde(deserialize_with = "or_default")]
+    current_context: String,
+    #[serde(deserialize_with = "or_default")]
+    contexts: Vec<Option<NamedContext>>,
     #[serde(deserialize_with = "or_default")]
     clusters: Vec<Option<NamedCluster>>,
     #[serde(deserialize_with = "or_default")]
@@ -100,7 +108,27 @@ struct Kubeconfig {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
+struct NamedContext {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
+    #[serde(deserialize_with = "or_default")]
+    context: Context,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Context {
+    #[serde(deserialize_with = "or_default")]
+    cluster: String,
+    #[serde(deserialize_with = "or_default")]
+    user: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct NamedCluster {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
     #[serde(deserialize_with = "or_default")]
     cluster: Cluster,
 }
@@ -117,6 +145,8 @@ struct Cluster {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NamedUser {
+    #[serde(deserialize_with = "or_default")]
+    name: String,
     #[serde(deserialize_with = "or_default")]
     user: User,
 }
@@ -135,17 +165,39 @@ fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D)
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
+impl Kubeconfig {
+    /// The names of the cluster and the user that the current context has, which are there; `None` without a context.
+    fn named(&self) -> Result<Option<(&str, &str)>, ContextError> {
+        let name = &self.current_context;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let found = self.contexts.iter().flatten().find(|context| context.name == *name);
+        let Context { cluster, user } = &found.ok_or_else(|| ContextError::NoContext(name.clone()))?.context;
+        let clusters = self.clusters.iter().flatten().map(|entry| entry.name.as_str());
+        let users = self.users.iter().flatten().map(|entry| entry.name.as_str());
+        check_context(name, (cluster.as_str(), clusters), (user.as_str(), users))?;
+        Ok(Some((cluster.as_str(), user.as_str())))
+    }
+}
+
 fn parse(text: &str) -> Result<(Cluster, User), KubeconfigError> {
     let file: Kubeconfig = coracle_cli::yaml::from_str(text)?;
-    let NamedCluster { cluster } = file.clusters.into_iter().next().flatten().unwrap_or_default();
-    let NamedUser { user } = file.users.into_iter().next().flatten().unwrap_or_default();
-    let needed = [
-        ("clusters[0].cluster.server", &cluster.server),
-        ("clusters[0].cluster.certificate-authority-data", &cluster.certificate_authority_data),
-    ];
+    let (cluster, user) = match file.named()? {
+        Some((cluster, user)) => (
+            file.clusters.iter().position(|entry| entry.as_ref().is_some_and(|entry| entry.name == cluster)),
+            file.users.iter().position(|entry| entry.as_ref().is_some_and(|entry| entry.name == user)),
+        ),
+        None => (Some(0), Some(0)),
+    };
+    let at = cluster.unwrap_or(0);
+    let cluster = file.clusters.into_iter().nth(at).flatten().unwrap_or_default().cluster;
+    let user = user.and_then(|at| file.users.into_iter().nth(at).flatten()).unwrap_or_default().user;
+    let needed =
+        [("server", &cluster.server), ("certificate-authority-data", &cluster.certificate_authority_data)];
     let missing = needed.into_iter().find(|(_, text)| text.is_empty()).map(|(field, _)| field);
     match missing {
-        Some(field) => Err(KubeconfigError::Missing(field)),
+        Some(field) => Err(KubeconfigError::Missing(format!("clusters[{at}].cluster.{field}"))),
         None => Ok((cluster, user)),
     }
 }
@@ -291,5 +343,28 @@ mod tests {
             assert_eq!(refused, format!("{missing} is missing"), "{clusters}");
         }
         assert!(matches!(parse("users: 1\n"), Err(KubeconfigError::Yaml(_))));
+    }
+
+    #[test]
+    fn the_current_context_counts() {
+        let text = |context: &str| {
+            format!(
+                "current-context: {context}
+contexts: [{{name: x, context: {{cluster: d, user: v}}}}, {{name: y, context: {{cluster: d, user: w}}}}, {{name: z, context: {{cluster: e}}}}]
+clusters: [{{name: c, cluster: {{server: 'https://c', certificate-authority-data: YQ==}}}},
+  {{name: d, cluster: {{server: 'https://d', certificate-authority-data: YQ==}}}}]
+users: [{{name: u, user: {{client-key-data: Yg==}}}}, {{name: v, user: {{client-key-data: Yw==}}}}]
+"
+            )
+        };
+        let (cluster, user) = parse(&text("x")).unwrap();
+        assert_eq!((cluster.server.as_str(), user.client_key_data.as_str()), ("https://d", "Yw=="));
+        for (context, why) in [
+            ("y", "user \"w\" was not found for context \"y\""),
+            ("z", "cluster \"e\" was not found for context \"z\""),
+            ("w", "context \"w\" does not exist"),
+        ] {
+            assert_eq!(parse(&text(context)).err().unwrap().to_string(), why);
+        }
     }
 }

@@ -44,6 +44,11 @@ pub struct CriRuntime {
 }
 
 impl CriRuntime {
+    /// Checks the form of an endpoint.
+    pub fn check(endpoint: &str) -> Result<()> {
+        socket_path(endpoint).map(drop)
+    }
+
     /// A client of the runtime that listens on `endpoint`: a path or `unix://` + path.
     pub fn new(endpoint: &str) -> Result<Self> {
         let path = socket_path(endpoint)?;
