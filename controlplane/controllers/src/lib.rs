@@ -86,6 +86,7 @@ pub(crate) mod test_cluster;
 mod cluster_tests;
 
 use coracle_informer::setup::{ClientFactory, Setup};
+use jiff::tz::TimeZone;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -120,6 +121,8 @@ pub struct Options {
     pub queue_metrics: Arc<coracle_informer::queue_metrics::QueueMetrics>,
     /// Whether other servers write to the same store.
     pub shared_store: bool,
+    /// The time zone of CronJobs that name none; UTC if none is set.
+    pub local_time_zone: Option<TimeZone>,
     /// Restarts the tasks.
     pub supervisor: coracle_cli::supervise::Supervisor,
     /// Whether `maxUnavailable` of StatefulSets counts: the feature `MaxUnavailableStatefulSet`.
@@ -142,7 +145,7 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     statefulset::start(&mut setup, options.max_unavailable_stateful_set);
     daemonset::start(&mut setup);
     job::start(&mut setup);
-    cronjob::start(&mut setup);
+    cronjob::start(&mut setup, options.local_time_zone.clone().unwrap_or(TimeZone::UTC));
     ttl::start(&mut setup);
     autoscaler::start(&mut setup, options.metrics.clone(), options.extensions.clone());
     disruption::start(&mut setup);

@@ -2,6 +2,8 @@
 
 // Cron expressions.
 pub mod schedule;
+// Time zones.
+pub mod zone;
 // The next step.
 pub mod plan;
 
@@ -16,11 +18,11 @@ use coracle_informer::resource::{Resource, same_uid};
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_informer::time;
-use coracle_validation::jobs::time_zone_named;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plan::{Job, Spec};
 use serde_json::Value;
+use zone::Zones;
 
 const NAME: &str = "cronjob-controller";
 
@@ -28,6 +30,8 @@ struct CronJobs {
     crons: Resource,
     jobs: Resource,
     owned: Owned,
+    /// The time zone of CronJobs that name none.
+    local: TimeZone,
 }
 
 fields! {
@@ -42,15 +46,15 @@ fields! {
     }
 }
 
-/// Starts the controller.
-pub fn start(setup: &mut Setup<'_>) {
+/// Starts the controller. CronJobs that name no time zone follow the `local` one.
+pub fn start(setup: &mut Setup<'_>, local: TimeZone) {
     let crons = setup.resource(NAME, "batch", "cronjobs");
     let jobs = setup.resource(NAME, "batch", "jobs");
     let mut handlers = setup.enqueue_on_change(&crons);
     handlers.owned(&jobs.kind, &jobs.cache, "CronJob");
     let queue = handlers.queue.clone();
     let owned = Owned::by_owner(jobs.cache.clone());
-    setup.run(CronJobs { crons, jobs, owned }, &queue, 2);
+    setup.run(CronJobs { crons, jobs, owned, local }, &queue, 2);
 }
 
 #[async_trait]
@@ -69,11 +73,9 @@ impl Controller for CronJobs {
         let CronJob { metadata, spec, status } = cron.typed()?;
         let jobs: Vec<Job> = self.owned.of(&cron.meta.uid).iter().map(Job::read).collect();
         let created = time::parse(metadata.creation_timestamp.as_deref()).unwrap_or(now);
-        let zone = match &spec.time_zone {
-            None => Ok(TimeZone::UTC),
-            Some(name) => time_zone_named(name).ok_or_else(|| plan::UnknownTimeZone(name.clone())),
-        };
-        let plan = plan::plan(&spec, &status, created, &jobs, zone.clone(), now);
+        let zones = Zones::of(spec.time_zone.as_deref(), &self.local);
+        let annotation = zones.as_ref().map_or(TimeZone::UTC, |zones| zones.annotation.clone());
+        let plan = plan::plan(&spec, &status, created, &jobs, zones, now);
         for (warning, reason, message) in plan.events {
             if warning {
                 self.crons.warn(&cron, reason, message)
@@ -90,7 +92,7 @@ impl Controller for CronJobs {
         let mut told = Made::<v1::CronJobStatus>::new(plan.status);
         if let Some(at) = plan.start {
             let reference = adoption::reference("batch/v1", "CronJob", &cron.meta);
-            let body = plan::job(&cron, &spec, at, &zone.unwrap_or(TimeZone::UTC), reference);
+            let body = plan::job(&cron, &spec, at, &annotation, reference);
             match self.jobs.create(&name.namespace, body).await {
                 Ok(job) => {
                     self.crons.normal(&cron, "SuccessfulCreate", format!("Created job {}", job.meta.name));

@@ -1,6 +1,7 @@
 //! The next step of a CronJob. No clock, no tasks.
 
 use super::schedule;
+use super::zone::{UnknownTimeZone, Zones};
 use coracle_fields::batch::v1;
 use coracle_fields::core::v1::ObjectReference;
 use coracle_fields::meta::{ObjectMeta, OwnerReference};
@@ -24,7 +25,7 @@ fields! {
     pub struct Spec: v1::CronJobSpec {
         /// When.
         pub schedule: String,
-        /// By whose clocks.
+        /// The name of the time zone of the schedule.
         pub time_zone: Option<String>,
         /// How late a start may be.
         pub starting_deadline_seconds: Option<i64>,
@@ -98,11 +99,6 @@ pub fn reference(job: &Object) -> Made<ObjectReference> {
     })
 }
 
-/// No time zone has this name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid timeZone: \"{0}\": unknown time zone {0}")]
-pub struct UnknownTimeZone(pub String);
-
 /// What to do now.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -124,7 +120,7 @@ pub fn plan(
     status: &Value,
     created: Timestamp,
     jobs: &[Job],
-    zone: Result<TimeZone, UnknownTimeZone>,
+    zones: Result<Zones, UnknownTimeZone>,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan { delete: beyond_history(spec, jobs), ..Plan::default() };
@@ -138,7 +134,7 @@ pub fn plan(
         return plan;
     }
     let last = time::parse(status.last_schedule_time().get());
-    let Some(due) = plan.due(spec, zone, (created, last), now) else { return plan };
+    let Some(due) = plan.due(spec, zones, (created, last), now) else { return plan };
     match spec.concurrency_policy.as_str() {
         "Forbid" if !active.is_empty() => {
             let message =
@@ -162,7 +158,7 @@ impl Plan {
     fn due(
         &mut self,
         spec: &Spec,
-        zone: Result<TimeZone, UnknownTimeZone>,
+        zones: Result<Zones, UnknownTimeZone>,
         (created, last): (Timestamp, Option<Timestamp>),
         now: Timestamp,
     ) -> Option<Timestamp> {
@@ -174,8 +170,8 @@ impl Plan {
                 return None;
             }
         };
-        let zone = match zone {
-            Ok(zone) => zone,
+        let zone = match zones {
+            Ok(zones) => zones.schedule,
             Err(error) => {
                 self.events.push((true, "UnknownTimeZone", error.to_string()));
                 return None;
@@ -311,7 +307,35 @@ mod tests {
     fn run(spec: Value, status: Value, jobs: &[Job]) -> Plan {
         let spec: Spec = serde_json::from_value(spec).unwrap();
         let created = "2026-01-01T00:00:30Z".parse().unwrap();
-        plan(&spec, &status, created, jobs, Ok(TimeZone::UTC), NOW.parse().unwrap())
+        let zones = Zones::of(spec.time_zone.as_deref(), &TimeZone::UTC);
+        plan(&spec, &status, created, jobs, zones, NOW.parse().unwrap())
+    }
+
+    #[test]
+    fn without_a_time_zone_the_schedule_is_in_local_time_and_the_annotation_in_utc() {
+        let local = TimeZone::get("Asia/Kolkata").unwrap();
+        let cron = object(json!({"metadata": {"name": "c", "namespace": "d", "uid": "c"}}));
+        let created = "2026-01-01T00:00:30Z".parse().unwrap();
+        for (zone, now, start, annotation) in [
+            (None, "2026-01-01T03:30:10Z", "2026-01-01T03:30:00Z", "2026-01-01T03:30:00Z"),
+            (
+                Some("Europe/Berlin"),
+                "2026-01-01T08:00:10Z",
+                "2026-01-01T08:00:00Z",
+                "2026-01-01T09:00:00+01:00",
+            ),
+        ] {
+            let spec: Spec =
+                serde_json::from_value(json!({"schedule": "0 9 * * *", "timeZone": zone})).unwrap();
+            let zones = Zones::of(spec.time_zone.as_deref(), &local).unwrap();
+            let plan = plan(&spec, &json!({}), created, &[], Ok(zones.clone()), now.parse().unwrap());
+            let at = plan.start.unwrap();
+            assert_eq!(at.to_string(), start, "{zone:?}");
+            let owner = crate::adoption::reference("batch/v1", "CronJob", &cron.meta);
+            let job = job(&cron, &spec, at, &zones.annotation, owner).into_value();
+            let stamp = &job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"];
+            assert_eq!(stamp, annotation, "{zone:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use coracle_controllers::root_ca::RootCa;
 use coracle_informer::election::lead;
 use coracle_scheduler as scheduler;
 use coracle_scheduler::config::Configuration;
+use jiff::tz::TimeZone;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,7 @@ pub(super) fn start(
         extensions: Some(built.extensions.clone()),
         queue_metrics: diagnostics.queue_metrics.clone(),
         shared_store: shared,
+        local_time_zone: Some(local_time_zone()),
         max_unavailable_stateful_set: config.features.max_unavailable_stateful_set,
         supervisor: diagnostics.supervisor.of_part(CONTROLLERS),
         ..controllers::Options::default()
@@ -101,6 +103,14 @@ pub(super) fn start(
         lead(client, "kube-scheduler", me, stop, move |client| run(client))
     }));
     Ok(vec![leading])
+}
+
+/// The time zone of this machine, by `TZ` and `/etc/localtime`. A name in `TZ` that is no time zone is logged and means UTC.
+fn local_time_zone() -> TimeZone {
+    TimeZone::try_system().unwrap_or_else(|error| {
+        tracing::warn!(%error, "no local time zone: CronJobs without timeZone follow UTC");
+        TimeZone::UTC
+    })
 }
 
 /// Starts the backups that the options schedule.
