@@ -79,6 +79,48 @@ fn unknown_and_duplicate_fields_are_refused_warned_about_or_ignored() {
 }
 
 #[test]
+fn what_stands_twice_is_read_over_the_first_value() {
+    on_both("repeated", |place| {
+        let body = |fields: &str| {
+            format!(
+                r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"m","namespace":"{}","labels":{{"a":"1","b":"1"}}}},{fields}}}"#,
+                place.name
+            )
+        };
+        for (what, fields) in [
+            (
+                "metadata",
+                r#""metadata":{"labels":{"b":"2"}},"spec":{"containers":[{"name":"a","image":"x"}]}"#,
+            ),
+            (
+                "lists",
+                r#""spec":{"containers":[{"name":"a","image":"x","env":[{"name":"A","value":"1"}]},{"name":"b","image":"y"}],
+                "containers":[{"name":"c","env":[{"name":"B"}]}]}"#,
+            ),
+            (
+                "structs",
+                r#""spec":{"containers":[{"name":"a","image":"x"}],"securityContext":{"runAsUser":1},"securityContext":{"runAsGroup":2}}"#,
+            ),
+            ("null", r#""spec":{"containers":[{"name":"a","image":"x"}],"nodeName":"n","nodeName":null}"#),
+        ] {
+            for mode in ["Strict", "Warn", "Ignore"] {
+                let path =
+                    format!("/api/v1/namespaces/{}/pods?fieldValidation={mode}&dryRun=All", place.name);
+                let output = place.try_run(&format!("create --raw {path} -f -"), &body(fields));
+                let made: Value = serde_json::from_str(&output.out).unwrap_or_default();
+                let spec = &made["spec"];
+                let containers = spec["containers"].as_array().cloned().unwrap_or_default();
+                let shown: Vec<String> =
+                    containers.iter().map(|c| format!("{} {} {}", c["name"], c["image"], c["env"])).collect();
+                let kept = [&made["metadata"]["labels"], &spec["nodeName"], &spec["securityContext"]];
+                let said = output.err.trim().replace('\n', " | ");
+                place.saw(&format!("{what} {mode}"), format!("{shown:?} {kept:?} {said}"));
+            }
+        }
+    });
+}
+
+#[test]
 fn a_dry_run_is_admitted_and_checked_and_stores_nothing() {
     on_both("dryrun", |place| {
         place.saw(

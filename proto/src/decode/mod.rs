@@ -11,6 +11,8 @@ mod tree;
 mod yaml;
 // Typed decoding of a tree.
 mod typed;
+// Fields that stand twice in a body.
+mod repeated;
 // Normalization to Go's serialized form.
 mod normalize;
 

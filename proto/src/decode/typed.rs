@@ -24,7 +24,7 @@ pub struct Read {
 /// Reads a tree as an object of a type. Fails on the first value of a wrong type; custom resources are not checked here,
 /// their schema validation says it better.
 pub fn read(kind: &Type, tree: Tree) -> Result<Read, DecodeError> {
-    let mut reader = Reader::default();
+    let mut reader = Reader { merges: kind.package.is_some(), ..Reader::default() };
     let value = match tree {
         Tree::Null => Value::Object(reader.object(kind, Vec::new())),
         Tree::Object(fields) => Value::Object(reader.object(kind, fields)),
@@ -47,7 +47,9 @@ pub fn read_any(tree: Tree) -> Read {
 }
 
 #[derive(Default)]
-struct Reader<'t> {
+pub(super) struct Reader<'t> {
+    /// Whether a field that stands twice is read over its first value; in custom resources the last value counts alone.
+    merges: bool,
     strict: Vec<String>,
     /// Where we are, with list indices: `spec.containers[0].name`.
     path: String,
@@ -91,7 +93,7 @@ impl<'t> Reader<'t> {
         result
     }
 
-    fn at_index<T>(&mut self, index: usize, inner: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn at_index<T>(&mut self, index: usize, inner: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.path.len();
         self.path.push_str(&format!("[{index}]"));
         let result = inner(self);
@@ -100,7 +102,17 @@ impl<'t> Reader<'t> {
     }
 
     fn object(&mut self, kind: &'t Type, fields: Vec<(String, Tree)>) -> Map<String, Value> {
-        let mut object = Map::new();
+        self.object_over(kind, Map::new(), fields)
+    }
+
+    /// An object whose fields `object` may have already, from an earlier value of the same field.
+    pub(super) fn object_over(
+        &mut self,
+        kind: &'t Type,
+        mut object: Map<String, Value>,
+        fields: Vec<(String, Tree)>,
+    ) -> Map<String, Value> {
+        let is_again = !object.is_empty();
         let mut seen = vec![false; kind.fields.len()];
         for (name, tree) in fields {
             let Some(at) = kind.position(&name) else {
@@ -113,12 +125,15 @@ impl<'t> Reader<'t> {
                 continue;
             };
             let field = &kind.fields[at];
-            if std::mem::replace(&mut seen[at], true) {
+            let is_repeated = std::mem::replace(&mut seen[at], true);
+            if is_repeated {
                 self.at(&name, |r| r.report("duplicate"));
             }
+            let is_over = self.merges && (is_repeated || is_again);
+            let before = if is_over { object.get_mut(&name).map(Value::take) } else { None };
             let outer = std::mem::replace(&mut self.within, &kind.name);
             self.fields.push(&field.name);
-            let value = self.at(&name, |r| r.field(kind, field, tree));
+            let value = self.at(&name, |r| r.field(kind, field, before, tree));
             self.fields.pop();
             self.within = outer;
             match value {
@@ -131,21 +146,30 @@ impl<'t> Reader<'t> {
     }
 
     /// The value of a field, or nothing where Go would write nothing.
-    fn field(&mut self, kind: &'t Type, field: &'t Field, tree: Tree) -> Option<Value> {
+    fn field(
+        &mut self,
+        kind: &'t Type,
+        field: &'t Field,
+        before: Option<Value>,
+        tree: Tree,
+    ) -> Option<Value> {
         if kind.package.is_none() {
             return match (&field.shape, tree) {
                 (_, Tree::Null) => Some(Value::Null),
                 (shape, tree) => Some(self.loose(shape, tree)),
             };
         }
-        let value = self.value(&field.shape, tree)?;
+        let value = match before {
+            Some(before) => self.value_over(&field.shape, field.pointer, before, tree)?,
+            None => self.value(&field.shape, tree)?,
+        };
         let zero_port = matches!(field.shape, Shape::Scalar { of: Scalar::IntOrString, .. });
         let kept =
             keeps(field, &value) && !(zero_port && field.omitempty && !field.pointer && is_zero(&value));
         kept.then_some(value)
     }
 
-    fn value(&mut self, shape: &'t Shape, tree: Tree) -> Option<Value> {
+    pub(super) fn value(&mut self, shape: &'t Shape, tree: Tree) -> Option<Value> {
         match (shape, tree) {
             (_, Tree::Null) => None,
             (Shape::Scalar { of, .. }, tree) => self.scalar(shape, *of, tree),
@@ -158,22 +182,24 @@ impl<'t> Reader<'t> {
                 });
                 Some(made.collect())
             }
-            (Shape::Map(of), Tree::Object(fields)) => {
-                let mut map = Map::new();
-                for (key, tree) in fields {
-                    if map.contains_key(&key) {
-                        self.at(&key, |r| r.report("duplicate"));
-                    }
-                    let value = self.at(&key, |r| r.value(of, tree)).unwrap_or_else(|| zero(of));
-                    map.insert(key, value);
-                }
-                Some(Value::Object(map))
-            }
+            (Shape::Map(of), Tree::Object(fields)) => Some(Value::Object(self.map(of, fields))),
             (shape, tree) => {
                 self.mismatch(tree.found().to_owned(), shape.go_name());
                 None
             }
         }
+    }
+
+    pub(super) fn map(&mut self, of: &'t Shape, fields: Vec<(String, Tree)>) -> Map<String, Value> {
+        let mut map = Map::new();
+        for (key, tree) in fields {
+            if map.contains_key(&key) {
+                self.at(&key, |r| r.report("duplicate"));
+            }
+            let value = self.at(&key, |r| r.value(of, tree)).unwrap_or_else(|| zero(of));
+            map.insert(key, value);
+        }
+        map
     }
 
     /// A value of a custom resource: kept even when the type is wrong.
@@ -358,7 +384,7 @@ fn quiet(tree: Tree) -> Value {
 }
 
 /// What Go puts in a list or map for `null`.
-fn zero(shape: &Shape) -> Value {
+pub(super) fn zero(shape: &Shape) -> Value {
     match shape {
         Shape::Object(object) => {
             let mut fields = Map::new();
