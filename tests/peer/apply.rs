@@ -134,6 +134,94 @@ fn lists_by_key_sets_atomic_lists_and_nulls() {
     });
 }
 
+/// Who owns the number of replicas, by which write.
+fn owners(place: &Place, object: &str) -> String {
+    let entries = place.get(&format!("{object} --show-managed-fields"))["metadata"]["managedFields"].clone();
+    let owns = |entry: &&Value| !entry["fieldsV1"]["f:spec"]["f:replicas"].is_null();
+    let mut lines: Vec<String> = entries
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(owns)
+        .map(|entry| {
+            format!(
+                "{} {} {} {}",
+                entry["manager"], entry["operation"], entry["subresource"], entry["apiVersion"]
+            )
+        })
+        .collect();
+    lines.sort();
+    lines.join(", ")
+}
+
+#[test]
+fn the_number_of_replicas_belongs_to_who_changed_it_through_scale() {
+    on_both("scaleowners", |place| {
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "boats.scaleowners.example.com"},
+            "spec": {"group": "scaleowners.example.com", "scope": "Namespaced", "names": {"plural": "boats", "kind": "Boat"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "subresources": {"scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}, "colour": {"type": "string"}}}}}}}]}});
+        place.create_cluster("crd", &definition);
+        let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let labels = json!({"app": "d"});
+        let selector = json!({"matchLabels": labels});
+        let spec = |selector: &Value| json!({"replicas": 0, "selector": selector, "template": template});
+        for (version, kind, resource, spec) in [
+            ("apps/v1", "Deployment", "deployments.apps", spec(&selector)),
+            ("apps/v1", "ReplicaSet", "replicasets.apps", spec(&selector)),
+            ("apps/v1", "StatefulSet", "statefulsets.apps", spec(&selector)),
+            ("v1", "ReplicationController", "replicationcontrollers", spec(&labels)),
+            (
+                "scaleowners.example.com/v1",
+                "Boat",
+                "boats.scaleowners.example.com",
+                json!({"replicas": 0, "colour": "red"}),
+            ),
+        ] {
+            let object = format!("{resource}/o");
+            let made = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "o"}, "spec": spec});
+            let create = "create -f - --field-manager=creator";
+            coracle_tests::eventually("the kind is served", crate::both::PATIENCE, || {
+                place.try_run(create, &made.to_string()).ok
+            });
+            let scale = |manager: &str, replicas: u8| {
+                let patch = json!({"spec": {"replicas": replicas}}).to_string();
+                let field_manager = format!("--field-manager={manager}");
+                let args = [
+                    "-n",
+                    &place.name,
+                    "patch",
+                    &object,
+                    "--subresource=scale",
+                    "--type=merge",
+                    "-p",
+                    &patch,
+                    &field_manager,
+                ];
+                let output = place.kubectl.with_input(&args, "");
+                assert!(output.ok, "{object}: {}", output.err);
+            };
+            place.saw(&format!("{kind} created"), owners(place, &object));
+            scale("one", 1);
+            place.saw(&format!("{kind} scaled"), owners(place, &object));
+            scale("one", 2);
+            place.saw(&format!("{kind} scaled again"), owners(place, &object));
+            scale("two", 1);
+            place.saw(&format!("{kind} scaled by another"), owners(place, &object));
+            // Its owner has nothing else, so that nothing is lost.
+            scale("three", 1);
+            place.saw(&format!("{kind} scaled to what it has"), owners(place, &object));
+            let applied = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "o"}, "spec": {"replicas": 3}});
+            let why = apply(place, "applier", "", &applied);
+            place.saw(&format!("{kind} applied"), why.err.contains("conflict with \"two\""));
+            place.run(&format!("delete {object} --cascade=orphan --wait=false"));
+        }
+    });
+}
+
 #[test]
 fn managed_fields_of_updates_status_and_subresources() {
     on_both("managed", |place| {
