@@ -85,23 +85,10 @@ fn definitions(kind: &Kind) -> Value {
     let define = |column: &Column| {
         json!({
             "name": column.name, "type": column.kind, "format": column.format,
-            "description": description(column), "priority": column.priority,
+            "description": column.description, "priority": column.priority,
         })
     };
     kind.columns.iter().map(define).collect()
-}
-
-fn description(column: &Column) -> &'static str {
-    match column.name.as_str() {
-        "Name" => {
-            "Name must be unique within a namespace. Is required when creating resources, although some resources may \
-             allow a client to request the generation of an appropriate name automatically."
-        }
-        "Age" => {
-            "CreationTimestamp is a timestamp representing the server time when this object was created."
-        }
-        _ => "",
-    }
 }
 
 fn rows(kind: &Kind, items: &[Value], version: &str, include: &str) -> Value {
@@ -192,6 +179,7 @@ mod tests {
             name: name.into(),
             kind,
             format: "",
+            description: format!("At {path}").into(),
             priority: 1,
             cell: Cell::Path(path.into()),
         };
@@ -215,6 +203,7 @@ mod tests {
         assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
         assert_eq!(table["metadata"]["resourceVersion"], "12");
         assert_eq!(table["columnDefinitions"][0]["format"], "name");
+        assert_eq!(table["columnDefinitions"][3]["description"], "At .spec.size");
         assert_eq!(table["columnDefinitions"].as_array().map(Vec::len), Some(5));
         assert_eq!(table["rows"][0]["cells"], json!(["a", "<unknown>", "False", 3, "[1,2]"]));
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");

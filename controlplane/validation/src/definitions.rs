@@ -12,6 +12,10 @@ use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
+/// Formats that a column of a table may name.
+const COLUMN_FORMATS: [&str; 8] =
+    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+
 /// A CustomResourceDefinition; its schema is checked where schemas are understood.
 pub fn definition(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<CustomResourceDefinition>(object, errors, |root| {
@@ -60,6 +64,10 @@ fn versions(list: &Field<'_, List<CustomResourceDefinitionVersion>>) {
         for column in version.additional_printer_columns().items() {
             column.name().has_text("");
             column.type_().required_one_of(&["integer", "number", "string", "boolean", "date"]);
+            let format = column.format();
+            if !format.text().is_empty() && !COLUMN_FORMATS.contains(&format.text()) {
+                format.invalid(format!("must be one of {}", COLUMN_FORMATS.join(",")));
+            }
             let path = column.json_path();
             if path.has_text("") && !path.text().starts_with('.') {
                 path.invalid("must be a simple json path starting with .");
@@ -168,5 +176,13 @@ mod tests {
             "metadata.name: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group"
         );
         assert!(wrong[1].ends_with("must have exactly one version marked as storage version"));
+        let column =
+            |format: &str| json!([{"name": "A", "type": "string", "format": format, "jsonPath": ".a"}]);
+        for (format, is_known) in [("", true), ("date-time", true), ("name", false)] {
+            object["spec"]["versions"][0]["additionalPrinterColumns"] = column(format);
+            let said =
+                errors(definition, &object).into_iter().any(|why| why.contains("must be one of byte,"));
+            assert_eq!(said, !is_known, "{format:?}");
+        }
     }
 }

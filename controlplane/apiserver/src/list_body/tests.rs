@@ -7,7 +7,14 @@ use std::io::Read;
 fn kind() -> Arc<Kind> {
     let mut kind = Kind::new("x.io", "v1", "Foo", "foos");
     let cell = Cell::Path(".spec.size".into());
-    kind.columns.push(Column { name: "Size".into(), kind: "integer", format: "", priority: 0, cell });
+    kind.columns.push(Column {
+        name: "Size".into(),
+        kind: "integer",
+        format: "",
+        description: "".into(),
+        priority: 0,
+        cell,
+    });
     Arc::new(kind)
 }
 

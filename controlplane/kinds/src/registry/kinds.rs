@@ -263,7 +263,7 @@ impl Kind {
             names: NameRule::Subdomain,
             stored: true,
             stored_as: None,
-            columns: vec![columns::name(), columns::age()],
+            columns: columns::described("", vec![columns::name(), columns::age()]),
             row_conditions: |_| None,
             strategy: Strategy::PLAIN,
             changes: Vec::new(),
@@ -385,7 +385,7 @@ impl Kind {
 
     /// With these columns of `kubectl get`.
     pub fn columns(mut self, columns: Vec<Column>) -> Self {
-        self.columns = columns;
+        self.columns = columns::described(&self.kind, columns);
         self
     }
 

@@ -3,9 +3,12 @@
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::{Json, Schema, View};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 // How long ago, in the words of kubectl.
 mod ages;
+// What columns mean.
+mod descriptions;
 // Lists, labels and selectors as text.
 mod format;
 // Pods and PodTemplates.
@@ -39,6 +42,7 @@ pub use autoscalers::autoscaler;
 pub use cluster::{
     component_status, config_map, lease, namespace, node, priority_class, quota, runtime_class, secret,
 };
+pub use descriptions::described;
 pub use devices::{resource_claim, resource_slice};
 pub use events::event;
 pub use extensions::{admission_policy, api_service, mutating_policy, policy_binding, webhooks};
@@ -65,6 +69,8 @@ pub struct Column {
     pub kind: &'static str,
     /// OpenAPI format, `name` for the first column.
     pub format: &'static str,
+    /// What the cells mean, for people.
+    pub description: Cow<'static, str>,
     /// 0 is always shown, 1 with `-o wide`.
     pub priority: i32,
     /// Renders the cell from the object.
@@ -93,7 +99,8 @@ pub fn column<T: Schema + 'static>(
     debug_assert_eq!(size_of_val(&cell), 0, "the cell of column {name} captures something");
     // What has no size takes no memory: nothing leaks.
     let draw: &'static Draw = Box::leak(Box::new(move |object: View<'_, Json>| cell(object.as_type())));
-    Column { name: name.into(), kind, format: "", priority: 0, cell: Cell::With(draw) }
+    let description = Cow::Borrowed("");
+    Column { name: name.into(), kind, format: "", description, priority: 0, cell: Cell::With(draw) }
 }
 
 /// A text column that is always shown.

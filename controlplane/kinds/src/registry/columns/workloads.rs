@@ -1,6 +1,6 @@
 //! Columns of Deployments, sets and budgets.
 
-use super::{Column, age, count, format, name, number, text, wide};
+use super::{Column, age, count, described, format, name, number, text, wide};
 use coracle_fields::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use coracle_fields::autoscaling_v1::Scale;
 use coracle_fields::core::v1::{PodTemplateSpec, ReplicationController};
@@ -44,12 +44,13 @@ pub fn deployment() -> Vec<Column> {
 
 /// What `/scale` shows.
 pub fn scale() -> Vec<Column> {
-    vec![
+    let columns = vec![
         name(),
         number::<Scale>("Desired", |object| count(object.spec().replicas().int())),
         number::<Scale>("Available", |object| count(object.status().replicas().int())),
         age(),
-    ]
+    ];
+    described("Scale", columns)
 }
 
 /// ReplicaSets.

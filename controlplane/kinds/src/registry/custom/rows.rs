@@ -139,11 +139,10 @@ fn schema_name(group: &str, version: &str, kind: &str) -> String {
 
 fn printed(version: Offered<'_>) -> Vec<Column> {
     let own = version.additional_printer_columns();
-    let mut all = vec![columns::name()];
     if own.is_empty() {
-        all.push(columns::age());
-        return all;
+        return columns::described("", vec![columns::name(), columns::age()]);
     }
+    let mut all = columns::described("", vec![columns::name()]);
     for column in own.items() {
         let kind = match column.type_().text() {
             "integer" => "integer",
@@ -152,15 +151,27 @@ fn printed(version: Offered<'_>) -> Vec<Column> {
             "date" => "date",
             _ => "string",
         };
+        let path = text(column.json_path());
+        let description = match column.description().text() {
+            "" => format!("Value at the JSONPath {path} of the custom resource."),
+            own => own.to_owned(),
+        };
         all.push(Column {
             name: text(column.name()),
             kind,
-            format: "",
+            format: format(column.format().text()),
+            description: description.into(),
             priority: column.priority().or(0) as i32,
-            cell: Cell::Path(text(column.json_path())),
+            cell: Cell::Path(path),
         });
     }
     all
+}
+
+/// The formats that a definition may name.
+fn format(name: &str) -> &'static str {
+    const ALL: [&str; 8] = ["int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
+    ALL.into_iter().find(|known| *known == name).unwrap_or_default()
 }
 
 #[cfg(test)]
