@@ -1,4 +1,5 @@
-//! Client certificates: the common name is the user, the organizations are the groups. The TLS handshake only proves
+//! Client certificates: the common name is the user, the organizations are the groups, and, of authorities of the
+//! operator, the attribute [`UID`] is the uid. The TLS handshake only proves
 //! possession of the key; the chain is verified here, once per connection. Expiry and revocation are checked with every
 //! request.
 
@@ -11,6 +12,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::X509Name;
 
 /// Why a certificate is rejected, with Go's messages.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -27,6 +29,9 @@ pub enum CertificateRefusal {
     /// It cannot be read.
     #[error("x509: malformed certificate")]
     Malformed,
+    /// Its uid is not exactly one text.
+    #[error("expected 1 UID, but found {0}")]
+    Uid(&'static str),
     /// Anything else that TLS has against it.
     #[error("x509: {0}")]
     Tls(Error),
@@ -145,8 +150,8 @@ impl Verifier {
             match alone.or_else(|_| authority.verify_client_cert(leaf, between, now)) {
                 Ok(_) => {
                     return match read(leaf, used, *issuer) {
-                        Some(certificate) => PresentedCertificate::Verified(Box::new(certificate)),
-                        None => PresentedCertificate::Refused(CertificateRefusal::Malformed),
+                        Ok(certificate) => PresentedCertificate::Verified(Box::new(certificate)),
+                        Err(why) => PresentedCertificate::Refused(why),
                     };
                 }
                 // One that is known and too old is told apart from one that nobody knows.
@@ -183,9 +188,31 @@ fn serial(der: &[u8]) -> String {
     parsed.map_or_else(|| "SN=?".into(), |(_, certificate)| format!("SN={}", certificate.serial))
 }
 
+/// The attribute of the subject that has the uid of the user.
+const UID: &str = "1.3.6.1.4.1.57683.2";
+
+/// The uid in a subject, if it has one.
+fn uid(subject: &X509Name<'_>) -> Result<String, CertificateRefusal> {
+    let mut found = subject.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID);
+    let Some(uid) = found.next() else { return Ok(String::new()) };
+    if found.next().is_some() {
+        return Err(CertificateRefusal::Uid("multiple"));
+    }
+    match uid.as_str() {
+        Ok("") => Err(CertificateRefusal::Uid("an empty string")),
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(CertificateRefusal::Uid("what is no string")),
+    }
+}
+
 /// Reads a certificate that `issuer` signed, through the intermediates `between`.
-fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<Certificate> {
-    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+fn read(
+    leaf: &[u8],
+    between: &[CertificateDer<'_>],
+    issuer: Issuer,
+) -> Result<Certificate, CertificateRefusal> {
+    let parse = |der| X509Certificate::from_der(der).map_err(|_| CertificateRefusal::Malformed);
+    let (_, certificate) = parse(leaf)?;
     // Two names are none: others read the second where we would read the first.
     let mut names = certificate.subject().iter_common_name();
     let name = names.next().filter(|_| names.next().is_none()).and_then(|name| name.as_str().ok());
@@ -196,12 +223,17 @@ fn read(leaf: &[u8], between: &[CertificateDer<'_>], issuer: Issuer) -> Option<C
         let hex: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
         let id = vec![format!("X509SHA256={hex}")];
         user.extra.insert("authentication.kubernetes.io/credential-id".into(), id);
+        // The cluster's own authority signs the subjects of certificate requests as they are: a uid in them is only what
+        // somebody asked for.
+        if issuer == Issuer::Operator {
+            user.uid = uid(certificate.subject())?;
+        }
     }
     let mut until = certificate.validity().not_after.timestamp();
     for der in between {
-        until = until.min(X509Certificate::from_der(der).ok()?.1.validity().not_after.timestamp());
+        until = until.min(parse(der)?.1.validity().not_after.timestamp());
     }
-    Some(Certificate { issuer, user, from: certificate.validity().not_before.timestamp(), until })
+    Ok(Certificate { issuer, user, from: certificate.validity().not_before.timestamp(), until })
 }
 
 /// Authenticates client certificates; checks expiry and revocation.
@@ -241,6 +273,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_pki::authority::{Authority, Profile};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
     use rustls_pki_types::pem::PemObject;
     use std::time::Duration;
 
@@ -299,6 +332,49 @@ mod tests {
         ] {
             let PresentedCertificate::Refused(why) = shown else { panic!("{words}") };
             assert!(why.to_string().contains(words), "{why}");
+        }
+    }
+
+    /// A certificate for `ann` whose subject has these uids.
+    fn with_uids(uids: &[DnValue]) -> CertificateDer<'static> {
+        let mut wanted = CertificateParams::default();
+        wanted.distinguished_name = DistinguishedName::new();
+        wanted.distinguished_name.push(DnType::CommonName, "ann");
+        for (at, uid) in uids.iter().enumerate() {
+            // The library keeps one value of each type: the last number of the others is changed to that of a uid below.
+            let kind = DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2 + 64 * at as u64]);
+            wanted.distinguished_name.push(kind, uid.clone());
+        }
+        let made = wanted.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let mut der = made.der().to_vec();
+        let base = [0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53];
+        for at in 0..der.len() - base.len() {
+            if der[at..].starts_with(&base) {
+                der[at + base.len()] = 2;
+            }
+        }
+        CertificateDer::from(der)
+    }
+
+    #[test]
+    fn the_uid_is_one_text_or_the_certificate_is_refused() {
+        let text = |uid: &str| DnValue::Utf8String(uid.to_owned());
+        let uid_of = |uids: &[DnValue], issuer| {
+            read(&with_uids(uids), &[], issuer).map(|certificate| certificate.user.unwrap().uid)
+        };
+        let issuer = Issuer::Operator;
+        assert_eq!(uid_of(&[], issuer).unwrap(), "");
+        assert_eq!(uid_of(&[text("7")], issuer).unwrap(), "7");
+        let printable = DnValue::PrintableString("7".try_into().unwrap());
+        assert_eq!(uid_of(&[printable], issuer).unwrap(), "7");
+        for (uids, found) in [(vec![text("7"), text("7")], "multiple"), (vec![text("")], "an empty string")] {
+            assert_eq!(uid_of(&uids, issuer), Err(CertificateRefusal::Uid(found)));
+        }
+        // Of others it counts for nothing: whoever requests a certificate of the cluster writes its subject.
+        for issuer in [Issuer::Cluster, Issuer::FrontProxy, Issuer::OperatorProxy] {
+            for uids in [&[text("7")][..], &[text("")], &[text("7"), text("8")]] {
+                assert_eq!(uid_of(uids, issuer).unwrap(), "", "{issuer:?}");
+            }
         }
     }
 
