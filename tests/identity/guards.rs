@@ -53,7 +53,41 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
     assert_eq!(admin.header("Impersonate-Group: dev").whoami(), Err(400), "a group of nobody");
     let (code, body) = ann.header("Impersonate-User: system:admin").get("/api/v1/pods");
     assert_eq!(code, 403);
-    assert!(body["message"].as_str().unwrap().contains("cannot impersonate resource \"users\""), "{body}");
+    let missing = "cannot impersonate-on:user-info:list resource \"pods\"";
+    assert!(body["message"].as_str().unwrap().contains(missing), "{body}");
+    // Who may list pods as bob may do nothing else as bob, and nothing as others.
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/";
+    let rules = json!([
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["users"], "resourceNames": ["bob"], "verbs": ["impersonate:user-info"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["impersonate-on:user-info:list"]},
+    ]);
+    admin.create(&format!("{rbac}clusterroles"), &json!({"metadata": {"name": "as-bob"}, "rules": rules}));
+    let binding = json!({"metadata": {"name": "as-bob"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "as-bob"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]});
+    admin.create(&format!("{rbac}clusterrolebindings"), &binding);
+    let said = |header: &str, more: &str, path: &str| {
+        let (code, body) = ann.header(header).header(more).get(path);
+        (code, body["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let (list, get) = ("/api/v1/pods", "/api/v1/namespaces/default/pods/p");
+    coracle_tests::eventually("the role counts", std::time::Duration::from_secs(20), || {
+        let (code, message) = said("Impersonate-User: bob", "X-None: x", list);
+        code == 403 && message.contains("User \"bob\" cannot list resource \"pods\"")
+    });
+    for (header, more, path) in [
+        ("Impersonate-User: bob", "X-None: x", get),
+        ("Impersonate-User: bob", "X-None: x", "/api/v1/secrets"),
+        ("Impersonate-User: bob", "Impersonate-Group: system:masters", list),
+        ("Impersonate-User: carl", "X-None: x", list),
+        ("Impersonate-User: system:node:bob", "X-None: x", list),
+    ] {
+        let (code, message) = said(header, more, path);
+        assert!(
+            code == 403 && message.contains("User \"ann\" cannot impersonate"),
+            "{header}, {more}, {path}: {message}"
+        );
+    }
     // Who acts as somebody has their rights and no more.
     assert_eq!(as_bob(&admin).get("/api/v1/namespaces/default/secrets").0, 403);
 
@@ -123,6 +157,9 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
     });
     let acting = events.iter().find(|e| e["impersonatedUser"]["username"] == "bob").unwrap();
     assert_eq!(acting["user"]["username"], "kubernetes-admin");
+    let by_mode = |e: &&Value| e["impersonatedUser"]["username"] == "bob" && e["user"]["username"] == "ann";
+    let by_mode = events.iter().find(by_mode).unwrap();
+    assert_eq!(by_mode["authenticationMetadata"]["impersonationConstraint"], "impersonate:user-info");
     let forbidden = events.iter().find(|e| e["responseStatus"]["code"] == 403).unwrap();
     assert_eq!(forbidden["responseStatus"]["reason"], "Forbidden");
 

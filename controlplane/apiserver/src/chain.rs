@@ -219,16 +219,16 @@ impl Server {
             trace.audit = Some((begun, info.long_running()));
         }
         let impersonated =
-            impersonate::impersonate(self.authz.as_ref(), &user, request.headers_mut()).await?;
+            impersonate::impersonate(self.authz.as_ref(), &user, info, request.headers_mut()).await?;
         if trace.audit.is_some() || impersonated.is_some() || is_detailed() {
             mark(RequestMark::Filtered);
         }
         if let Some(other) = impersonated {
-            tracing::debug!(user = user.name, acting_as = other.name, "impersonation");
+            tracing::debug!(user = user.name, acting_as = other.user.name, "impersonation");
             if let Some((audit, _)) = &mut trace.audit {
                 audit.acting_as(&other);
             }
-            user = other;
+            user = other.user;
         }
         trace.authenticated(&user);
         // Streams of containers last as long as people like, and watches count only until they stand.

@@ -12,6 +12,7 @@ pub mod log;
 pub mod webhook;
 
 use crate::decode;
+use crate::filters::impersonate::Impersonated;
 use crate::request_info::RequestInfo;
 use crate::verb::Verb;
 use bytes::Bytes;
@@ -221,9 +222,12 @@ impl AuditContext {
         self.config.level >= Level::RequestResponse
     }
 
-    /// Sets the impersonated user.
-    pub fn acting_as(&mut self, user: &User) {
-        self.event["impersonatedUser"] = described(user);
+    /// Sets the impersonated user, and the mode that allowed it.
+    pub fn acting_as(&mut self, impersonated: &Impersonated) {
+        self.event["impersonatedUser"] = described(&impersonated.user);
+        if let Some(constraint) = impersonated.constraint {
+            self.event["authenticationMetadata"] = json!({"impersonationConstraint": constraint});
+        }
     }
 
     /// Sets the annotations of the authorization decision. An authorizer that failed decided nothing.
