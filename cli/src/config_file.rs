@@ -26,8 +26,8 @@ pub enum Error {
     Value(PathBuf, String),
 }
 
-/// `pod-log-dir` → `podLogDir`.
-fn key(long: &str) -> String {
+/// The name of a flag in a file: `podLogDir` for `pod-log-dir`.
+pub fn key(long: &str) -> String {
     let mut words = long.split('-');
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |key, word| {

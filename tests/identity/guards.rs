@@ -55,6 +55,24 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
     assert_eq!(code, 403);
     let missing = "cannot impersonate-on:user-info:list resource \"pods\"";
     assert!(body["message"].as_str().unwrap().contains(missing), "{body}");
+    // What the server is and how it was started is for operators.
+    for path in ["/statusz", "/flagz", "/flagz/", "/statusz/x"] {
+        assert_eq!(ann.get(path).0, 403, "{path}");
+        assert_eq!(Caller::nobody(&server).get(path).0, 401, "{path}");
+    }
+    let form = |page: &str| format!("Accept: application/json;as={page};g=config.k8s.io;v=v1beta1");
+    let (code, status) = admin.header(&form("Statusz")).get("/statusz");
+    assert_eq!(
+        (code, &status["kind"], &status["emulationVersion"]),
+        (200, &json!("Statusz"), &json!("1.36"))
+    );
+    let (code, flags) = admin.header(&form("Flagz")).get("/flagz");
+    assert_eq!(
+        (code, &flags["flags"]["api-only"], &flags["flags"]["token"]),
+        (200, &json!("true"), &json!(""))
+    );
+    assert_eq!(admin.header("Accept: application/json").get("/flagz").0, 406);
+    assert_eq!(admin.send("POST", "/flagz", None).0, 405);
     // Who may list pods as bob may do nothing else as bob, and nothing as others.
     let rbac = "/apis/rbac.authorization.k8s.io/v1/";
     let rules = json!([

@@ -43,6 +43,8 @@ pub mod authz;
 mod authorize;
 // Health, version, metrics and other paths that are not resources.
 pub mod wellknown;
+// Status and options of the server.
+pub mod zpages;
 // The version of the server.
 pub mod version;
 // The verbs on resources.

@@ -3,6 +3,7 @@
 use crate::backup::options::{BackupError, ScheduleArgs, Scheduled};
 use crate::datastore_args::{DatastoreArgs, EtcdPorts};
 use crate::explain::options::{Recording, RecordingArgs, RecordingError};
+use crate::flags;
 use crate::join::{JoinArgs, JoinOptions, JoinOptionsError};
 use crate::node_eviction::{NodeEvictionArgs, NodeEvictionError};
 use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
@@ -19,6 +20,9 @@ use coracle_kinds::registry::features::Features;
 use coracle_proto::time::parse_duration;
 use coracle_store::{Datastore, DatastoreError};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -241,6 +245,8 @@ pub struct Config {
     pub security: Security,
     /// Recording and export of spans.
     pub recording: Recording,
+    /// All options with their values, for `/flagz`.
+    pub flags: BTreeMap<String, String>,
 }
 
 /// Why the options make no sense.
@@ -295,14 +301,14 @@ pub enum ConfigError {
 impl ServerArgs {
     /// Options of the log. A file that cannot be read is an error later.
     pub fn log(&self) -> LogArgs {
-        let file = self.config.as_deref().and_then(|path| read(path).ok()).unwrap_or_default();
+        let file = self.config.as_deref().and_then(|path| read::<File>(path).ok()).unwrap_or_default();
         self.log.clone().over(file.log)
     }
 
     /// Flags over file over defaults; `matches` knows which is a flag and which a default.
     pub fn resolve(self, matches: &ArgMatches) -> Result<Config, ConfigError> {
         let File { plain: file, log: _, datastore, node_eviction, join, backup, security, recording } =
-            self.config.as_deref().map(read).transpose()?.unwrap_or_default();
+            self.config.as_deref().map(read::<File>).transpose()?.unwrap_or_default();
         if file.cluster_reset {
             return Err(ConfigError::ResetInFile(self.config.unwrap_or_default()));
         }
@@ -319,6 +325,9 @@ impl ServerArgs {
         if scheduler_config.is_some() && policy_config_file.is_some() {
             return Err(ConfigError::TwoSchedulers);
         }
+        let raw = self.config.as_deref().map(read::<Option<Map<String, Value>>>).transpose()?;
+        let command = Self::augment_args(clap::Command::new("server"));
+        let flags = flags::reported(&command, matches, &raw.flatten().unwrap_or_default());
         let mut tls_san = self.tls_san;
         tls_san.extend(file.tls_san);
         let mut disable_admission_plugins = self.disable_admission_plugins;
@@ -365,6 +374,7 @@ impl ServerArgs {
             backup: self.backup.over(backup).resolve()?,
             security: self.security.over(security),
             recording: self.recording.over(recording).resolve(&|name| std::env::var(name).ok())?,
+            flags,
         })
     }
 }
@@ -383,7 +393,7 @@ fn over<T>(matches: &ArgMatches, id: &str, flag: T, file: Option<T>) -> T {
     file.filter(|_| !said).unwrap_or(flag)
 }
 
-fn read(path: &Path) -> Result<File, ConfigError> {
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Read(path.into(), e))?;
     coracle_cli::yaml::from_str(&text).map_err(|e| ConfigError::Parse(path.into(), e))
 }

@@ -5,6 +5,8 @@
 
 // Options of the server.
 pub mod config;
+// Options as `/flagz` shows them.
+mod flags;
 // Options that name a store.
 pub mod datastore_args;
 // Options for evictions from failed nodes.

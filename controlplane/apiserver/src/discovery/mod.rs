@@ -74,6 +74,8 @@ impl Discovery {
             ["/api", "/apis", "/debug/scheduler", "/healthz", "/livez", "/metrics", "/readyz", "/version"]
                 .iter()
                 .chain(&[
+                    "/flagz",
+                    "/statusz",
                     "/openapi/v2",
                     "/openapi/v3",
                     "/.well-known/openid-configuration",

@@ -47,6 +47,7 @@ use coracle_apiserver::resource::Resources;
 use coracle_apiserver::slow::SlowLog;
 use coracle_apiserver::tls::{self, ServingCertificate, Tls};
 use coracle_apiserver::wellknown::{Issuer, WellKnown};
+use coracle_apiserver::zpages::Zpages;
 use coracle_cli::supervise::Supervisor;
 use coracle_client::Client;
 use coracle_client::diagnostics::MetricsSource;
@@ -187,6 +188,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     if config.backup.is_some() {
         sources.push(backup_metrics.clone());
     }
+    let zpages = Arc::new(Zpages::new(config.flags.clone(), discovery.clone()));
     let server = Arc::new(Server {
         registry: registry.clone(),
         openapi: OpenApi::new(registry.clone(), routes),
@@ -209,6 +211,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
             Arc::new(joining),
             operations(config, opened, &ca),
             BackupPath::shared(backup.clone()),
+            zpages,
         ],
         recorder: opened.recorder,
         slow: SlowLog::new(config.recording.slow),
