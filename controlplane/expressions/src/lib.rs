@@ -44,6 +44,8 @@ mod objects;
 mod program;
 // Checks variables, functions and fields of an expression against the schema.
 pub mod names;
+// Which fields of a variable an expression reads.
+mod selection;
 // The types of expressions, checked against the schemas of kinds.
 pub mod types;
 // Converts JSON values to CEL values.
@@ -59,4 +61,5 @@ pub use error::{CompileError, StackError};
 pub use limits::LimitError;
 pub use objects::{PatchError, PatchForm};
 pub use program::{Program, compile, compile_patch, compile_selector, compiled, context};
-pub use values::{to_cel, to_cel_typed, values_in, values_made};
+pub use selection::selects;
+pub use values::{to_cel, to_cel_claims, to_cel_typed, values_in, values_made};

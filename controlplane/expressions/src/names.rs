@@ -232,6 +232,13 @@ pub fn escaped(name: &str) -> String {
     ESCAPES.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to))
 }
 
+/// Whether a name is one that stands for another.
+pub fn is_escaped(name: &str) -> bool {
+    let keyword = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
+    keyword.is_some_and(|keyword| RESERVED.contains(&keyword))
+        || ESCAPES.iter().any(|(_, to)| name.contains(to))
+}
+
 /// The first thing in the program that is not there, as upstream reports it. `variables` are the names that it may use,
 /// each with the schema of its value.
 pub fn check_references(program: &Program, variables: &[(&str, &Value)]) -> Option<String> {

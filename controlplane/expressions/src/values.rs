@@ -1,6 +1,6 @@
 //! JSON values as CEL values.
 
-use super::names::escaped;
+use super::names::{escaped, is_escaped};
 use super::program::{LANGUAGE, context};
 use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_fields::{Schema as _, View};
@@ -46,6 +46,30 @@ fn typed(schema: View<'_, JSONSchemaProps>, value: &Value) -> cel::Value {
             };
             cel::Value::from(fields.iter().map(lift).collect::<HashMap<String, cel::Value>>())
         }
+    }
+}
+
+/// A JSON value without a schema, such as the claims of a token, as upstream has it: all numbers are floating-point numbers, and a
+/// field whose name is no identifier can be selected by its escaped name. A name that already looks escaped stands for
+/// another name, so that nobody can take the place of a field by choosing such a name.
+pub fn to_cel_claims(value: &Value) -> cel::Value {
+    match value {
+        Value::Number(number) => cel::Value::Float(number.as_f64().unwrap_or_default()),
+        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(to_cel_claims).collect())),
+        Value::Object(fields) => {
+            let mut known = HashMap::new();
+            for (name, value) in fields {
+                let (value, other) = (to_cel_claims(value), escaped(name));
+                if other != *name {
+                    known.insert(other, value.clone());
+                }
+                if !is_escaped(name) {
+                    known.insert(name.clone(), value);
+                }
+            }
+            cel::Value::from(known)
+        }
+        other => to_cel(other),
     }
 }
 

@@ -36,12 +36,15 @@ fn texts(name: &str, fields: &[&str]) -> Type {
     Type::object(name, fields.iter().map(|field| ((*field).to_owned(), Type::String)))
 }
 
-/// `request`.
-pub fn request() -> Type {
-    let kind = texts("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
-    let resource = texts("kubernetes.GroupVersionResource", &["group", "version", "resource"]);
+/// `claims`, of a token: any JSON.
+pub fn claims() -> Type {
+    Type::map(Type::Dyn)
+}
+
+/// `user`, whom a token names.
+pub fn user() -> Type {
     let strings = Type::list(Type::String);
-    let user = object(
+    object(
         "kubernetes.UserInfo",
         &[
             ("username", Type::String),
@@ -49,7 +52,13 @@ pub fn request() -> Type {
             ("groups", strings.clone()),
             ("extra", Type::map(strings)),
         ],
-    );
+    )
+}
+
+/// `request`.
+pub fn request() -> Type {
+    let kind = texts("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
+    let resource = texts("kubernetes.GroupVersionResource", &["group", "version", "resource"]);
     object(
         "kubernetes.AdmissionRequest",
         &[
@@ -62,7 +71,7 @@ pub fn request() -> Type {
             ("name", Type::String),
             ("namespace", Type::String),
             ("operation", Type::String),
-            ("userInfo", user),
+            ("userInfo", user()),
             ("dryRun", Type::Bool),
             ("options", Type::Dyn),
         ],
