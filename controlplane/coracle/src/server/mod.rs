@@ -21,6 +21,8 @@ mod usage_sampling;
 mod build;
 // Objects that the server publishes when it starts.
 mod publish;
+// Waits for changes of files.
+mod file_changes;
 // Files of the operator's certificate authorities.
 mod operator_cas;
 // Renewal of certificates, and use of a CA that was rotated.
