@@ -9,6 +9,8 @@ mod pairs;
 mod authenticators;
 // CAs of the operator.
 mod operator_cas;
+// An identity provider.
+mod provider;
 // Tokens of an identity provider.
 mod oidc;
 // Machines that join, and those that must not.

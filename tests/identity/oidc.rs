@@ -1,123 +1,11 @@
-//! Tokens of an OpenID Connect provider: a small one with discovery and keys, over TLS.
+//! Tokens of an OpenID Connect provider, which is configured by options.
 
 use crate::caller::Caller;
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use crate::provider::{Key, now, provider};
 use coracle_tests::https::Https;
 use coracle_tests::server::Server;
-use ring::hmac;
-use ring::rand::SystemRandom;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
-    RsaPublicKeyComponents,
-};
 use serde_json::{Value, json};
-use std::process::Command;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// A key of the provider.
-struct Key {
-    id: &'static str,
-    pair: Pair,
-}
-
-enum Pair {
-    Rsa(RsaKeyPair),
-    Ec(EcdsaKeyPair),
-}
-
-fn encoded(bytes: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-/// What is signed of a token.
-fn message(algorithm: &str, id: &str, claims: &Value) -> String {
-    let header = json!({"typ": "JWT", "alg": algorithm, "kid": id});
-    format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()))
-}
-
-/// A private key in PKCS#8, which `genpkey` does not write as DER in every version.
-fn generate(options: &[&str]) -> Vec<u8> {
-    let script = format!(
-        "openssl genpkey -algorithm {} | openssl pkcs8 -topk8 -nocrypt -outform DER",
-        options.join(" ")
-    );
-    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    output.stdout
-}
-
-impl Key {
-    fn rsa(id: &'static str) -> Self {
-        let der = generate(&["RSA", "-pkeyopt", "rsa_keygen_bits:2048"]);
-        Self { id, pair: Pair::Rsa(RsaKeyPair::from_pkcs8(&der).unwrap()) }
-    }
-
-    fn ec(id: &'static str) -> Self {
-        let der = generate(&["EC", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &SystemRandom::new());
-        Self { id, pair: Pair::Ec(pair.unwrap()) }
-    }
-
-    fn published(&self) -> Value {
-        match &self.pair {
-            Pair::Rsa(pair) => {
-                let public: RsaPublicKeyComponents<Vec<u8>> = pair.public().into();
-                json!({"kty": "RSA", "alg": "RS256", "n": encoded(public.n), "e": encoded(public.e), "kid": self.id,
-                    "use": "sig"})
-            }
-            Pair::Ec(pair) => {
-                // An uncompressed point: 04, then x and y of 32 bytes each.
-                let point: &[u8] = pair.public_key().as_ref();
-                let (x, y) = point[1..].split_at(32);
-                json!({"kty": "EC", "alg": "ES256", "crv": "P-256", "x": encoded(x), "y": encoded(y), "kid": self.id,
-                    "use": "sig"})
-            }
-        }
-    }
-
-    fn sign(&self, claims: &Value) -> String {
-        let random = SystemRandom::new();
-        let (message, signature) = match &self.pair {
-            Pair::Rsa(pair) => {
-                let message = message("RS256", self.id, claims);
-                let mut signature = vec![0; pair.public().modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
-                (message, signature)
-            }
-            Pair::Ec(pair) => {
-                let message = message("ES256", self.id, claims);
-                let signature = pair.sign(&random, message.as_bytes()).unwrap();
-                (message, signature.as_ref().to_vec())
-            }
-        };
-        format!("{message}.{}", encoded(signature))
-    }
-}
-
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
-}
-
-/// The provider, below a path as some have it, and the keys that it publishes.
-fn provider(first: Vec<Value>) -> (Arc<Https>, Arc<Mutex<Vec<Value>>>) {
-    let keys = Arc::new(Mutex::new(first));
-    let published = keys.clone();
-    let address = Arc::new(Mutex::new(String::new()));
-    let own = address.clone();
-    let https = Https::start(move |asked| {
-        let issuer = format!("https://{}/tenant", own.lock().unwrap());
-        match asked.path.as_str() {
-            "/tenant/.well-known/openid-configuration" => {
-                (200, json!({"issuer": issuer, "jwks_uri": format!("{issuer}/keys")}))
-            }
-            "/tenant/keys" => (200, json!({"keys": *published.lock().unwrap()})),
-            _ => (404, Value::Null),
-        }
-    });
-    address.lock().unwrap().clone_from(&https.address);
-    (Arc::new(https), keys)
-}
+use std::time::Duration;
 
 fn start(https: &Https, authority: &str) -> (Server, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
@@ -198,12 +86,9 @@ fn tokens_of_a_provider_are_verified_and_their_claims_are_users() {
     let wrong = Key::rsa("rsa");
     assert_eq!(who(&wrong.sign(&claims(json!({})))), Err(401), "another key under a known name");
     assert_eq!(who(&later.sign(&claims(json!({})))), Err(401), "a key that is not published");
-    let body = rsa.sign(&claims(json!({}))).split('.').nth(1).unwrap().to_owned();
-    assert_eq!(who(&format!("eyJhbGciOiJub25lIn0.{body}.")), Err(401), "no signature");
-    let public = rsa.published()["n"].as_str().unwrap().to_owned();
-    let symmetric = message("HS256", "rsa", &claims(json!({})));
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, public.as_bytes()), symmetric.as_bytes());
-    assert_eq!(who(&format!("{symmetric}.{}", encoded(tag))), Err(401), "the public key as a shared one");
+    for (what, token) in rsa.forged(&claims(json!({}))) {
+        assert_eq!(who(&token), Err(401), "{what}");
+    }
     assert!(server.log().contains("oidc: "), "the log says why");
     // The provider changes its keys: the new one counts as soon as somebody comes with it, the old one no longer.
     *keys.lock().unwrap() = vec![later.published()];
