@@ -13,6 +13,8 @@ mod operator_cas;
 mod provider;
 // Tokens of an identity provider.
 mod oidc;
+// Tokens of several identity providers, configured by a file.
+mod issuers;
 // Machines that join, and those that must not.
 mod joining;
 // Servers that join, and those that must not.

@@ -16,7 +16,7 @@ pub(super) const ON: &[(&str, Support)] = &[
         Partly("controlplane/apiserver/src/authn/x509.rs#fn uid", "certificates of `--client-ca-file`"),
     ),
     ("AllowServiceExternalIPs", Honoured("agent/agent/src/cluster/service.rs#external_ips")),
-    ("AnonymousAuthConfigurableEndpoints", Refused("there is no AuthenticationConfiguration file")),
+    ("AnonymousAuthConfigurableEndpoints", Honoured("controlplane/apiserver/src/authn/anonymous.rs#Paths")),
     ("AnyVolumeDataSource", Honoured("controlplane/validation/src/claim_spec.rs#data_source_ref")),
     ("AtomicFIFO", NotApplicable("an implementation detail of the Go components")),
     ("AuthorizeNodeWithSelectors", Honoured("controlplane/apiserver/src/authz/node.rs#selects")),
@@ -266,9 +266,15 @@ pub(super) const ON: &[(&str, Support)] = &[
     ),
     ("StreamingCollectionEncodingToProtobuf", NotApplicable("responses are JSON")),
     ("StrictIPCIDRValidation", Honoured("controlplane/validation/src/names.rs#new_ip")),
-    ("StructuredAuthenticationConfiguration", Refused("OIDC is configured by options")),
-    ("StructuredAuthenticationConfigurationEgressSelector", Refused("OIDC is configured by options")),
-    ("StructuredAuthenticationConfigurationJWKSMetrics", Refused("OIDC is configured by options")),
+    (
+        "StructuredAuthenticationConfiguration",
+        Honoured("controlplane/apiserver/src/authn/configuration/mod.rs#AuthenticationConfiguration"),
+    ),
+    ("StructuredAuthenticationConfigurationEgressSelector", Refused("there are no egress selectors")),
+    (
+        "StructuredAuthenticationConfigurationJWKSMetrics",
+        Honoured("controlplane/apiserver/src/authn/oidc/metrics.rs#IssuerMetrics"),
+    ),
     ("SupplementalGroupsPolicy", Honoured("agent/agent/src/pod/security.rs#groups_policy")),
     ("SystemdWatchdog", Honoured("cli/src/service.rs#keep_alive")),
     (

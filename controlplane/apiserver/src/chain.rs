@@ -187,8 +187,10 @@ impl Server {
         peer: &Peer,
         trace: &mut RequestTrace,
     ) -> Result<(User, Option<Permit>), ApiError> {
-        // Health, version and joining are open to everybody; all else needs a name.
-        let open = is_public(&info.path) || non_resource::is_open(&info.path);
+        // Health, version and joining are open to everybody unless configured otherwise; all else needs a name. Those who join
+        // prove in another way that they may.
+        let path = &info.path;
+        let open = self.authn.anonymous.admits(path, is_public(path)) || non_resource::is_open(path);
         let user = self.authn.authenticate(&peer.certificate, request.headers(), open).await;
         mark(RequestMark::Authenticated);
         // HTTP/2 has scheme and host before it, which nobody who reads a log is looking for.

@@ -1,16 +1,8 @@
-//! Builds authenticators, authorizers, filters and audit from the options.
+//! Builds authorizers, filters and audit from the options.
 
 use crate::security::Security;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
-use coracle_apiserver::authn::bootstrap_token::BootstrapTokens;
-use coracle_apiserver::authn::files::Credentials;
-use coracle_apiserver::authn::front_proxy::FrontProxy;
-use coracle_apiserver::authn::oidc::{Oidc, Settings};
-use coracle_apiserver::authn::service_account::ServiceAccounts;
-use coracle_apiserver::authn::webhook::TokenWebhook;
-use coracle_apiserver::authn::x509::CertificateAuthenticator;
-use coracle_apiserver::authn::{self, TokenAuthenticator};
 use coracle_apiserver::authz::abac::Abac;
 use coracle_apiserver::authz::node::NodeAuthorizer;
 use coracle_apiserver::authz::rbac::Rbac;
@@ -25,72 +17,7 @@ use coracle_apiserver::filters::flow_control::{FlowControl, Limits};
 use coracle_apiserver::https_client::HttpsClient;
 use coracle_apiserver::objects::Objects;
 use coracle_cli::supervise::Supervisor;
-use coracle_pki::service_account::Keys;
 use std::sync::Arc;
-
-/// The authenticators, in the order of Kubernetes.
-pub fn authenticators(
-    options: &Security,
-    objects: &Arc<Objects>,
-    keys: &Arc<Keys>,
-    front_proxy: FrontProxy,
-) -> anyhow::Result<authn::Union> {
-    let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
-    if let Some(path) = &options.token_auth_file {
-        tokens.push(Box::new(Credentials::read(path).context("--token-auth-file")?));
-    }
-    tokens.push(Box::new(ServiceAccounts { keys: keys.clone(), objects: objects.clone() }));
-    tokens.push(Box::new(BootstrapTokens { objects: objects.clone() }));
-    if let Some(issuer) = &options.oidc_issuer_url {
-        tokens.push(Box::new(oidc(options, issuer)?));
-    }
-    if let Some(path) = &options.authentication_token_webhook_config_file {
-        let remote =
-            HttpsClient::from_kubeconfig(path).context("--authentication-token-webhook-config-file")?;
-        tokens.push(Box::new(TokenWebhook::new(remote)));
-    }
-    let passwords = options.basic_auth_file.as_deref().map(Credentials::read).transpose();
-    Ok(authn::Union {
-        certificates: Some(CertificateAuthenticator::new(objects.clone())),
-        front_proxy,
-        tokens,
-        audiences: keys.issuers.clone(),
-        passwords: passwords.context("--basic-auth-file")?,
-        anonymous: options.anonymous(),
-    })
-}
-
-fn oidc(options: &Security, issuer: &str) -> anyhow::Result<Oidc> {
-    if !issuer.starts_with("https://") {
-        bail!("--oidc-issuer-url must begin with https://");
-    }
-    let client_id = options.oidc_client_id.clone().context("--oidc-issuer-url needs --oidc-client-id")?;
-    let mut algorithms = Vec::new();
-    for name in &options.oidc_signing_algs {
-        algorithms.push(name.parse().with_context(|| format!("--oidc-signing-algs {name}"))?);
-    }
-    if algorithms.is_empty() {
-        algorithms.push(jsonwebtoken::Algorithm::RS256);
-    }
-    let text = |option: &Option<String>| option.clone().unwrap_or_default();
-    let mut required = Vec::new();
-    for claim in &options.oidc_required_claim {
-        let (key, value) = claim.split_once('=').context("--oidc-required-claim wants key=value")?;
-        required.push((key.to_owned(), value.to_owned()));
-    }
-    let settings = Settings {
-        issuer: issuer.into(),
-        client_id,
-        username_claim: options.oidc_username_claim.clone().unwrap_or_else(|| "sub".into()),
-        username_prefix: text(&options.oidc_username_prefix),
-        groups_claim: text(&options.oidc_groups_claim),
-        groups_prefix: text(&options.oidc_groups_prefix),
-        required,
-        algorithms,
-    };
-    let authority = options.oidc_ca_file.as_deref().map(std::fs::read_to_string).transpose();
-    Ok(Oidc::new(settings, authority.context("--oidc-ca-file")?))
-}
 
 /// Several places ask the same RBAC.
 struct Shared(Arc<Rbac>);

@@ -1,5 +1,6 @@
 //! `coracle config`: checks configuration files without starting anything.
 
+use crate::authentication;
 use crate::config::ServerArgs;
 use crate::output::Output;
 use crate::up::program_beside;
@@ -92,6 +93,7 @@ fn server_problem(file: &Path) -> Option<String> {
     let resolve = |matches: ArgMatches| {
         let config = ServerArgs::from_arg_matches(&matches)?.resolve(&matches)?;
         config.security.check()?;
+        authentication::configuration(&config.security)?;
         anyhow::Ok(())
     };
     parsed.map_err(anyhow::Error::from).and_then(resolve).err().map(|error| causes::chain(&*error))
@@ -135,6 +137,7 @@ mod tests {
             ("bnd: 127.0.0.1:1\n", Some("unknown field `bnd`")),
             ("bind: [\n", Some("line ")),
             ("clusterReset: true\n", Some("clusterReset belongs on the command line")),
+            ("authenticationConfig: /nowhere/authentication.yaml\n", Some("/nowhere/authentication.yaml")),
         ] {
             std::fs::write(&file, text).unwrap();
             let found = server_problem(&file);

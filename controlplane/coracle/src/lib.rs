@@ -17,7 +17,9 @@ pub mod runtime_config;
 pub mod etcd_member;
 // Options for authentication, authorization and encryption.
 pub mod security;
-// Builds authenticators, filters and authorizers from the options.
+// Builds authenticators from the options and their file.
+pub mod authentication;
+// Builds filters and authorizers from the options.
 pub mod access_control;
 // Drops the capabilities that the server does not need.
 pub mod privileges;

@@ -24,6 +24,9 @@ pub enum OptionError {
         "--oidc-issuer-url and --oidc-client-id must be specified together when any --oidc-* flags are set"
     )]
     Oidc,
+    /// Providers in a file and in flags.
+    #[error("--authentication-config and --oidc-* flags are mutually exclusive")]
+    OidcTwice,
     /// A file for an authorizer that is not asked.
     #[error("cannot specify {flag} without mode {mode}")]
     NoMode {
@@ -162,6 +165,10 @@ options! {
     /// Prefixes of headers with extra information about the user; X-Remote-Extra- by default.
     #[arg(long, value_delimiter = ',')]
     requestheader_extra_headers_prefix: Vec<String>,
+    /// File of kind AuthenticationConfiguration: OpenID Connect providers, and which requests need no credentials. Not with
+    /// --oidc-* flags. Read again when it changes.
+    #[arg(long)]
+    authentication_config: Option<PathBuf>,
     /// URL of the OpenID Connect provider.
     #[arg(long)]
     oidc_issuer_url: Option<String>,
@@ -288,6 +295,9 @@ impl Security {
             || !self.oidc_required_claim.is_empty()
             || !self.oidc_signing_algs.is_empty()
             || self.oidc_ca_file.is_some();
+        if any && self.authentication_config.is_some() {
+            return Err(OptionError::OidcTwice);
+        }
         if any && !(said(&self.oidc_issuer_url) && said(&self.oidc_client_id)) {
             return Err(OptionError::Oidc);
         }
@@ -372,11 +382,16 @@ impl Security {
 
     /// Whether anonymous requests are accepted; never with mode AlwaysAllow, as in Kubernetes.
     pub fn anonymous(&self) -> bool {
-        let everything = self.modes().iter().any(|mode| mode == "AlwaysAllow");
+        let everything = self.allows_everything();
         if self.anonymous_auth && everything {
             tracing::warn!("--anonymous-auth is off: it does not go together with mode AlwaysAllow");
         }
         self.anonymous_auth && !everything
+    }
+
+    /// Whether everybody may do everything.
+    pub fn allows_everything(&self) -> bool {
+        self.modes().iter().any(|mode| mode == "AlwaysAllow")
     }
 
     /// The authorizers in order.
@@ -435,6 +450,11 @@ mod tests {
             (Security { oidc_groups_claim: text(), ..none() }, together),
             (Security { oidc_required_claim: vec!["a=b".into()], ..none() }, together),
             (Security { oidc_ca_file: Some("ca".into()), ..none() }, together),
+            (Security { authentication_config: Some("f".into()), ..none() }, ""),
+            (
+                Security { authentication_config: Some("f".into()), oidc_groups_claim: text(), ..none() },
+                "--authentication-config and --oidc-* flags are mutually exclusive",
+            ),
             (
                 Security { authorization_mode: modes(&["RBAC", "Nobody"]), ..none() },
                 "\"Nobody\" is not a valid",

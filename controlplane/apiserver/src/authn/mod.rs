@@ -15,8 +15,12 @@ pub mod files;
 pub mod bootstrap_token;
 // Service-account tokens.
 pub mod service_account;
-// OpenID Connect.
+// Tokens of OpenID Connect providers.
 pub mod oidc;
+// Requests without credentials.
+pub mod anonymous;
+// The file of OpenID Connect providers and of anonymous requests.
+pub mod configuration;
 // Token webhook.
 pub mod webhook;
 // The token authenticators as one trait.
@@ -104,8 +108,8 @@ pub struct Union {
     pub audiences: Vec<String>,
     /// Static passwords, if enabled.
     pub passwords: Option<files::Credentials>,
-    /// Whether requests without credentials are let through as `system:anonymous`.
-    pub anonymous: bool,
+    /// Which requests without credentials are let through as `system:anonymous`.
+    pub anonymous: anonymous::Anonymous,
 }
 
 impl Union {
@@ -116,12 +120,12 @@ impl Union {
     }
 
     /// Authenticates a request by requestheader, client certificate, token, password, in this order. Without credentials
-    /// it is anonymous if that is enabled or the path is `open`. Invalid credentials are rejected on open paths, too.
+    /// it is anonymous if it may be. Invalid credentials are rejected even then.
     pub async fn authenticate(
         &self,
         presented: &x509::PresentedCertificate,
         headers: &HeaderMap,
-        open: bool,
+        may_be_anonymous: bool,
     ) -> Result<User, ApiError> {
         let mut reasons = Vec::new();
         let certificate = match presented {
@@ -154,7 +158,7 @@ impl Union {
                 None => reasons.push(format!("password of {name:?} refused")),
             }
         }
-        if (self.anonymous || open) && reasons.is_empty() {
+        if may_be_anonymous && reasons.is_empty() {
             return Ok(User::anonymous());
         }
         if !reasons.is_empty() {

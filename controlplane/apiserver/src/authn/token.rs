@@ -3,10 +3,11 @@
 use super::authenticated::Authenticated;
 use super::bootstrap_token::{BootstrapTokenError, BootstrapTokens};
 use super::files::Credentials;
-use super::oidc::{Oidc, OidcError};
+use super::oidc::{Issuers, OidcError};
 use super::service_account::{ServiceAccountError, ServiceAccounts};
 use super::webhook::{TokenWebhook, WebhookError};
 use async_trait::async_trait;
+use std::sync::Arc;
 
 /// What speaks against a token. Clients read it in the status of a TokenReview, everybody else only in the log.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +81,7 @@ impl TokenAuthenticator for BootstrapTokens {
 }
 
 #[async_trait]
-impl TokenAuthenticator for Oidc {
+impl TokenAuthenticator for Arc<Issuers> {
     async fn authenticate(&self, token: &str, _: &[String]) -> Result<Option<Authenticated>, TokenError> {
         Ok(self.known(token).await?)
     }

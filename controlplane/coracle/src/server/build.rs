@@ -6,6 +6,7 @@ use super::explain;
 use super::open::Opened;
 use super::usage_sampling::UsageSampling;
 use crate::access_control;
+use crate::authentication::{Authenticators, authenticators};
 use crate::backup::metrics::BackupMetrics;
 use crate::backup::serve::BackupPath;
 use crate::backup::source::ServerSource;
@@ -27,6 +28,7 @@ use coracle_apiserver::aggregation::Extensions;
 use coracle_apiserver::aggregation::routes::RouteTable;
 use coracle_apiserver::api::Api;
 use coracle_apiserver::authn::ca_files::OperatorCas;
+use coracle_apiserver::authn::configuration::Reloader;
 use coracle_apiserver::authn::front_proxy::FrontProxy;
 use coracle_apiserver::authz::Authorizer;
 use coracle_apiserver::authz::rbac::Rbac;
@@ -84,6 +86,8 @@ pub(super) struct Built {
     pub(super) tls: Tls,
     /// Which front proxies are trusted.
     pub(super) front_proxy: FrontProxy,
+    /// The file of identity providers, if there is one.
+    pub(super) authentication: Option<Arc<Reloader>>,
     pub(super) export: Option<Exporting>,
     /// What backups are made of, and their metrics.
     pub(super) backup: (ServerSource, Arc<BackupMetrics>),
@@ -102,14 +106,15 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let security = &config.security;
     let front_proxy = security.front_proxy()?;
     security.warn_of_missing_headers();
-    let authn = access_control::authenticators(security, objects, keys, front_proxy.clone())?;
-    let authn = Arc::new(authn);
+    let own = own_identity(config, opened.bound, pki);
+    let Authenticators { union, issuers, reloader } =
+        authenticators(security, objects, keys, front_proxy.clone(), &own.name)?;
+    let authn = Arc::new(union);
     let rbac = Arc::new(Rbac::new(objects.clone()));
     let authz: Arc<dyn Authorizer> = Arc::new(access_control::authorizers(&config.security, objects, &rbac)?);
 
     let node_tls = NodeTls::new(objects.clone(), pki, &config.security.insecure_kubelets)?;
     let addresses = node_addresses(config, &[Some(opened.bound), opened.front])?;
-    let own = own_identity(config, opened.bound, pki);
     let peers = Peers::new(objects.clone(), pki.clone(), own.name);
     let nodes = Arc::new(Nodes::new(objects.clone(), node_tls, addresses, peers));
     let dialer = Arc::new(ClusterDialer::new(nodes.clone()));
@@ -162,7 +167,9 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         diagnostics.queue_metrics.clone(),
         diagnostics.scheduler_metrics.clone(),
         api.clone(),
+        issuers,
     ];
+    sources.extend(reloader.clone().map(|reloader| reloader as Arc<dyn MetricsSource>));
     sources.extend(timelines.metrics);
     let joining = Joining::new(JoinParts {
         store: opened.pausable.clone(),
@@ -235,6 +242,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         serving,
         tls,
         front_proxy,
+        authentication: reloader,
         export,
         backup,
         ca,

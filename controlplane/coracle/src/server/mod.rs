@@ -25,6 +25,8 @@ mod publish;
 mod file_changes;
 // Files of the operator's certificate authorities.
 mod operator_cas;
+// The file of identity providers.
+mod authentication_config;
 // Renewal of certificates, and use of a CA that was rotated.
 mod renewal;
 // The role of the node on this machine.

@@ -4,6 +4,7 @@ use super::addresses::{first_service_address, names, own_identity, reachable};
 use super::datastore;
 use super::identity::{self, Established};
 use super::managed_etcd;
+use crate::authentication;
 use crate::config::Config;
 use crate::etcd_member::Member;
 use crate::explain::record;
@@ -67,6 +68,8 @@ pub(super) struct Opened {
 /// the server is stopped while it waits for other members of etcd.
 pub(super) async fn open(config: &Config, stop: &CancellationToken) -> anyhow::Result<Opened> {
     config.security.check()?;
+    // Before anything is made; it is read again when the authenticators are built.
+    authentication::configuration(&config.security)?;
     if config.features.initializers {
         // Before anything reads the table of types.
         coracle_proto::schema::enable_initializers()?;

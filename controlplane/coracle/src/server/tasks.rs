@@ -1,5 +1,6 @@
 //! Tasks of the server besides scheduler and controllers: they follow objects, and renew certificates.
 
+use super::authentication_config;
 use super::build::Built;
 use super::node_role::NodeRole;
 use super::open::Opened;
@@ -59,6 +60,10 @@ impl Tasks {
                 delegation: built.front_proxy.clone(),
             };
             followers.spawn(supervisor.clone().keep("operator-cas", move || files.clone().follow()));
+        }
+        if let Some(reloader) = built.authentication.clone() {
+            let follow = move || authentication_config::follow(reloader.clone());
+            followers.spawn(supervisor.clone().keep("authentication-config", follow));
         }
         if let Some(sampling) = built.usage_sampling.clone() {
             let (usage, objects) = (built.usage.clone(), opened.objects.clone());
