@@ -5,12 +5,13 @@ use super::arguments::{
     unfit, value,
 };
 use super::versions;
-use cel::common::types::{DYN_TYPE, LIST_TYPE, STRING_TYPE};
-use cel::objects::Opaque;
+use cel::common::types::{DURATION_TYPE, DYN_TYPE, LIST_TYPE, STRING_TYPE, Type};
+use cel::objects::{Opaque, OptionalValue};
 use cel::{DeclarationError, Env, ExecutionError, Value};
 use coracle_proto::quantity::{Format, Quantity};
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -24,13 +25,26 @@ impl Opaque for Amount {
     }
 }
 
+/// Types of addresses and of ranges of them.
+const ADDRESS: &str = "net.IP";
+const RANGE: &str = "net.CIDR";
+
 /// An address, or a range of addresses when it has a length.
 #[derive(Debug, PartialEq, Eq)]
 struct Network(IpAddr, Option<u8>);
 
 impl Opaque for Network {
     fn runtime_type_name(&self) -> &str {
-        if self.1.is_some() { "net.CIDR" } else { "net.IP" }
+        if self.1.is_some() { RANGE } else { ADDRESS }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Some(length) => write!(f, "{}/{length}", self.0),
+            None => write!(f, "{}", self.0),
+        }
     }
 }
 
@@ -46,22 +60,18 @@ impl Opaque for Location {
 
 /// Adds them all.
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
-    let global: [(&str, usize, Function); 13] = [
+    let global: [(&str, usize, Function); 15] = [
+        ("sign", 1, |args| give_int(i64::from(amount(&args, 0)?.signum()))),
         ("isQuantity", 1, |args| give(text(&args, 0).is_ok_and(|t| t.parse::<Quantity>().is_ok()))),
         ("quantity", 1, |args| {
             let amount: Quantity = text(&args, 0)?.parse().map_err(|error| failed("quantity", error))?;
             give_opaque(Amount(amount))
         }),
         ("isIP", 1, |args| give(text(&args, 0).is_ok_and(|t| t.parse::<IpAddr>().is_ok()))),
-        ("ip", 1, |args| {
-            let address = text(&args, 0)?;
-            let parsed =
-                address.parse().map_err(|_| failed("ip", format!("IP Address {address:?} parse error")))?;
-            give_opaque(Network(parsed, None))
-        }),
+        ("ip", 1, |args| give_opaque(Network(address(&text(&args, 0)?, "ip")?, None))),
         ("ip.isCanonical", 1, |args| {
-            let address = text(&args, 0)?;
-            give(address.parse::<IpAddr>().is_ok_and(|parsed| parsed.to_string() == address))
+            let text = text(&args, 0)?;
+            give(address(&text, "ip.isCanonical")?.to_string() == text)
         }),
         ("isCIDR", 1, |args| give(text(&args, 0).is_ok_and(|t| range(&t).is_some()))),
         ("cidr", 1, |args| {
@@ -70,11 +80,9 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
                 .ok_or_else(|| failed("cidr", format!("network address parse error: {text:?}")))?;
             give_opaque(found)
         }),
-        ("isURL", 1, |args| give(text(&args, 0).is_ok_and(|t| t.parse::<http::Uri>().is_ok()))),
-        ("url", 1, |args| {
-            let location: http::Uri = text(&args, 0)?.parse().map_err(|error| failed("url", error))?;
-            give_opaque(Location(location))
-        }),
+        ("isURL", 1, |args| give(text(&args, 0).is_ok_and(|t| absolute(&t).is_ok()))),
+        ("url", 1, |args| give_opaque(Location(absolute(&text(&args, 0)?)?))),
+        ("optional.unwrap", 1, |args| unwrapped(&list(&args, 0)?)),
         ("jsonpatch.escapeKey", 1, |args| give_text(&text(&args, 0)?.replace('~', "~0").replace('/', "~1"))),
         ("sets.contains", 2, |args| {
             let (a, b) = (list(&args, 0)?, list(&args, 1)?);
@@ -92,13 +100,24 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
     for (name, arguments, function) in global {
         env.add_overload(name, &format!("{name}_{arguments}"), anything(arguments), function)?;
     }
+    for (name, id) in [(ADDRESS, "ip_to_string"), (RANGE, "cidr_to_string")] {
+        env.add_type(Type::new_opaque_type(name))?;
+        env.add_overload("string", id, vec![Type::new_opaque_type(name)], |args| {
+            give_text(&network(&args, 0)?.to_string())
+        })?;
+    }
+    env.add_overload("int", "duration_to_int64", vec![DURATION_TYPE], |args| match value(&args, 0)? {
+        Value::Duration(length) => give_int(length.num_nanoseconds().unwrap_or_default()),
+        _ => Err(unfit("duration")),
+    })?;
     on_lists(env)?;
     on_texts(env)?;
     on_values(env)
 }
 
 fn on_lists(env: &mut Env) -> Result<(), DeclarationError> {
-    let members: [(&str, usize, Function); 8] = [
+    let members: [(&str, usize, Function); 9] = [
+        ("unwrapOpt", 0, |args| unwrapped(&list(&args, 0)?)),
         ("first", 0, |args| give_value(optional(list(&args, 0)?.into_iter().next()))),
         ("last", 0, |args| give_value(optional(list(&args, 0)?.pop()))),
         ("isSorted", 0, |args| give(list(&args, 0)?.windows(2).all(|pair| pair[0] <= pair[1]))),
@@ -272,6 +291,31 @@ fn location(args: &Args<'_, '_>) -> Result<http::Uri, ExecutionError> {
     }
 }
 
+fn address(text: &str, function: &str) -> Result<IpAddr, ExecutionError> {
+    text.parse().map_err(|_| failed(function, format!("IP Address {text:?} parse error")))
+}
+
+/// A URL with a scheme, or a path.
+fn absolute(text: &str) -> Result<http::Uri, ExecutionError> {
+    let location: http::Uri = text.parse().map_err(|error| failed("url", error))?;
+    match location.scheme().is_some() || text.starts_with('/') {
+        true => Ok(location),
+        false => Err(failed("url", format!("{text:?} is no absolute address"))),
+    }
+}
+
+/// The values of those that have one.
+fn unwrapped<'b, 'v>(all: &[Value]) -> Answer<'b, 'v> {
+    let mut values = Vec::new();
+    for item in all {
+        let Value::Opaque(opaque) = item else { return Err(unfit("list of optional values")) };
+        let optional =
+            opaque.downcast_ref::<OptionalValue>().ok_or_else(|| unfit("list of optional values"))?;
+        values.extend(optional.value().cloned());
+    }
+    give_value(Value::List(Arc::new(values)))
+}
+
 fn range(text: &str) -> Option<Network> {
     super::addresses::cidr(text).map(|(address, bits)| Network(address, Some(bits)))
 }
@@ -310,6 +354,17 @@ fn sum<'b, 'v>(items: &[Value]) -> Answer<'b, 'v> {
             }
             (Value::Int(0), Value::Float(b)) => Value::Float(*b),
             (Value::Float(a), Value::Float(b)) => Value::Float(a + b),
+            (Value::Int(0), Value::UInt(b)) => Value::UInt(*b),
+            (Value::UInt(a), Value::UInt(b)) => {
+                Value::UInt(a.checked_add(*b).ok_or_else(|| failed("sum", "unsigned integer overflow"))?)
+            }
+            (Value::Int(0), Value::Duration(b)) => Value::Duration(*b),
+            (Value::Duration(a), Value::Duration(b)) => {
+                let nanoseconds = a.num_nanoseconds().zip(b.num_nanoseconds());
+                let sum = nanoseconds.and_then(|(a, b)| a.checked_add(b));
+                let sum = sum.ok_or_else(|| failed("sum", "duration overflow"))?;
+                Value::Duration(chrono::TimeDelta::nanoseconds(sum))
+            }
             _ => return Err(unfit("list of numbers")),
         };
     }
