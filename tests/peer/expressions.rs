@@ -4,7 +4,7 @@ use crate::both::{Place, on_both};
 use serde_json::{Value, json};
 
 /// Expressions of validations, in a policy without parameters whose variables are those of `policy`.
-const VALIDATIONS: [&str; 40] = [
+const VALIDATIONS: [&str; 73] = [
     "true",
     "object.spec.replicas > 1",
     "object.nothing.at.all == 'a' || oldObject == null",
@@ -45,6 +45,39 @@ const VALIDATIONS: [&str; 40] = [
     "variables.texts.all(t, t > 1)",
     "authorizer.requestResource.check(1).allowed()",
     "jsonpatch.escapeKey('a') == 'a' || Object{} == object",
+    "[object.a, 1] == []",
+    "[object.a, object.b] == [] && [[1], []] != []",
+    "{'a': 1, 'b': object.a} == {}",
+    "type(object.a) in [int, string]",
+    "math.abs(1) == 1",
+    "math.greatest(1, 2) == 2",
+    "base64.encode(b'a') == 'YQ=='",
+    "'a'.reverse() == 'a'",
+    "quantity('1').sign() == 1",
+    "sign(quantity('1')) == 1",
+    "[1].sum() == 1 && ['a'].max() == 'a'",
+    "['a'].sum() == 'a'",
+    "optional.unwrap([optional.of(1)]) == [optional.of(1)].unwrapOpt()",
+    "string(ip('::1')) == '::1' && type(ip('::1')) == net.IP && int(duration('1s')) == 1",
+    "duration('1h 30m') > duration('0')",
+    "duration('1µs') == duration('1μs') && duration('-.5h') < duration('0')",
+    "duration(1) == duration('1ns')",
+    "timestamp('2024-01-01T00:00:60Z') > timestamp(0)",
+    "timestamp('2024-01-01T1:00:00,5+24:00') > timestamp(0)",
+    "timestamp('2024-01-01t00:00:00z') > timestamp(0)",
+    "'a'.matches('a**')",
+    "'a'.matches('(?x)a')",
+    "'a'.matches('a{1001}') || 'a'.matches('(a{100}){11}')",
+    "'a'.matches('\\\\C')",
+    "'a'.matches('\\\\pN(?i-s:a.)(?P<x>b)[[:word:]](?i)?')",
+    "matches('[', 'a')",
+    "'%d %s'.format([1, 'a']) == '1 a'",
+    "'%d'.format(['a']) == 'a'",
+    "'%s'.format([1, 2]) == '1'",
+    "'%z'.format([1]) == '1'",
+    "google.protobuf.Timestamp{seconds: 1} > timestamp(0) && google.protobuf.Int32Value{value: 1} == 1",
+    "google.protobuf.Int32Value{number: 1} == 1",
+    "request.namespace == request.__namespace__ && object.metadata.namespace == 'a'",
 ];
 
 /// Conditions of policies and of webhooks, without parameters.
@@ -64,7 +97,7 @@ const CONDITIONS: [&str; 13] = [
     "object.a == 1 && 'b'",
 ];
 
-const SELECTORS: [&str; 17] = [
+const SELECTORS: [&str; 20] = [
     "true",
     "device.driver == 'a'",
     "device.attributes['a.example'].model == 'b'",
@@ -82,9 +115,12 @@ const SELECTORS: [&str; 17] = [
     "device.capacity['a.example'].memory",
     "object.a == 1",
     "device.attributes.a.b.c.d == 1",
+    "device.attributes['a.example'].list.exists(x, x == 1)",
+    "dyn(device.driver)",
+    "device.attributes['a.example'].a + 1 == 2",
 ];
 
-const RULES: [&str; 22] = [
+const RULES: [&str; 33] = [
     "self.a == 1",
     "self.a < 1.5",
     "self.text.startsWith('a') && self.list.all(x, x > 0) && self.list.isSorted()",
@@ -107,6 +143,17 @@ const RULES: [&str; 22] = [
     "self.a",
     "self.b == 1",
     "nosuch(self.a)",
+    "self.either",
+    "dyn(self.a == 1)",
+    "self.open.thing == 1",
+    "has(self.open)",
+    "self.any == 1",
+    "self.pod.metadata.name == 'a' && self.pod.kind == 'Pod'",
+    "self.pod.metadata.labels == {}",
+    "self.namespace == self.__namespace__",
+    "authorizer.path('/').check('get').allowed()",
+    "self.text.matches('a**')",
+    "[self.either, 1] == []",
 ];
 
 /// Tries to create an object, and writes down which of its expressions are refused. `place_of` gives the path of one.
@@ -285,7 +332,10 @@ fn conditions_selectors_and_mutations_are_compiled_when_they_are_written() {
             "properties": {"a": number, "text": text, "either": {"x-kubernetes-int-or-string": true},
                 "at": {"type": "string", "format": "date-time"}, "list": {"type": "array", "maxItems": 3, "items": number},
                 "map": {"type": "object", "maxProperties": 3, "additionalProperties": number},
-                "parts": {"type": "array", "maxItems": 3, "items": part}}}}});
+                "parts": {"type": "array", "maxItems": 3, "items": part}, "namespace": text,
+                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "any": {"x-kubernetes-preserve-unknown-fields": true}, "pod": {"type": "object",
+                "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}}});
         let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "rules.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
             "names": {"plural": "rules", "singular": "rule", "kind": "Rule"},

@@ -122,7 +122,10 @@ impl<'s> Guess<'s> {
     /// A field of an object, or an entry of a map.
     fn field(&self, name: &str) -> Guess<'s> {
         let Some(schema) = self.schema else { return Guess::default() };
-        let named = schema.properties().entries().find(|(field, _)| escaped(field) == name);
+        let named = schema
+            .properties()
+            .entries()
+            .find(|(field, _)| escaped(field) == name || (names::is_reserved(name) && *field == name));
         let entries = schema.additional_properties();
         let found = named
             .map(|(_, field)| field)

@@ -22,8 +22,10 @@ mod meter;
 mod rewrite;
 // Regular expressions.
 pub mod patterns;
-// Regular expression syntax that only Go accepts.
+// The syntax of regular expressions in Go.
 mod go_regex;
+// Durations and timestamps as Go reads them.
+mod go_time;
 // Arguments and results of functions.
 mod arguments;
 // Functions that the API server adds: quantities, addresses, sets, lists, patterns.
@@ -38,11 +40,13 @@ mod two_variables;
 mod bindings;
 // Questions to the authorizers of the API server.
 pub mod authorizer;
+// Messages that every expression can construct.
+mod messages;
 // `Object{…}` and `JSONPatch{…}` of mutating admission policies.
 mod objects;
 // Compiles and evaluates expressions.
 mod program;
-// Checks variables, functions and fields of an expression against the schema.
+// The names by which expressions call fields.
 pub mod names;
 // Which fields of a variable an expression reads.
 mod selection;

@@ -2,6 +2,7 @@
 //! function that constructs them, and what they are as JSON.
 
 use super::error::{CompileError, located};
+use super::messages;
 use super::types::Type;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
 use cel::common::types::{CelMap, CelString, CelStruct, DYN_TYPE, STRING_TYPE};
@@ -9,6 +10,7 @@ use cel::common::value::{CowVal, Val};
 use cel::objects::Key;
 use cel::{DeclarationError, Env, ExecutionError};
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Constructs an object of a type from a map of its fields. No source expression can call it.
@@ -105,6 +107,13 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         let (Some(name), Some(fields)) = (name, fields) else {
             return Err(ExecutionError::missing_argument_or_target());
         };
+        if messages::find(name.inner()).is_some() {
+            let fields = fields.inner().iter();
+            let fields: Result<HashMap<Key, cel::Value>, ExecutionError> = fields
+                .map(|(key, value)| Ok((Key::from(key.clone()), cel::Value::try_from(value.as_ref())?)))
+                .collect();
+            return Ok(CowVal::Owned(messages::constructed(name.inner(), &fields?)?.try_into()?));
+        }
         let mut made = CelStruct::new(name.inner().to_owned());
         for (key, value) in fields.inner() {
             let key = Key::from(key.clone()).to_string();
@@ -124,7 +133,7 @@ pub(super) fn check(expression: &IdedExpr, info: &SourceInfo, form: PatchForm) -
 fn unknown(node: &IdedExpr) -> Option<(u64, String)> {
     let Expr::Struct(made) = &node.expr else { return children(node).into_iter().find_map(unknown) };
     let name = made.type_name.as_str();
-    if !is_type(name) {
+    if !is_type(name) && messages::find(name).is_none() {
         return Some((node.id, format!("undeclared reference to '{name}' (in container '')")));
     }
     for entry in &made.entries {
@@ -140,24 +149,25 @@ fn unknown(node: &IdedExpr) -> Option<(u64, String)> {
     None
 }
 
-/// The parts of an expression that are expressions; not the fields of objects that it makes.
+/// The parts of an expression that are expressions.
 pub(super) fn children(node: &IdedExpr) -> Vec<&IdedExpr> {
     match &node.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => Vec::new(),
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => Vec::new(),
         Expr::Select(select) => vec![&*select.operand],
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
         Expr::List(list) => list.elements.iter().collect(),
-        Expr::Map(map) => map
-            .entries
-            .iter()
-            .flat_map(|entry| match &entry.expr {
-                EntryExpr::StructField(field) => vec![&field.value],
-                EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
-            })
-            .collect(),
+        Expr::Map(map) => map.entries.iter().flat_map(|part| parts(&part.expr)).collect(),
+        Expr::Struct(made) => made.entries.iter().flat_map(|part| parts(&part.expr)).collect(),
         Expr::Comprehension(inner) => {
             vec![&inner.iter_range, &inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result]
         }
+    }
+}
+
+fn parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
+    match entry {
+        EntryExpr::StructField(field) => vec![&field.value],
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
     }
 }
 

@@ -1,7 +1,7 @@
 //! Regular expressions. The interpreter compiles a pattern each time that it is used; compiling one of some characters may
 //! take as long as a million steps of evaluation. Here they are compiled once, within bounds, and charged for.
 
-use super::go_regex;
+use super::go_regex::{self, SyntaxError};
 use super::meter::{self, EXCEEDED, MATCHES};
 use cel::common::ast::CallExpr;
 use cel::common::types::{CelBool, CelString, STRING_TYPE};
@@ -32,7 +32,7 @@ pub struct Compiled {
 }
 
 /// Why a pattern cannot be used.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Illegal {
     /// Its text is too long to be compiled.
     #[error("longer than {limit} bytes")]
@@ -40,12 +40,18 @@ pub enum Illegal {
         /// The longest that is accepted.
         limit: usize,
     },
-    /// It is no regular expression, or a too large one.
-    #[error("{reason}")]
-    Rejected {
-        /// What the compiler says.
-        reason: regex::Error,
+    /// It is no regular expression.
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    /// It is a regular expression that is too large for this program.
+    #[error("takes more than {limit} bytes when it is compiled")]
+    TooLarge {
+        /// The largest that is accepted.
+        limit: usize,
     },
+    /// It is a regular expression whose groups are nested too deep for this program.
+    #[error("its groups are nested too deep")]
+    TooDeep,
 }
 
 /// Why an expression cannot use a pattern.
@@ -102,26 +108,16 @@ pub fn bounded(pattern: &str) -> Result<Compiled, Illegal> {
 
 /// Compiles a pattern as Go understands it.
 fn build(pattern: &str) -> Result<Compiled, Illegal> {
-    let outcome = sized(&go_regex::translated(pattern));
-    match outcome {
-        // The error is to quote the pattern that somebody wrote.
-        Err(Illegal::Rejected { reason: regex::Error::Syntax(_) }) => match sized(pattern) {
-            Err(as_written) => Err(as_written),
-            Ok(_) => outcome,
-        },
-        outcome => outcome,
-    }
-}
-
-fn sized(pattern: &str) -> Result<Compiled, Illegal> {
+    let translated = go_regex::translated(pattern)?;
     for size in SIZES {
-        match RegexBuilder::new(pattern).size_limit(size).dfa_size_limit(LARGEST).build() {
+        match RegexBuilder::new(&translated).size_limit(size).dfa_size_limit(LARGEST).build() {
             Ok(regex) => return Ok(Compiled { regex: Arc::new(regex), size }),
             Err(regex::Error::CompiledTooBig(_)) => {}
-            Err(reason) => return Err(Illegal::Rejected { reason }),
+            // What is translated has no other mistakes.
+            Err(_) => return Err(Illegal::TooDeep),
         }
     }
-    Err(Illegal::Rejected { reason: regex::Error::CompiledTooBig(LARGEST) })
+    Err(Illegal::TooLarge { limit: LARGEST })
 }
 
 /// A call of our `matches` in place of one of the interpreter's, `text.matches(pattern)` or `matches(text, pattern)`.
@@ -158,8 +154,9 @@ mod tests {
         assert_eq!(first.size, SIZES[0]);
         assert!(bounded("^[a-z]{1,1000}$").unwrap().size <= LARGEST);
         for (pattern, why) in [
-            ("(".to_owned(), "unclosed group"),
-            ("((a{100}){100}){100}".to_owned(), "exceeds size limit of 4194304"),
+            ("(".to_owned(), "a group has no closing parenthesis"),
+            ("[a-z]{1000}\\p{L}{1000}".to_owned(), "takes more than 4194304 bytes"),
+            ("(".repeat(500) + &")".repeat(500), "nested too deep"),
             ("a".repeat(LONGEST + 1), "longer than 16384 bytes"),
         ] {
             for _ in 0..2 {

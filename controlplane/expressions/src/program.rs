@@ -4,8 +4,8 @@
 use super::error::{CompileError, StackError};
 use super::objects::{self, PatchForm};
 use super::{
-    Budget, Failure, authorizer, bindings, formats, library, limits, meter, patterns, rewrite, two_variables,
-    versions,
+    Budget, Failure, authorizer, bindings, formats, go_time, library, limits, meter, patterns, rewrite,
+    two_variables, versions,
 };
 use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::parser::ExpressionReferences;
@@ -37,7 +37,8 @@ fn language() -> Env {
         .and_then(|()| env.add_extension(authorizer::extension))
         .and_then(|()| env.add_extension(meter::extension))
         .and_then(|()| env.add_extension(objects::extension))
-        .and_then(|()| env.add_extension(patterns::extension));
+        .and_then(|()| env.add_extension(patterns::extension))
+        .and_then(|()| env.add_extension(go_time::extension));
     added.expect("no two functions of the library have the same signature");
     env
 }

@@ -3,7 +3,7 @@
 //! call that no operator can absorb, so that a spent budget ends all loops at their next turn.
 
 use super::meter::{COPY, Growth, MEASURE, MEASURED, TICK, code};
-use super::{objects, patterns, two_variables};
+use super::{go_time, messages, objects, patterns, two_variables};
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr,
     MapExpr, StructExpr, operators,
@@ -36,7 +36,7 @@ const QUALIFIED: [(&str, &[&str]); 9] = [
     ("jsonpatch", &["escapeKey"]),
     ("lists", &["range"]),
     ("math", &[]),
-    ("optional", &["none", "of", "ofNonZeroValue"]),
+    ("optional", &["none", "of", "ofNonZeroValue", "unwrap"]),
     ("sets", &["contains", "equivalent", "intersects"]),
     ("strings", &["quote"]),
 ];
@@ -161,7 +161,10 @@ impl Writer {
                 map.entries = map.entries.into_iter().map(|entry| self.entry(entry)).collect();
                 Expr::Map(map)
             }
-            Expr::Struct(made) if self.constructs && objects::is_type(&made.type_name) => {
+            Expr::Struct(made)
+                if messages::find(&made.type_name).is_some()
+                    || (self.constructs && objects::is_type(&made.type_name)) =>
+            {
                 self.construct(made)
             }
             Expr::Struct(mut made) => {
@@ -221,7 +224,8 @@ impl Writer {
     }
 
     fn call(&mut self, call: CallExpr) -> IdedExpr {
-        let CallExpr { func_name, target, args } = patterns::replace_matches_call(call);
+        let CallExpr { func_name, target, args } =
+            go_time::replace_call(patterns::replace_matches_call(call));
         let name = func_name.as_str();
         let operator = !name.starts_with(|c: char| c.is_ascii_alphabetic()) && target.is_none();
         let alone = args.is_empty() && target.is_none();

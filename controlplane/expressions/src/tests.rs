@@ -13,10 +13,9 @@ fn says(text: &str) -> Result<cel::Value, String> {
 
 fn says_for(budget: u64, text: &str) -> Result<cel::Value, String> {
     let mut context = context();
-    let schema = json!({"properties": {"ratio": {"type": "number"}, "at": {"format": "date-time"},
-        "a-b": {"type": "string"}, "list": {"items": {"type": "integer"}}, "none": {}}});
-    let object =
-        json!({"ratio": 1, "at": "2024-01-02T03:04:05Z", "a-b": "x", "list": [3, 1, 2], "map": {"k-1": 1}});
+    let schema = json!({"properties": {"ratio": {"type": "number"}, "at": {"format": "date-time"}, "day": {"format": "date"},
+        "a-b": {"type": "string"}, "namespace": {"type": "string"}, "list": {"items": {"type": "integer"}}, "none": {}}});
+    let object = json!({"ratio": 1, "at": "2024-01-02T03:04:05Z", "day": "2024-01-02", "namespace": "here", "a-b": "x", "list": [3, 1, 2], "map": {"k-1": 1}});
     context.add_variable_from_value("self", to_cel_typed(&schema, &object));
     context.add_variable_from_value("old", optional(None));
     let mut budget = Budget::of(budget);
@@ -29,7 +28,17 @@ fn the_language_has_what_rules_use() {
     for text in [
         "self.ratio / 2.0 == 0.5",
         "self.at > timestamp('2024-01-01T00:00:00Z') && self.at.getFullYear() == 2024",
+        "duration('1\u{b5}s') == duration('1\u{3bc}s') && duration('.5h') == duration('30m') && int(duration('1us')) == 1000",
+        "timestamp('2024-01-01T1:00:00,5+01:00') == timestamp('2024-01-01T00:00:00.5Z') && timestamp(0).getFullYear() == 1970",
+        "duration('9007199254740993ns') != duration('9007199254740992ns') && string(duration('1h30m')) == '5400s'",
+        "sign(quantity('-1')) == -1 && quantity('-1').sign() == -1",
+        "string(ip('10.0.0.1')) == '10.0.0.1' && string(cidr('10.0.0.1/8')) == '10.0.0.1/8' && string(1) == '1'",
+        "type(ip('10.0.0.1')) == net.IP && type(cidr('10.0.0.1/8')) == net.CIDR && type(ip('::1')) != net.CIDR",
+        "[optional.of(1), optional.none()].unwrapOpt() == [1] && optional.unwrap([optional.of('a')]) == ['a']",
+        "[duration('1s'), duration('1m')].sum() == duration('61s') && [1u, 2u].sum() == 3u && [0.5, 1.0].sum() == 1.5",
+        "isURL('/a') && !isURL('a')",
         "self.a__dash__b == 'x' && self.map['k-1'] == 1",
+        "self.day < self.at && self.namespace == 'here' && self.__namespace__ == 'here'",
         "!old.hasValue() && old.orValue(3) == 3",
         "self.list.all(x, x > 0) && self.list.exists_one(x, x == 2) && !has(self.none)",
         "self.list.sum() == 6 && self.list.min() == 1 && self.list.max() == 3 && !self.list.isSorted()",
@@ -61,6 +70,18 @@ fn the_language_has_what_rules_use() {
     }
     assert_eq!(says("self.nothing"), Err("no such key: nothing".into()));
     assert_eq!(says("1 / 0"), Err("division by zero".into()));
+    for (text, why) in [
+        ("duration('1h' + ' 30m')", "a unit that is not h, m, s, ms, us or ns"),
+        ("timestamp('2024-01-01T00:00:6' + '0Z')", "a second that does not exist"),
+        ("'a'.matches('a*' + '*')", "* repeats a repetition"),
+        ("'a'.find('(?x)' + 'a')", "(?x begins no group"),
+        ("ip.isCanonical('a')", "parse error"),
+        ("url('a').getHost()", "no absolute address"),
+        ("duration(dyn(5))", "not a duration"),
+    ] {
+        let said = says(text).unwrap_err();
+        assert!(said.contains(why), "{text}: {said}");
+    }
     assert!(says("self.list.sum() >").unwrap_err().starts_with("ERROR: <input>:1:"));
 }
 

@@ -1,12 +1,12 @@
 //! JSON values as CEL values.
 
-use super::names::{escaped, is_escaped};
-use super::program::{LANGUAGE, context};
+use super::go_time;
+use super::names::{escaped, is_escaped, is_reserved};
 use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_fields::{Schema as _, View};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// A JSON value as CEL knows it: whole numbers are ints.
 pub fn to_cel(value: &Value) -> cel::Value {
@@ -29,8 +29,9 @@ fn typed(schema: View<'_, JSONSchemaProps>, value: &Value) -> cel::Value {
         },
         Value::String(text) => {
             let parsed = match schema.format().get() {
-                Some("date-time") => read_by(&TIMESTAMP, text),
-                Some("duration") => read_by(&DURATION, text),
+                Some("date-time") => go_time::timestamp_value(text).ok(),
+                Some("date") => go_time::timestamp_value(&format!("{text}T00:00:00Z")).ok(),
+                Some("duration") => go_time::duration_value(text).ok(),
                 _ => None,
             };
             parsed.unwrap_or_else(|| cel::Value::String(Arc::new(text.clone())))
@@ -40,11 +41,19 @@ fn typed(schema: View<'_, JSONSchemaProps>, value: &Value) -> cel::Value {
         )),
         Value::Object(fields) => {
             let (known, rest) = (schema.properties(), schema.additional_properties());
-            let lift = |(name, value): (&String, &Value)| match known.find(name) {
-                Some(of) => (escaped(name), typed(of, value)),
-                None => (name.clone(), typed(rest.as_type(), value)),
-            };
-            cel::Value::from(fields.iter().map(lift).collect::<HashMap<String, cel::Value>>())
+            let mut lifted: HashMap<String, cel::Value> = HashMap::new();
+            for (name, value) in fields {
+                let Some(of) = known.find(name) else {
+                    lifted.insert(name.clone(), typed(rest.as_type(), value));
+                    continue;
+                };
+                let value = typed(of, value);
+                if is_reserved(name) {
+                    lifted.insert(name.clone(), value.clone());
+                }
+                lifted.insert(escaped(name), value);
+            }
+            cel::Value::from(lifted)
         }
     }
 }
@@ -96,13 +105,4 @@ pub fn values_made(value: &cel::Value) -> u64 {
         }
         _ => 1,
     }
-}
-
-static TIMESTAMP: LazyLock<Option<cel::Program>> = LazyLock::new(|| LANGUAGE.compile("timestamp(t)").ok());
-static DURATION: LazyLock<Option<cel::Program>> = LazyLock::new(|| LANGUAGE.compile("duration(t)").ok());
-
-fn read_by(parser: &Option<cel::Program>, text: &str) -> Option<cel::Value> {
-    let mut context = context();
-    context.add_variable_from_value("t", cel::Value::String(Arc::new(text.to_owned())));
-    parser.as_ref()?.execute(&context).ok()
 }

@@ -106,7 +106,7 @@ pub(super) fn selectors(list: &Field<'_, List<DeviceSelector>>) {
         if expression.text().len() <= EXPRESSION
             && let Ok(program) = compile_selector(expression.text())
         {
-            reported(&expression, types::check_outcome(&program, &scope.0, &[Type::Bool, Type::Dyn]));
+            reported(&expression, types::check_outcome(&program, &scope.0, &[Type::Bool, Type::Any]));
         }
     }
 }
@@ -200,7 +200,7 @@ fn reported(field: &Field<'_, Text>, outcome: Result<Type, CheckError>) -> Optio
 fn of_variable(of: Type) -> Type {
     match of {
         Type::Error
-        | Type::Type
+        | Type::Type(_)
         | Type::Optional(_)
         | Type::Opaque(_)
         | Type::Object(_)
@@ -333,7 +333,10 @@ mod tests {
             ("cel.bind(a, device.attributes['a'], a.b == 1)", ""),
             ("nosuch(1)", "'nosuch'"),
             ("device.drivr == 'x'", "undefined field 'drivr'"),
-            ("device.driver", "must evaluate to one of [bool dyn] but got string"),
+            ("device.attributes['a'].b.exists(x, x == 1)", "type 'any' cannot be range"),
+            ("dyn(device.driver)", "must evaluate to one of [bool any] but got dyn"),
+            ("device.attributes['a'].b + 1 == 2 && device.attributes['a'].b.c[0] in [1]", ""),
+            ("device.driver", "must evaluate to one of [bool any] but got string"),
             ("device.capacity['a'].b == 1", "applied to '(kubernetes.Quantity, int)'"),
         ];
         let field = "spec.selectors[0].cel.expression";

@@ -12,22 +12,44 @@ use serde_json::{Value, json};
 /// Why the expression of a rule cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum RuleError {
-    #[error("compilation failed: {0}")]
-    Compile(CompileError),
-    /// It speaks of something that the schema does not have.
-    #[error("compilation failed: {0}")]
-    Names(String),
-    /// Its parts do not fit together.
-    #[error("compilation failed: {0}")]
-    Types(CheckError),
+    #[error("{}compilation failed: {why}", .what.prefix())]
+    Compile { what: Expression, why: CompileError },
+    /// It speaks of something that the schema does not have, or its parts do not fit together.
+    #[error("{}compilation failed: {why}", .what.prefix())]
+    Types { what: Expression, why: CheckError },
     /// Its value has another type.
-    #[error("{} must evaluate to a {wanted}", expression(.wanted))]
-    Outcome { wanted: &'static str },
+    #[error("{} must evaluate to a {}", .0.name(), .0.outcome())]
+    Outcome(Expression),
 }
 
-/// The expression that has such a value.
-fn expression(wanted: &str) -> &'static str {
-    if wanted == "bool" { "cel expression" } else { "messageExpression" }
+/// What an expression is for.
+#[derive(Debug, Clone, Copy)]
+enum Expression {
+    Rule,
+    Message,
+}
+
+impl Expression {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Rule => "",
+            Self::Message => "messageExpression ",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rule => "cel expression",
+            Self::Message => "messageExpression",
+        }
+    }
+
+    fn outcome(self) -> Type {
+        match self {
+            Self::Rule => Type::Bool,
+            Self::Message => Type::String,
+        }
+    }
 }
 
 const REASONS: [&str; 4] =
@@ -155,18 +177,23 @@ pub(super) fn expressed<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_
     if rules.is_empty() {
         return;
     }
-    let whole = if place.root { names::of_root(schema.value) } else { schema.value.clone() };
+    let is_object = place.root || schema.view().x_kubernetes_embedded_resource().flag();
+    let whole = if is_object { names::of_root(schema.value) } else { schema.value.clone() };
     // What an optional holds is not looked at here.
     let nothing = json!({});
     let values = place.values.unwrap_or_else(|| estimate::most_values(schema.view()));
-    let of = types::schema::of_rules(JSONSchemaProps::of(&whole), "self");
+    let Some(of) = types::schema::of_rules(JSONSchemaProps::of(&whole), "self") else {
+        return schema
+            .x_kubernetes_validations()
+            .forbidden("the schema has no type, so that rules cannot be about its values");
+    };
     for rule in rules {
         let is_optional = rule.view().optional_old_self().flag();
         let old = if is_optional { &nothing } else { &whole };
         let variables = [("self", &whole), ("oldSelf", old)];
         let old = if is_optional { Type::Optional(Box::new(of.clone())) } else { of.clone() };
         let typed = [("self", of.clone()), ("oldSelf", old)];
-        let program = match understood(rule.view().rule().text().trim(), &variables, &typed, "bool") {
+        let program = match understood(rule.view().rule().text().trim(), &typed, Expression::Rule) {
             Ok(program) => program,
             Err(why) => {
                 rule.rule().with(&shown(rule.view())).invalid(why.to_string());
@@ -177,7 +204,7 @@ pub(super) fn expressed<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_
         costs.add(rule.rule(), "estimated rule cost", cost(&program));
         let sentence = rule.message_expression();
         if !sentence.is_empty() {
-            match understood(sentence.text().trim(), &variables, &typed, "string") {
+            match understood(sentence.text().trim(), &typed, Expression::Message) {
                 Ok(program) => {
                     costs.add(sentence, "estimated messageExpression cost", cost(&program));
                 }
@@ -197,24 +224,10 @@ pub(super) fn expressed<'a>(schema: &Field<'a, JSONSchemaProps>, place: Place<'_
 }
 
 /// An expression that can be used, or why it cannot.
-fn understood(
-    text: &str,
-    variables: &[(&str, &Value)],
-    typed: &[(&str, Type)],
-    wanted: &'static str,
-) -> Result<Program, RuleError> {
-    let program = expressions::compile(text).map_err(RuleError::Compile)?;
-    if let Some(why) = names::check_references(&program, variables) {
-        return Err(RuleError::Names(why));
-    }
-    let found = types::check(&program, typed).map_err(RuleError::Types)?;
-    let fits = match found {
-        Type::Bool => wanted == "bool",
-        Type::String => wanted == "string",
-        Type::Dyn => true,
-        _ => false,
-    };
-    if fits { Ok(program) } else { Err(RuleError::Outcome { wanted }) }
+fn understood(text: &str, typed: &[(&str, Type)], what: Expression) -> Result<Program, RuleError> {
+    let program = expressions::compile(text).map_err(|why| RuleError::Compile { what, why })?;
+    let found = types::check(&program, typed).map_err(|why| RuleError::Types { what, why })?;
+    if found == what.outcome() { Ok(program) } else { Err(RuleError::Outcome(what)) }
 }
 
 /// A rule as upstream shows it.

@@ -199,17 +199,24 @@ mod tests {
         let with = |pattern: &str| definition(json!({"a": {"type": "string", "pattern": pattern}}));
         assert_eq!(errors(new, &with("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")), [""; 0]);
         let at = "spec.validation.openAPIV3Schema.properties[spec].properties[a]";
-        for (pattern, why) in [("(", "unclosed group"), ("((a{100}){100}){100}", "exceeds size limit")] {
+        for (pattern, why) in [
+            ("(", "a group has no closing parenthesis"),
+            ("a**", "* repeats a repetition"),
+            ("((a{100}){100}){100}", "is not from 0 to 1000 repetitions"),
+            ("[a-z]{1000}\\p{L}{1000}", "takes more than 4194304 bytes"),
+        ] {
             let said = errors(new, &with(pattern));
-            let start =
-                format!("{at}.pattern: Invalid value: \"{pattern}\": must be a valid regular expression");
+            let start = format!(
+                "{at}.pattern: Invalid value: {}: must be a valid regular expression",
+                json!(pattern)
+            );
             assert!(said.len() == 1 && said[0].starts_with(&start) && said[0].contains(why), "{said:?}");
         }
         let below = definition(json!({"a": {"type": "string", "anyOf": [{"not": {"pattern": "["}}]}}));
         assert!(errors(new, &below)[0].starts_with(&format!("{at}.anyOf[0].not.pattern: Invalid value")));
         // Each of them alone is small enough.
         let many: Value = (0..200)
-            .map(|n| (format!("f{n}"), json!({"type": "string", "pattern": format!("(x{n}){{8000}}")})))
+            .map(|n| (format!("f{n}"), json!({"type": "string", "pattern": format!("x{n}\\p{{L}}{{20}}")})))
             .collect();
         let said = errors(new, &definition(many));
         assert!(said.len() == 1 && said[0].contains("all patterns together"), "{said:?}");
@@ -219,13 +226,19 @@ mod tests {
     fn rules_compile_and_speak_of_the_schema() {
         let with = |rule: Value| {
             definition(json!({"a": {"type": "object", "x-kubernetes-validations": [rule], "properties": {
-                "n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}}}}}))
+                "n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}},
+                "text": {"type": "string", "maxLength": 10}, "namespace": {"type": "string", "maxLength": 10},
+                "either": {"x-kubernetes-int-or-string": true}, "any": {"x-kubernetes-preserve-unknown-fields": true},
+                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "pod": {"type": "object", "x-kubernetes-embedded-resource": true,
+                    "x-kubernetes-preserve-unknown-fields": true}}}}))
         };
         for rule in [
             json!({"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"}),
             json!({"rule": "self.n >= oldSelf.n", "reason": "FieldValueForbidden"}),
             json!({"rule": "oldSelf.?n.orValue(0) <= self.n", "optionalOldSelf": true}),
             json!({"rule": "self.list.all(x, x > 0) && self.list.isSorted()"}),
+            json!({"rule": "self.either == 1 && has(self.open) && self.pod.metadata.name == self.namespace"}),
         ] {
             assert_eq!(errors(new, &with(rule.clone())), [""; 0], "{rule}");
         }
@@ -271,6 +284,19 @@ mod tests {
             (json!({"rule": "size(self.n) > 1"}), "no matching overload for 'size' applied to '(int)'"),
             (json!({"rule": "self.list.all(x, x.startsWith('a'))"}), "no matching overload for 'startsWith'"),
             (json!({"rule": "self.list.map(x, x)"}), "cel expression must evaluate to a bool"),
+            (json!({"rule": "self.either"}), "cel expression must evaluate to a bool"),
+            (json!({"rule": "dyn(self.n > 0)"}), "cel expression must evaluate to a bool"),
+            (json!({"rule": "self.open.n == 1"}), "undefined field 'n'"),
+            (json!({"rule": "self.any == 1"}), "undefined field 'any'"),
+            (
+                json!({"rule": "authorizer.path('/').check('get').allowed()"}),
+                "undeclared reference to 'authorizer'",
+            ),
+            (
+                json!({"rule": "self.n > 0", "messageExpression": "self.m"}),
+                "messageExpression compilation failed: ",
+            ),
+            (json!({"rule": "self.text.matches('a**')"}), "invalid matches argument"),
             (
                 json!({"rule": "oldSelf.orValue({'n': 0}).n <= self.n", "optionalOldSelf": true}),
                 "no matching overload for 'orValue'",
@@ -279,6 +305,9 @@ mod tests {
             let said = errors(new, &with(rule.clone()));
             assert!(said.len() == 1 && said[0].contains(why), "{rule}: {said:?}");
         }
+        let untyped = definition(json!({"a": {"x-kubernetes-preserve-unknown-fields": true,
+            "x-kubernetes-validations": [{"rule": "true"}]}}));
+        assert!(errors(new, &untyped)[0].contains("Forbidden: the schema has no type"));
         let loose = definition(json!({"a": {"type": "array", "items": {"type": "integer",
             "x-kubernetes-validations": [{"rule": "self > oldSelf"}]}}}));
         assert!(errors(new, &loose)[0].ends_with(

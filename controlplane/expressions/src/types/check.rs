@@ -5,6 +5,8 @@ use super::functions::{self, Overload};
 use super::literals;
 use super::unify::{Bindings, is_exactly, more_general, renamed};
 use crate::error::located;
+use crate::messages;
+use crate::names::{escaped, is_reserved};
 use crate::objects::{self, PatchForm};
 use crate::program::on_large_stack;
 use crate::{Program, StackError};
@@ -12,26 +14,28 @@ use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, StructExpr,
     operators,
 };
+use std::collections::HashMap;
 
-/// Names of types.
-const TYPES: [&str; 14] = [
-    "bool",
-    "bytes",
-    "double",
-    "duration",
-    "dyn",
-    "int",
-    "list",
-    "map",
-    "null_type",
-    "optional_type",
-    "string",
-    "timestamp",
-    "type",
-    "uint",
-];
-/// The same with names of several parts.
-const QUALIFIED: [&str; 4] = ["google.protobuf.Duration", "google.protobuf.Timestamp", "net.CIDR", "net.IP"];
+/// The type that an expression calls by a name.
+fn named(name: &str) -> Option<Type> {
+    Some(match name {
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "int" => Type::Int,
+        "list" => Type::list(Type::Dyn),
+        "map" => Type::Map(Box::new(Type::Dyn), Box::new(Type::Dyn)),
+        "null_type" => Type::Null,
+        "optional_type" => Type::Optional(Box::new(Type::Dyn)),
+        "string" => Type::String,
+        "type" => Type::type_of(Type::Dyn),
+        "uint" => Type::Uint,
+        "google.protobuf.Duration" => Type::Duration,
+        "google.protobuf.Timestamp" => Type::Timestamp,
+        "net.CIDR" | "net.IP" => Type::Opaque(name.into()),
+        _ => return None,
+    })
+}
 
 /// Why an expression has no type.
 #[derive(Debug, thiserror::Error)]
@@ -91,10 +95,19 @@ fn outcome(found: Type, wanted: &[Type]) -> Result<Type, CheckError> {
 fn checked(program: &Program, variables: &[(&str, Type)], constructs: bool) -> Result<Type, CheckError> {
     let checked = on_large_stack(|| {
         let scope = variables.iter().map(|(name, of)| ((*name).to_owned(), of.clone())).collect();
-        let mut checker =
-            Checker { scope, constructs, mixed: 0, bindings: Bindings::default(), errors: Vec::new() };
-        let found = checker.read(program.expression());
-        (without_variables(checker.bindings.resolve(&found)), checker.errors)
+        let mut checker = Checker {
+            scope,
+            constructs,
+            bindings: Bindings::default(),
+            types: HashMap::new(),
+            errors: Vec::new(),
+        };
+        checker.read(program.expression());
+        let found = checker.type_of(program.expression().id);
+        if checker.errors.is_empty() {
+            checker.errors = literals::mistakes(program.expression(), &|id| checker.type_of(id));
+        }
+        (found, checker.errors)
     });
     let (found, mut errors) = checked?;
     if errors.is_empty() {
@@ -111,6 +124,7 @@ fn checked(program: &Program, variables: &[(&str, Type)], constructs: bool) -> R
 fn without_variables(of: Type) -> Type {
     match of {
         Type::Variable(_) => Type::Dyn,
+        Type::Type(of) => Type::type_of(without_variables(*of)),
         Type::List(item) => Type::list(without_variables(*item)),
         Type::Optional(item) => Type::Optional(Box::new(without_variables(*item))),
         Type::Map(key, value) => {
@@ -124,9 +138,9 @@ struct Checker {
     scope: Vec<(String, Type)>,
     /// Whether the expression may construct objects.
     constructs: bool,
-    /// Calls around the part that is read in whose arguments lists and maps may be of several types.
-    mixed: usize,
     bindings: Bindings,
+    /// The types of all parts, some of which are known better later.
+    types: HashMap<u64, Type>,
     errors: Vec<(u64, String)>,
 }
 
@@ -145,7 +159,18 @@ impl Checker {
         self.error(id, format!("expected type '{expected}' but found '{found}'"))
     }
 
+    /// The type of a part of the expression when all of it has been read.
+    fn type_of(&self, id: u64) -> Type {
+        self.types.get(&id).map_or(Type::Dyn, |of| without_variables(self.bindings.resolve(of)))
+    }
+
     fn read(&mut self, node: &IdedExpr) -> Type {
+        let found = self.read_part(node);
+        self.types.insert(node.id, found.clone());
+        found
+    }
+
+    fn read_part(&mut self, node: &IdedExpr) -> Type {
         match &node.expr {
             Expr::Literal(literal) => match literal {
                 LiteralValue::Boolean(_) => Type::Bool,
@@ -159,8 +184,8 @@ impl Checker {
             Expr::Ident(name) => self.ident(name).unwrap_or_else(|| self.undeclared(node.id, name)),
             Expr::Select(select) => {
                 if let Some(name) = qualified(node).filter(|_| !select.test) {
-                    if QUALIFIED.contains(&name.as_str()) {
-                        return Type::Type;
+                    if let Some(of) = named(&name) {
+                        return Type::type_of(of);
                     }
                     // A variable whose own name has a dot.
                     if let Some(known) = self.ident(&name) {
@@ -182,8 +207,8 @@ impl Checker {
 
     fn ident(&self, name: &str) -> Option<Type> {
         let known = self.scope.iter().rev().find(|(known, _)| known == name).map(|(_, of)| of.clone());
-        let is_type = TYPES.contains(&name) || (self.constructs && objects::is_type(name));
-        known.or_else(|| is_type.then_some(Type::Type))
+        let made = || (self.constructs && objects::is_type(name)).then(|| objects::constructed(name));
+        known.or_else(|| named(name).or_else(made).map(Type::type_of))
     }
 
     /// The ways to call a function; those for patches are for mutations only.
@@ -202,6 +227,9 @@ impl Checker {
             Type::Map(_, value) => (**value).clone(),
             Type::Object(object) => match object.fields.get(field) {
                 Some(found) => found.clone(),
+                None if is_reserved(field) && object.fields.contains_key(&escaped(field)) => {
+                    object.fields.get(&escaped(field)).cloned().unwrap_or(Type::Dyn)
+                }
                 None if self.constructs && objects::has_any_field(&object.name) => Type::Dyn,
                 None => self.error(id, format!("undefined field '{field}'")),
             },
@@ -209,7 +237,7 @@ impl Checker {
                 self.bindings.assignable(&Type::Dyn, target);
                 Type::Dyn
             }
-            Type::Dyn | Type::Error => Type::Dyn,
+            Type::Dyn | Type::Any | Type::Error => Type::Dyn,
             other => {
                 self.error(id, format!("type '{other}' does not support field selection"));
                 Type::Dyn
@@ -223,24 +251,15 @@ impl Checker {
         if name == operators::OPT_SELECT {
             return self.optional_select(id, call);
         }
-        let is_mixed = name == "format" && call.target.is_some();
-        self.mixed += usize::from(is_mixed);
         let mut arguments: Vec<Type> = call.args.iter().map(|argument| self.read(argument)).collect();
-        self.mixed -= usize::from(is_mixed);
-        if let Some(argument) = literals::unreadable(call) {
-            self.error(argument.id, format!("invalid {name} argument"));
-        }
         if matches!(name, operators::LOGICAL_AND | operators::LOGICAL_OR) {
             return self.logical(call, &arguments);
         }
         let Some(target) = &call.target else {
-            // Macros for functions of any number and type of arguments, such as `math.greatest`.
-            if name.contains(".@") {
-                return Type::Dyn;
-            }
             return match self.overloads(name) {
                 Some(overloads) => self.overload(id, name, overloads, &arguments, false),
-                None => self.undeclared(id, name),
+                // Where `math.greatest` was written, the macro made something else of it.
+                None => self.undeclared(id, name.split(".@").next().unwrap_or(name)),
             };
         };
         // `a.b.c()` is the function `a.b.c`, or `c` called on `a.b`.
@@ -249,10 +268,6 @@ impl Checker {
             && let Some(overloads) = self.overloads(&whole)
         {
             return self.overload(id, &whole, overloads, &arguments, false);
-        }
-        // Functions of any number and type of arguments.
-        if qualified(target).as_deref() == Some("math") {
-            return Type::Dyn;
         }
         let of = self.read(target);
         arguments.insert(0, of);
@@ -319,7 +334,7 @@ impl Checker {
         for (at, element) in list.elements.iter().enumerate() {
             let of = self.read(element);
             let of = if list.optional_indices.contains(&at) { self.unwrapped(element.id, of) } else { of };
-            items = Some(self.joined(element.id, items, of));
+            items = Some(self.joined(items, of));
         }
         Type::list(items.unwrap_or_else(|| self.bindings.fresh()))
     }
@@ -329,18 +344,22 @@ impl Checker {
         for entry in &map.entries {
             let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
             let key = self.read(&entry.key);
-            keys = Some(self.joined(entry.key.id, keys, key));
+            keys = Some(self.joined(keys, key));
             let value = self.read(&entry.value);
             let value = if entry.optional { self.unwrapped(entry.value.id, value) } else { value };
-            values = Some(self.joined(entry.value.id, values, value));
+            values = Some(self.joined(values, value));
         }
         let key = keys.unwrap_or_else(|| self.bindings.fresh());
         Type::Map(Box::new(key), Box::new(values.unwrap_or_else(|| self.bindings.fresh())))
     }
 
     fn construct(&mut self, id: u64, made: &StructExpr) -> Type {
-        let of = (self.constructs && objects::is_type(&made.type_name))
-            .then(|| objects::constructed(&made.type_name));
+        let message = messages::find(&made.type_name);
+        let patch = || {
+            (self.constructs && objects::is_type(&made.type_name))
+                .then(|| objects::constructed(&made.type_name))
+        };
+        let of = message.as_ref().map(|message| message.constructed.clone()).or_else(patch);
         for entry in &made.entries {
             let EntryExpr::StructField(field) = &entry.expr else { continue };
             let value = self.read(&field.value);
@@ -356,24 +375,25 @@ impl Checker {
                 );
             }
         }
-        of.unwrap_or_else(|| self.undeclared(id, &made.type_name))
+        message.map(|message| message.of).or(of).unwrap_or_else(|| self.undeclared(id, &made.type_name))
     }
 
     fn unwrapped(&mut self, id: u64, of: Type) -> Type {
         match self.bindings.resolve(&of) {
             Type::Optional(inside) => *inside,
-            Type::Dyn => Type::Dyn,
+            same @ (Type::Dyn | Type::Any) => same,
             other => self.mismatch(id, &Type::Optional(Box::new(other.clone())), &other),
         }
     }
 
-    /// Items of a list and entries of a map have one type.
-    fn joined(&mut self, id: u64, before: Option<Type>, now: Type) -> Type {
-        let Some(before) = before else { return now };
-        if !self.bindings.assignable(&before, &now) {
-            return if self.mixed > 0 { Type::Dyn } else { self.mismatch(id, &before, &now) };
+    /// The type of items of a list, or of entries of a map, of which some have been read before.
+    fn joined(&mut self, before: Option<Type>, now: Type) -> Type {
+        match before {
+            None => now,
+            Some(before) if self.bindings.assignable(&before, &now) => more_general(before, now),
+            // A mistake, but not in the arguments of formats.
+            Some(_) => Type::Dyn,
         }
-        more_general(before, now)
     }
 
     fn comprehension(&mut self, inner: &ComprehensionExpr) -> Type {
@@ -461,14 +481,22 @@ mod tests {
             ("url('/a').getQuery()['x'].first().orValue('')", "string"),
             ("params.any.thing == 1 || params.other == 'x'", "bool"),
             ("params.a", "dyn"),
-            ("'%d %s'.format([1, 'a', object.spec])", "string"),
+            ("'%d %s %s'.format([1, 'a', params.a])", "string"),
+            ("[[1], []]", "list(list(int))"),
             ("type(ip('10.0.0.1')) == net.IP", "bool"),
             ("params.a ? params.b : true", "dyn"),
             ("true ? 'a' : params.b", "dyn"),
             ("params.a + params.b", "dyn"),
             ("params.a + 'b'", "string"),
             ("params.a.map(x, x + 1)", "list(int)"),
-            ("[params.a, 1]", "list(dyn)"),
+            ("[params.a, params.b]", "list(dyn)"),
+            ("[[], [1]] + [params.a]", "list(dyn)"),
+            ("int('-5') + int('+5') + int(uint('5'))", "int"),
+            ("double('1.5') + double('-Inf') + double('0x1p-2') + double('nan')", "double"),
+            ("{'a': params.a, 'b': dyn(1)}", "map(string, dyn)"),
+            ("type(1)", "type(int)"),
+            ("object.metadata.namespace + object.metadata.__namespace__", "string"),
+            ("[1, 2].max() + [1].sum() + sign(quantity('1'))", "int"),
             ("object.spec.template.spec.containers.sortBy(c, c.name).size()", "int"),
             ("object.?spec.?replicas.optMap(n, n + 1).orValue(1)", "int"),
             ("true ? [] : [1]", "list(int)"),
@@ -482,7 +510,6 @@ mod tests {
             ("object.metadata.name.matches('^[a-z]{1,3}$') || params.a.matches(params.b)", "bool"),
             ("[]", "list(dyn)"),
             ("{'a': 1}", "map(string, int)"),
-            ("math.greatest(1, 2)", "dyn"),
             ("object.metadata.ownerReferences.exists_one(o, o.kind == 'A')", "bool"),
         ] {
             assert_eq!(checked(text).as_deref(), Ok(want), "{text}");
@@ -524,9 +551,34 @@ mod tests {
             ("variables.other", "undefined field 'other'"),
             ("Object{}", "undeclared reference to 'Object'"),
             ("timestamp('x') > timestamp('2020-01-01T00:00:00Z')", "invalid timestamp argument"),
-            ("duration('1 h') < duration('1h30m')", "invalid duration argument"),
+            ("duration('1h 30m') < duration('1h30m')", "invalid duration argument"),
             ("object.metadata.name.matches('[')", "invalid matches argument"),
             ("jsonpatch.escapeKey('a')", "undeclared reference to 'jsonpatch'"),
+            ("[params.a, 1]", "expected type 'dyn' but found 'int'"),
+            ("{'a': 1, 'b': params.a}", "expected type 'int' but found 'dyn'"),
+            ("{'a': 1, 1: 1}", "expected type 'string' but found 'int'"),
+            ("type(params.a) in [int, string]", "expected type 'type(int)' but found 'type(string)'"),
+            ("[[1], [params.a]]", "expected type 'list(int)' but found 'list(dyn)'"),
+            ("math.greatest(1, 2)", "undeclared reference to 'math'"),
+            ("math.abs(1)", "undeclared reference to 'math'"),
+            ("base64.encode(b'a')", "undeclared reference to 'base64'"),
+            ("'a'.reverse()", "no matching overload for 'reverse' applied to 'string.()'"),
+            ("quantity('1').sign()", "no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
+            ("['a'].sum()", "no matching overload for 'sum' applied to 'list(string).()'"),
+            ("[[1]].sort()", "no matching overload for 'sort' applied to 'list(list(int)).()'"),
+            ("params.a == duration", "undeclared reference to 'duration'"),
+            ("'a'.matches('a**')", "invalid matches argument"),
+            ("matches('a', '[') || matches('a', '(?x)')", "invalid matches argument"),
+            ("'a'.find('[')", "invalid find argument"),
+            ("'a'.findAll('a{1001}', 1)", "invalid findAll argument"),
+            ("int('a')", "invalid int argument"),
+            ("double('a')", "invalid double argument"),
+            ("double('1e999')", "invalid double argument"),
+            ("uint('+1')", "invalid uint argument"),
+            ("uint(-1)", "invalid uint argument"),
+            ("string(null)", "invalid string argument"),
+            ("duration(5)", "invalid duration argument"),
+            ("timestamp(253402300800) > timestamp('2024-01-01T00:00:60Z')", "invalid timestamp argument"),
         ] {
             let said = checked(text).unwrap_err();
             assert!(said.contains(part), "{text}: {said}");

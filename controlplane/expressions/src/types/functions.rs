@@ -4,7 +4,7 @@ use super::Type;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Types between which `<`, `<=`, `>` and `>=` compare; numbers of different types can be compared, too.
+/// What `C` stands for: types whose values have an order.
 const ORDERED: [Type; 8] = [
     Type::Bool,
     Type::Int,
@@ -15,7 +15,6 @@ const ORDERED: [Type; 8] = [
     Type::Timestamp,
     Type::Duration,
 ];
-const NUMBERS: [Type; 3] = [Type::Int, Type::Uint, Type::Double];
 
 /// One way to call a function. Its type variables are numbered from 0.
 #[derive(Debug)]
@@ -27,21 +26,9 @@ pub struct Overload {
     pub variables: usize,
 }
 
-static FUNCTIONS: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
-    let mut all = read(include_str!("functions.txt")).expect("the table in this folder can be read");
-    let (ordered, numbers) = (ORDERED, NUMBERS);
-    for name in ["_<_", "_<=_", "_>_", "_>=_"] {
-        let same = ordered.iter().map(|of| (of, of));
-        let mixed = numbers.iter().flat_map(|a| numbers.iter().map(move |b| (a, b))).filter(|(a, b)| a != b);
-        let overload = |(a, b): (&Type, &Type)| Overload {
-            is_member: false,
-            arguments: vec![a.clone(), b.clone()],
-            result: Type::Bool,
-            variables: 0,
-        };
-        all.insert(name.to_owned(), same.chain(mixed).map(overload).collect());
-    }
-    all
+static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
+    let text = include_str!("functions.txt");
+    text.lines().try_fold(HashMap::new(), read).expect("the table in this folder can be read")
 });
 
 /// The overloads of a function, if there is one of that name.
@@ -49,11 +36,17 @@ pub fn find(name: &str) -> Option<&'static [Overload]> {
     FUNCTIONS.get(name).map(Vec::as_slice)
 }
 
-fn read(table: &str) -> Option<HashMap<String, Vec<Overload>>> {
-    let mut all = HashMap::<String, Vec<Overload>>::new();
-    for line in table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let mut words = line.split(' ');
-        let (name, signature, result) = (words.next()?, words.next()?, words.next()?);
+type Functions = HashMap<String, Vec<Overload>>;
+
+/// Adds the overloads of a line of the table.
+fn read(mut all: Functions, line: &str) -> Option<Functions> {
+    if line.is_empty() || line.starts_with('#') {
+        return Some(all);
+    }
+    let mut words = line.split(' ');
+    let (name, signature, result) = (words.next()?, words.next()?, words.next()?);
+    let is_template = signature.split(['(', ')', ',', '.']).any(|word| word == "C");
+    for ordered in &ORDERED[..if is_template { ORDERED.len() } else { 1 }] {
         // The arguments are in the last pair of parentheses that is not inside another one.
         let open = match signature.strip_prefix('(') {
             Some(_) => 0,
@@ -61,11 +54,11 @@ fn read(table: &str) -> Option<HashMap<String, Vec<Overload>>> {
         };
         let receiver = signature.get(..open.saturating_sub(1)).filter(|text| !text.is_empty());
         let inside = signature.get(open + 1..)?.strip_suffix(')')?;
-        let mut arguments: Vec<Type> = receiver.map(read_type).into_iter().collect::<Option<_>>()?;
-        arguments.extend(split(inside).into_iter().map(read_type).collect::<Option<Vec<_>>>()?);
+        let types = receiver.into_iter().chain(split(inside));
+        let arguments: Vec<Type> = types.map(|text| read_type(text, ordered)).collect::<Option<_>>()?;
         let variables = if uses(&arguments, 1) { 2 } else { 1 };
-        let overload =
-            Overload { is_member: receiver.is_some(), arguments, result: read_type(result)?, variables };
+        let result = read_type(result, ordered)?;
+        let overload = Overload { is_member: receiver.is_some(), arguments, result, variables };
         all.entry(name.to_owned()).or_default().push(overload);
     }
     Some(all)
@@ -74,7 +67,7 @@ fn read(table: &str) -> Option<HashMap<String, Vec<Overload>>> {
 fn uses(types: &[Type], variable: usize) -> bool {
     types.iter().any(|of| match of {
         Type::Variable(number) => *number == variable,
-        Type::List(of) | Type::Optional(of) => uses(std::slice::from_ref(&**of), variable),
+        Type::Type(of) | Type::List(of) | Type::Optional(of) => uses(std::slice::from_ref(&**of), variable),
         Type::Map(key, value) => [key, value].iter().any(|of| uses(std::slice::from_ref(&***of), variable)),
         _ => false,
     })
@@ -100,12 +93,13 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-fn read_type(text: &str) -> Option<Type> {
+fn read_type(text: &str, ordered: &Type) -> Option<Type> {
     if let Some((outer, inside)) = text.split_once('(') {
-        let mut inside = split(inside.strip_suffix(')')?).into_iter().map(read_type);
+        let mut inside = split(inside.strip_suffix(')')?).into_iter().map(|text| read_type(text, ordered));
         let first = Box::new(inside.next()??);
         return Some(match outer {
             "list" => Type::List(first),
+            "type" => Type::Type(first),
             "optional_type" => Type::Optional(first),
             "map" => Type::Map(first, Box::new(inside.next()??)),
             _ => return None,
@@ -114,6 +108,7 @@ fn read_type(text: &str) -> Option<Type> {
     Some(match text {
         "A" => Type::Variable(0),
         "B" => Type::Variable(1),
+        "C" => ordered.clone(),
         "bool" => Type::Bool,
         "int" => Type::Int,
         "uint" => Type::Uint,
@@ -123,7 +118,6 @@ fn read_type(text: &str) -> Option<Type> {
         "timestamp" => Type::Timestamp,
         "duration" => Type::Duration,
         "dyn" => Type::Dyn,
-        "type" => Type::Type,
         name if name.contains('.') => Type::Opaque(name.into()),
         _ => return None,
     })

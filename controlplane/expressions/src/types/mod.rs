@@ -10,8 +10,10 @@ pub mod variables;
 mod functions;
 // Which types fit where, and what type variables stand for.
 mod unify;
-// Texts in an expression that a function cannot read.
+// Texts in an expression that a function cannot read, and lists of mixed types.
 mod literals;
+// Texts in an expression that are formats.
+mod formats;
 // The types of all parts of an expression.
 mod check;
 
@@ -26,6 +28,8 @@ pub use check::{CheckError, check, check_outcome, check_patch};
 pub enum Type {
     /// Known when the expression is evaluated.
     Dyn,
+    /// The same of values that are neither lists nor maps to loop over: attributes of devices.
+    Any,
     /// Of what has a type error already: nothing more is said about it.
     Error,
     /// `null`.
@@ -47,7 +51,7 @@ pub enum Type {
     /// Spans of time.
     Duration,
     /// Types themselves.
-    Type,
+    Type(Box<Type>),
     /// Lists.
     List(Box<Type>),
     /// Maps, by key and value.
@@ -77,6 +81,11 @@ impl Type {
         Self::List(Box::new(of))
     }
 
+    /// The type of a type.
+    pub fn type_of(of: Type) -> Self {
+        Self::Type(Box::new(of))
+    }
+
     /// A map with text as keys.
     pub fn map(of: Type) -> Self {
         Self::Map(Box::new(Self::String), Box::new(of))
@@ -93,6 +102,7 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self {
             Self::Dyn | Self::Variable(_) => "dyn",
+            Self::Any => "any",
             Self::Error => "!error!",
             Self::Null => "null",
             Self::Bool => "bool",
@@ -103,7 +113,7 @@ impl fmt::Display for Type {
             Self::Bytes => "bytes",
             Self::Timestamp => "timestamp",
             Self::Duration => "duration",
-            Self::Type => "type",
+            Self::Type(of) => return write!(f, "type({of})"),
             Self::List(of) => return write!(f, "list({of})"),
             Self::Map(key, value) => return write!(f, "map({key}, {value})"),
             Self::Optional(of) => return write!(f, "optional_type({of})"),

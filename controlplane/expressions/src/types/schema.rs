@@ -1,7 +1,7 @@
 //! Types from the schemas of kinds: the table of built-in types, and the schemas of custom resources.
 
 use super::Type;
-use crate::names::escaped;
+use crate::names::{identifier, of_root};
 use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_fields::{Schema as _, View};
 use coracle_proto::schema::{self, Scalar, Shape};
@@ -41,7 +41,7 @@ fn structure(of: &schema::Type, name: &str, above: &mut Vec<String>) -> Type {
     let mut fields = Vec::new();
     for field in &of.fields {
         if let Some(found) = shape(&field.shape, &format!("{name}.{}", field.name), above) {
-            fields.push((escaped(&field.name), found));
+            fields.extend(identifier(&field.name).map(|name| (name, found)));
         }
     }
     above.pop();
@@ -72,28 +72,36 @@ fn shape(of: &Shape, name: &str, above: &mut Vec<String>) -> Option<Type> {
     })
 }
 
-/// The type of the values of a part of a schema that rules are about. What may have fields that the schema does not name, or no
-/// one type, is known when a rule is evaluated.
-pub fn of_rules(schema: View<'_, JSONSchemaProps>, name: &str) -> Type {
-    let is_open = schema.x_kubernetes_preserve_unknown_fields().flag()
-        || schema.x_kubernetes_embedded_resource().flag()
-        || schema.x_kubernetes_int_or_string().flag();
+/// The type of the values of a part of a schema that rules are about. Nothing if expressions cannot see them: of what may have
+/// fields that the schema does not name, they see those that it names.
+pub fn of_rules(schema: View<'_, JSONSchemaProps>, name: &str) -> Option<Type> {
+    if schema.x_kubernetes_int_or_string().flag() {
+        return Some(Type::Dyn);
+    }
     let inside = |part: View<'_, coracle_fields::Json>, suffix: &str| match part.is_object() {
-        true => of_rules(part.as_type(), &format!("{name}.{suffix}")),
-        false => Type::Dyn,
+        true => of_part(part.as_type(), &format!("{name}.{suffix}")),
+        false => None,
     };
-    match schema.type_().get() {
-        _ if is_open => Type::Dyn,
-        Some("array") => Type::list(inside(schema.items(), "@idx")),
-        Some("object") if schema.additional_properties().is_set() => {
-            Type::map(inside(schema.additional_properties(), "@elem"))
+    match schema.type_().get()? {
+        "array" => inside(schema.items(), "@idx").map(Type::list),
+        "object" if schema.additional_properties().is_object() => {
+            inside(schema.additional_properties(), "@elem").map(Type::map)
         }
-        Some("object") => {
-            let fields = schema.properties().entries();
-            let of = |(field, part)| (escaped(field), of_rules(part, &format!("{name}.{field}")));
-            Type::object(name, fields.map(of).collect::<Vec<_>>())
+        "object" => {
+            let fields = schema.properties().entries().filter_map(|(field, part)| {
+                Some((identifier(field)?, of_part(part, &format!("{name}.{field}"))?))
+            });
+            Some(Type::object(name, fields.collect::<Vec<_>>()))
         }
-        _ => of_schema(schema, name).unwrap_or(Type::Dyn),
+        _ => of_schema(schema, name),
+    }
+}
+
+/// The same of a part, which may be an object with a kind of its own.
+fn of_part(schema: View<'_, JSONSchemaProps>, name: &str) -> Option<Type> {
+    match schema.x_kubernetes_embedded_resource().flag() {
+        true => of_rules(JSONSchemaProps::of(&of_root(&schema.to_value())), name),
+        false => of_rules(schema, name),
     }
 }
 
@@ -118,7 +126,7 @@ fn of_schema(of: View<'_, JSONSchemaProps>, name: &str) -> Option<Type> {
             Some(values) => Type::map(values?),
             None => {
                 let fields = of.properties().entries().filter_map(|(field, schema)| {
-                    Some((escaped(field), of_schema(schema, &format!("{name}.{field}"))?))
+                    Some((identifier(field)?, of_schema(schema, &format!("{name}.{field}"))?))
                 });
                 Type::object(name, fields.collect::<Vec<_>>())
             }
@@ -165,5 +173,28 @@ mod tests {
         assert_eq!(field(spec, "tags"), Some(&Type::list(Type::String)));
         let labels = field(field(&boat, "metadata").unwrap(), "labels");
         assert_eq!(labels, Some(&Type::map(Type::String)));
+    }
+
+    #[test]
+    fn rules_see_what_has_a_schema() {
+        let open = json!({"x-kubernetes-preserve-unknown-fields": true});
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "text": {"type": "string"}, "open": open, "a b": {"type": "string"}, "namespace": {"type": "string"},
+            "either": {"x-kubernetes-int-or-string": true},
+            "lists": {"type": "array", "items": {"type": "array", "items": open}},
+            "map": {"type": "object", "additionalProperties": {"type": "number"}},
+            "maps": {"type": "object", "additionalProperties": open},
+            "any": {"type": "object", "additionalProperties": true},
+            "pod": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}});
+        let of = of_rules(JSONSchemaProps::of(&schema), "self").unwrap();
+        let Type::Object(object) = &of else { panic!("{of}") };
+        let names: Vec<&str> = object.fields.keys().map(String::as_str).collect();
+        assert_eq!(names, ["__namespace__", "any", "either", "map", "pod", "text"]);
+        assert_eq!(field(&of, "either"), Some(&Type::Dyn));
+        assert_eq!(field(&of, "map"), Some(&Type::map(Type::Double)));
+        assert_eq!(field(&of, "any"), Some(&Type::object("self.any", [])));
+        let name = field(field(field(&of, "pod").unwrap(), "metadata").unwrap(), "generateName");
+        assert_eq!(name, Some(&Type::String));
+        assert_eq!(of_rules(JSONSchemaProps::of(&open), "self"), None);
     }
 }

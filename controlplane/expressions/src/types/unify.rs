@@ -20,6 +20,7 @@ impl Bindings {
                 Some(known) => self.resolve(known),
                 None => of.clone(),
             },
+            Type::Type(of) => Type::type_of(self.resolve(of)),
             Type::List(item) => Type::list(self.resolve(item)),
             Type::Optional(item) => Type::Optional(Box::new(self.resolve(item))),
             Type::Map(key, value) => Type::Map(Box::new(self.resolve(key)), Box::new(self.resolve(value))),
@@ -52,7 +53,7 @@ impl Bindings {
         }
         match (value, place) {
             (Type::Variable(number), _) => self.substitute(place, *number).0,
-            (Type::Dyn | Type::Error, _) | (_, Type::Dyn | Type::Error) => true,
+            (Type::Dyn | Type::Any | Type::Error, _) | (_, Type::Dyn | Type::Any | Type::Error) => true,
             (Type::Null, other) | (other, Type::Null) => matches!(
                 other,
                 Type::Null
@@ -62,6 +63,7 @@ impl Bindings {
                     | Type::Timestamp
                     | Type::Duration
             ),
+            (Type::Type(_), Type::Type(_)) => true,
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.fits(a, b),
             (Type::Map(a, b), Type::Map(c, d)) => self.fits(a, c) && self.fits(b, d),
             (a, b) => is_exactly(a, b),
@@ -105,7 +107,7 @@ impl Bindings {
                 let known = self.0.get(*number).and_then(Option::as_ref);
                 *number == variable || known.is_some_and(|known| self.contains(known, variable))
             }
-            Type::List(item) | Type::Optional(item) => self.contains(item, variable),
+            Type::Type(item) | Type::List(item) | Type::Optional(item) => self.contains(item, variable),
             Type::Map(key, value) => self.contains(key, variable) || self.contains(value, variable),
             _ => false,
         }
@@ -116,7 +118,9 @@ impl Bindings {
 pub fn is_exactly(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Object(a), Type::Object(b)) => a.name == b.name,
-        (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => is_exactly(a, b),
+        (Type::Type(a), Type::Type(b))
+        | (Type::List(a), Type::List(b))
+        | (Type::Optional(a), Type::Optional(b)) => is_exactly(a, b),
         (Type::Map(a, b), Type::Map(c, d)) => is_exactly(a, c) && is_exactly(b, d),
         (a, b) => a == b,
     }
@@ -130,8 +134,9 @@ pub fn more_general(a: Type, b: Type) -> Type {
 /// Whether the first of two types is the same or says less.
 fn says_less(a: &Type, b: &Type) -> bool {
     match (a, b) {
-        (Type::Dyn | Type::Variable(_), _) => true,
-        (_, Type::Dyn | Type::Variable(_)) => false,
+        (Type::Dyn | Type::Any | Type::Variable(_), _) => true,
+        (_, Type::Dyn | Type::Any | Type::Variable(_)) => false,
+        (Type::Type(_), Type::Type(_)) => true,
         (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => says_less(a, b),
         (Type::Map(a, b), Type::Map(c, d)) => says_less(a, c) && says_less(b, d),
         (a, b) => is_exactly(a, b),
@@ -142,6 +147,7 @@ fn says_less(a: &Type, b: &Type) -> bool {
 pub fn renamed(of: &Type, variables: &[Type]) -> Type {
     match of {
         Type::Variable(number) => variables.get(*number).cloned().unwrap_or(Type::Dyn),
+        Type::Type(of) => Type::type_of(renamed(of, variables)),
         Type::List(item) => Type::list(renamed(item, variables)),
         Type::Optional(item) => Type::Optional(Box::new(renamed(item, variables))),
         Type::Map(key, value) => {

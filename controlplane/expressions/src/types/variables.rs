@@ -22,7 +22,7 @@ pub fn device() -> Type {
         &[
             ("driver", Type::String),
             ("allowMultipleAllocations", Type::Bool),
-            ("attributes", Type::map(Type::map(Type::Dyn))),
+            ("attributes", Type::map(Type::map(Type::Any))),
             ("capacity", Type::map(Type::map(quantity))),
         ],
     )

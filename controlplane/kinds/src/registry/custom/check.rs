@@ -123,11 +123,16 @@ fn string(schema: Props<'_>, text: &str, path: &str, errors: &mut Vec<FieldError
     {
         errors.push(invalid(path, &json!(text), &format!("should be at least {least} chars long")));
     }
-    if let Some(pattern) = schema.pattern().get()
-        && let Ok(compiled) = patterns::bounded(pattern)
-        && !compiled.regex.is_match(text)
-    {
-        errors.push(invalid(path, &json!(text), &format!("should match '{pattern}'")));
+    if let Some(pattern) = schema.pattern().get() {
+        match patterns::bounded(pattern) {
+            Ok(compiled) if compiled.regex.is_match(text) => {}
+            Ok(_) => errors.push(invalid(path, &json!(text), &format!("should match '{pattern}'"))),
+            // Of a definition that was stored by a server that took the pattern.
+            Err(why) => {
+                let why = format!("should match '{pattern}', which is no regular expression: {why}");
+                errors.push(invalid(path, &json!(text), &why));
+            }
+        }
     }
     let format = schema.format().text();
     let bad = match format {
@@ -272,6 +277,11 @@ mod tests {
                 of(json!({"type": "string", "pattern": "^a$"})),
                 json!({"f": "b"}),
                 "spec.f: Invalid value: \"b\": spec.f in body should match '^a$'",
+            ),
+            (
+                of(json!({"type": "string", "pattern": "a**"})),
+                json!({"f": "a"}),
+                "spec.f: Invalid value: \"a\": spec.f in body should match 'a**', which is no regular expression: * repeats a repetition",
             ),
             (
                 of(json!({"type": "string", "enum": ["a", "b"]})),
