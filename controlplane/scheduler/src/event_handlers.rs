@@ -85,7 +85,8 @@ impl State {
             Source::Nodes => self.set_node(object, now),
             Source::Pods
                 if previous.is_some_and(|p| same_for_scheduling(p, object))
-                    && !self.awaits_claims(object) => {}
+                    && !self.awaits_claims(object)
+                    && !self.is_resized(object) => {}
             Source::Pods => match previous.and_then(|before| self.as_assumed(before, object)) {
                 Some(pod) => self.set_placed(Arc::new(pod), now),
                 None => self.set_pod(object, now),
@@ -211,6 +212,11 @@ impl State {
     fn awaits_claims(&self, pod: &Object) -> bool {
         let waiting = if self.queue.is_empty() { None } else { self.queue.get(&key(pod)) };
         waiting.is_some_and(|pod| pod.device_claims.iter().any(|claim| claim.source == ClaimSource::Awaited))
+    }
+
+    /// Whether a status of the pod may change what it counts for.
+    fn is_resized(&self, pod: &Object) -> bool {
+        self.placer.snapshot.pod(&key(pod)).is_some_and(|pod| pod.resizing)
     }
 
     /// The pod if all that happened to it since it was read is that it got the node that was decided on here: there is

@@ -15,8 +15,12 @@ pub mod wire;
 pub mod rejection;
 // Which rules apply to a pod.
 pub mod rules;
-// Resource quantities and requests.
+// Resource quantities.
 pub mod resources;
+// What counts for a pod that is resized.
+pub mod resize;
+// What a pod asks for.
+pub mod requests;
 // Affinity terms and spread constraints: selector, namespaces, topology.
 pub mod terms;
 // Extended resources of a pod's containers.

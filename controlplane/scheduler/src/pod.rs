@@ -3,7 +3,9 @@
 use super::declared_features::DeclaredFeatures;
 use super::extended_uses::{self, ContainerUse};
 use super::rejection::Plugin;
-use super::resources::{Resources, comparable_requests, pod_requests};
+use super::requests::{comparable_requests, pod_requests};
+use super::resize;
+use super::resources::Resources;
 use super::rules::Rules;
 use super::terms::{Namespaces, Term, with_label_keys};
 use super::wire::{self, Labels, NodeSelector, NodeTerm, Toleration};
@@ -93,6 +95,8 @@ pub struct PodInfo {
     pub requests: Resources,
     /// CPU and memory for comparing nodes.
     pub comparable: (i64, i64),
+    /// Whether its status may change what it counts for.
+    pub resizing: bool,
     pub ports: Vec<HostPort>,
     pub node_selector: Labels,
     pub node_required: Option<NodeSelector>,
@@ -162,8 +166,9 @@ impl PodInfo {
             key: format!("{namespace}/{}", meta.name).into(),
             uid: meta.uid,
             generation: meta.generation,
-            requests: pod_requests(&spec),
-            comparable: comparable_requests(&spec),
+            requests: pod_requests(&spec, &status),
+            comparable: comparable_requests(&spec, &status),
+            resizing: resize::is_under_way(&spec, &status),
             ports: ports(&spec),
             affinity: terms(&pod_affinity.required_during_scheduling_ignored_during_execution),
             anti_affinity: terms(&pod_anti_affinity.required_during_scheduling_ignored_during_execution),

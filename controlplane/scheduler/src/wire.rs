@@ -97,6 +97,19 @@ fields! {
         pub start_time: Option<String>,
         pub conditions: Vec<Condition>,
         pub resource_claim_statuses: Vec<GeneratedClaim>,
+        pub container_statuses: Vec<ContainerStatus>,
+        pub init_container_statuses: Vec<ContainerStatus>,
+        pub resources: Option<Requests>,
+        pub allocated_resources: Quantities,
+    }
+
+    /// What a container was given by its node, and what it has.
+    #[derive(Debug)]
+    #[allow(missing_docs)]
+    pub struct ContainerStatus: v1::ContainerStatus {
+        pub name: String,
+        pub resources: Option<Requests>,
+        pub allocated_resources: Quantities,
     }
 
     /// A condition.
