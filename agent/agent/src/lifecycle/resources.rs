@@ -17,6 +17,7 @@ use crate::pod::all_pods::{self, Limited};
 use crate::pod::cgroup::{self, NodeLimits, PodCgroupError};
 use crate::pod::cpus::{Cpus, CpusError};
 use crate::pod::node_facts::{NodeFacts, SharedFacts};
+use crate::pod::pod_limits::PodLimits;
 use crate::pod::resources::{self, NodeMemory};
 use crate::pod::users::{Users, UsersError};
 use crate::pod::{qos, spec};
@@ -111,6 +112,22 @@ impl NodeResources {
         cgroup::ensure(cgroups, &self.config.cgroup_parent, pod, limits)
     }
 
+    /// Limits of the pod's cgroup as they are.
+    pub fn pod_limits(&self, pod: &Pod) -> PodLimits {
+        let cgroups = self.cgroups.as_ref();
+        cgroups.map(|cgroups| cgroup::limits_of(cgroups, &self.config.cgroup_parent, pod)).unwrap_or_default()
+    }
+
+    /// Changes limits of the pod's cgroup; those that are zero stay.
+    pub fn change_pod_limits(
+        &self,
+        pod: &Pod,
+        to: &cri::LinuxContainerResources,
+    ) -> Result<(), PodCgroupError> {
+        let Some(cgroups) = &self.cgroups else { return Ok(()) };
+        cgroup::change(cgroups, &self.config.cgroup_parent, pod, to)
+    }
+
     /// Removes the pod's cgroup. It must have no processes.
     pub async fn remove_cgroup(&self, uid: &str) -> Result<(), PodCgroupError> {
         match &self.cgroups {
@@ -122,8 +139,7 @@ impl NodeResources {
     /// Sets the cpu weights of the QoS classes from the current pods.
     pub fn update_qos_weights(&self) {
         if let Some(cgroups) = &self.cgroups {
-            let pods: Vec<_> = self.pods.list().into_iter().map(|entry| entry.pod).collect();
-            qos::write_weights(cgroups, &self.config.cgroup_parent, &pods);
+            qos::write_weights(cgroups, &self.config.cgroup_parent, &self.pods.all_allocated());
         }
     }
 

@@ -91,6 +91,8 @@ pub struct Entry {
 
 struct Slot {
     pod: Arc<Pod>,
+    /// The pod with the resources that it was given, which a resize may be about to change.
+    allocated: Option<Arc<Pod>>,
     mailbox: UnboundedSender<Message>,
     view: PodView,
     /// Counts against the node's resources.
@@ -101,6 +103,21 @@ struct Slot {
     finished: bool,
     /// Deleted by its source: the scheduler treats its resources as free.
     gone: bool,
+}
+
+impl Slot {
+    fn given(&self) -> &Arc<Pod> {
+        self.allocated.as_ref().unwrap_or(&self.pod)
+    }
+}
+
+/// The pods that count against the node's resources beside a pod.
+fn counted(slots: &HashMap<String, Slot>, uid: &str) -> Vec<Arc<Pod>> {
+    slots
+        .iter()
+        .filter(|(other, slot)| *other != uid && slot.admitted && !slot.gone && !slot.ended)
+        .map(|(_, slot)| slot.given().clone())
+        .collect()
 }
 
 /// The pods of the node.
@@ -122,6 +139,7 @@ impl PodTable {
             uid,
             Slot {
                 pod: pod.clone(),
+                allocated: None,
                 mailbox,
                 view: PodView::default(),
                 admitted: false,
@@ -160,16 +178,37 @@ impl PodTable {
     /// have ended.
     pub fn admit<T, E>(&self, uid: &str, decide: impl FnOnce(&[Arc<Pod>]) -> Result<T, E>) -> Result<T, E> {
         let mut slots = self.slots.lock();
-        let others: Vec<Arc<Pod>> = slots
-            .iter()
-            .filter(|(other, slot)| *other != uid && slot.admitted && !slot.gone && !slot.ended)
-            .map(|(_, slot)| slot.pod.clone())
-            .collect();
-        let decision = decide(&others)?;
+        let decision = decide(&counted(&slots, uid))?;
         if let Some(slot) = slots.get_mut(uid) {
             slot.admitted = true;
         }
         Ok(decision)
+    }
+
+    /// Decides under the same lock whether a pod gets the resources that `asked` asks for, and from then on counts it with them.
+    pub fn allocate<E>(
+        &self,
+        asked: &Arc<Pod>,
+        decide: impl FnOnce(&[Arc<Pod>]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut slots = self.slots.lock();
+        decide(&counted(&slots, spec::uid(asked)))?;
+        if let Some(slot) = slots.get_mut(spec::uid(asked)) {
+            slot.allocated = Some(asked.clone());
+        }
+        Ok(())
+    }
+
+    /// Stores a newer object of a pod, with the resources that it was given.
+    pub fn set_allocated(&self, pod: &Arc<Pod>) {
+        if let Some(slot) = self.slots.lock().get_mut(spec::uid(pod)) {
+            slot.allocated = Some(pod.clone());
+        }
+    }
+
+    /// A pod with the resources that it was given; `None` if that is not known yet.
+    pub fn allocated(&self, uid: &str) -> Option<Arc<Pod>> {
+        self.slots.lock().get(uid)?.allocated.clone()
     }
 
     /// Nothing of the pod runs any more. Call it before the API is told, because the scheduler then assigns its resources.
@@ -239,10 +278,20 @@ impl PodTable {
         slots.values().filter(|slot| !slot.finished).map(entry).collect()
     }
 
-    /// Admitted pods that still use resources of the node.
+    /// Admitted pods that still use resources of the node, with the resources that they were given.
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
         let slots = self.slots.lock();
-        slots.values().filter(|slot| slot.admitted && !slot.finished).map(|slot| slot.pod.clone()).collect()
+        slots
+            .values()
+            .filter(|slot| slot.admitted && !slot.finished)
+            .map(|slot| slot.given().clone())
+            .collect()
+    }
+
+    /// Pods with a running worker, with the resources that they were given.
+    pub fn all_allocated(&self) -> Vec<Arc<Pod>> {
+        let slots = self.slots.lock();
+        slots.values().filter(|slot| !slot.finished).map(|slot| slot.given().clone()).collect()
     }
 
     /// Uids of pods that have ended and whose containers are left.

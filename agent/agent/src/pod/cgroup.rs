@@ -4,10 +4,12 @@ use coracle_cli::causes::chain;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 
+use super::pod_limits::PodLimits;
 use super::{huge_pages, resources, spec};
 use crate::config::cpu_quotas::CpuQuotas;
 use coracle_engine::cgroup::{Error, Hierarchy};
 use coracle_engine::limits;
+use coracle_proto::cri::LinuxContainerResources;
 
 /// Errors of the pod's cgroup.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +17,9 @@ pub enum PodCgroupError {
     /// It was not made, or its limits were not set.
     #[error("unable to ensure pod container exists: {}", chain(.0))]
     Ensure(#[source] Error),
+    /// Its limits were not changed.
+    #[error("limits of the pod not changed: {}", chain(.0))]
+    Change(#[source] Error),
     /// It was not removed.
     #[error("{}", chain(.0))]
     Remove(#[source] Error),
@@ -48,6 +53,27 @@ pub fn ensure(
         limits.insert("pids.max".to_owned(), node.max_pids.to_string());
     }
     cgroup.apply(limits, hierarchy.controllers()).map_err(PodCgroupError::Ensure)?;
+    Ok(())
+}
+
+/// Its limits as they are; those of controllers that the kernel does not give are not known.
+pub fn limits_of(hierarchy: &Hierarchy, parent: &str, pod: &Pod) -> PodLimits {
+    match hierarchy.cgroup(&format!("{parent}{}", resources::cgroup(pod))) {
+        Ok(cgroup) => PodLimits::read(|file| cgroup.read(file)),
+        Err(_) => PodLimits::default(),
+    }
+}
+
+/// Changes limits of a cgroup that is there; those that are zero stay.
+pub fn change(
+    hierarchy: &Hierarchy,
+    parent: &str,
+    pod: &Pod,
+    to: &LinuxContainerResources,
+) -> Result<(), PodCgroupError> {
+    let cgroup =
+        hierarchy.cgroup(&format!("{parent}{}", resources::cgroup(pod))).map_err(PodCgroupError::Change)?;
+    cgroup.apply(limits::files(to), hierarchy.controllers()).map_err(PodCgroupError::Change)?;
     Ok(())
 }
 

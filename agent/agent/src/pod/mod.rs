@@ -42,8 +42,12 @@ pub mod cpus;
 pub mod memory;
 // Ranges of user ids.
 pub mod users;
+// Limits of the pod's own cgroup, and how a resize writes them.
+pub mod pod_limits;
 // The pod's own cgroup.
 pub mod cgroup;
+// Resources that the node has given to a pod.
+pub mod allocation;
 // cgroups of QoS classes.
 pub mod qos;
 // The cgroup of all pods.

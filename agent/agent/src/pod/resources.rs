@@ -136,11 +136,16 @@ pub fn pod(spec: &PodSpec, quotas: CpuQuotas) -> cri::LinuxContainerResources {
     let requests = spec::totals(spec, false);
     cri::LinuxContainerResources {
         cpu_period: quotas.period_micros(),
-        cpu_quota: quotas.quota(limit_of_all(spec, "cpu")),
+        cpu_quota: quotas.quota(cpu_limit(spec)),
         cpu_shares: shares(requests.get("cpu").copied().unwrap_or(0)),
         memory_limit_in_bytes: memory_limit(spec),
         ..cri::LinuxContainerResources::default()
     }
+}
+
+/// Thousandths of a cpu that a pod may use as a whole; 0 without a limit.
+pub fn cpu_limit(spec: &PodSpec) -> i64 {
+    limit_of_all(spec, "cpu")
 }
 
 /// Memory that a pod may use as a whole, in bytes; 0 without a limit.

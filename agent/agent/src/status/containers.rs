@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeMap;
 
 use super::facts::StatusFacts;
+use super::sizes;
 use crate::devices::inventory::Health;
 use crate::pod::observed::{Instance, State};
 use crate::pod::spec::{self, Role};
@@ -106,6 +107,9 @@ fn from_instance(
         status.image = instance.image.clone();
     }
     status.image_id = instance.image_ref.clone();
+    let reported = instance.resources.as_ref().filter(|_| instance.state == State::Running);
+    status.allocated_resources = container.resources.as_ref().and_then(|given| given.requests.clone());
+    status.resources = sizes::of_container(container, reported);
     match instance.state {
         State::Running => {
             status.state = Some(ContainerState {
@@ -118,19 +122,6 @@ fn from_instance(
             let counts = matches!(role, Role::Regular | Role::Sidecar);
             status.started = Some(counts && started);
             status.ready = counts && started && probed;
-            let id = status.container_id.as_deref();
-            let before = facts
-                .resize
-                .and_then(|_| previous(facts, &container.name))
-                .filter(|old| old.resources.is_some() && old.container_id.as_deref() == id);
-            if let Some(before) = before {
-                // What it has, not what it is to have.
-                status.allocated_resources = before.allocated_resources.clone();
-                status.resources = before.resources.clone();
-            } else if let Some(resources) = &container.resources {
-                status.allocated_resources = resources.requests.clone();
-                status.resources = Some(resources.clone());
-            }
             status.volume_mounts = mounts(container);
             status.user = instance.user.as_ref().map(|user| ContainerUser {
                 linux: Some(LinuxContainerUser {

@@ -5,9 +5,11 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::config::cpu_quotas::CpuQuotas;
 use crate::devices::inventory::ContainerHealth;
 use crate::pod::observed::Observed;
 use crate::pod::plan::Verdict;
+use crate::pod::pod_limits::PodLimits;
 
 /// What keeps containers from having the resources of their spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +51,12 @@ pub struct StatusFacts<'a> {
     pub failure: Option<(&'a str, &'a str)>,
     /// It did so for its own sake: message of the condition `DisruptionTarget`.
     pub disruption: Option<&'a str>,
-    /// What keeps a resize from being done.
-    pub resize: Option<&'a Resize>,
+    /// What keeps resizes from being accepted or done.
+    pub resizes: &'a [Resize],
+    /// The pod's own limits, as far as they are known.
+    pub limits: PodLimits,
+    /// How its limit of cpus is enforced.
+    pub cpu_quotas: CpuQuotas,
     /// Health of devices, by container.
     pub devices: &'a BTreeMap<String, ContainerHealth>,
     /// The node's addresses.

@@ -9,6 +9,7 @@ use super::conditions::{self, ConditionFacts};
 use super::containers;
 use super::facts::{Resize, StatusFacts};
 use super::phase::{self, Phase};
+use super::sizes;
 use crate::pod::plan::reset;
 use crate::pod::spec::{self, Role};
 
@@ -54,7 +55,7 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
     // Set once by whoever disrupts the pod, this node included.
     let known = old.conditions.iter().flatten().chain(foreign).find(|c| c.type_ == "DisruptionTarget");
     all.extend(known.cloned().or_else(|| facts.disruption.map(|message| disruption(facts, message))));
-    all.extend(facts.resize.map(|resize| resize_condition(facts, resize)));
+    all.extend(facts.resizes.iter().map(|resize| resize_condition(facts, resize)));
     all.extend(foreign.iter().filter(|c| !conditions::OWNED.contains(&c.type_.as_str())).cloned());
     let pod_ips = pod_ips(facts);
     PodStatus {
@@ -76,8 +77,8 @@ pub fn generate(facts: &StatusFacts<'_>) -> PodStatus {
         resize: None,
         resource_claim_statuses: old.resource_claim_statuses.clone(),
         extended_resource_claim_status: old.extended_resource_claim_status.clone(),
-        allocated_resources: None,
-        resources: None,
+        allocated_resources: sizes::given(&facts.spec),
+        resources: sizes::of_pod(&facts.spec, &facts.limits, facts.cpu_quotas),
     }
 }
 

@@ -5,6 +5,8 @@ use super::*;
 use crate::devices::inventory::{ContainerHealth, Health};
 use crate::pod::observed::{Instance, Observed, Sandbox, State};
 use crate::pod::plan::Verdict;
+use crate::config::cpu_quotas::CpuQuotas;
+use crate::pod::pod_limits::PodLimits;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -91,7 +93,9 @@ impl Case {
             ended: self.ended,
             failure: self.failure,
             disruption: self.disruption,
-            resize: self.resize.as_ref(),
+            resizes: self.resize.as_slice(),
+            limits: PodLimits::default(),
+            cpu_quotas: CpuQuotas::default(),
             devices: &self.devices,
             host_ips: &["192.0.2.1".to_owned()],
             runtime: "coracle",

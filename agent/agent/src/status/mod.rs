@@ -4,6 +4,8 @@
 pub mod facts;
 // The whole status.
 pub mod generate;
+// CPU and memory that were given, and that are there.
+pub mod sizes;
 // States of containers.
 pub mod containers;
 // The phase, from states of containers.

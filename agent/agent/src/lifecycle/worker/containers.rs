@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::pod::backoff::Backoffs;
+use crate::pod::pod_limits::PodLimits;
 use crate::status::facts::Resize;
 
 /// Retries of containers and of the sandbox.
@@ -37,6 +38,14 @@ pub(super) struct Resizes {
     pub(super) applied: HashMap<String, Applied>,
     /// Why a resize is pending.
     pub(super) pending: Option<Resize>,
+    /// Why a resize that was accepted is not done.
+    pub(super) failing: Option<Resize>,
+    /// Whether a resize was accepted that is not done.
+    pub(super) started: bool,
+    /// Whether the pod's own limits are known to be those that it was given.
+    pub(super) verified: bool,
+    /// The pod's own limits.
+    pub(super) whole: PodLimits,
 }
 
 /// The numbers a resize changes.

@@ -8,7 +8,7 @@ use super::known::Known;
 use super::task::Worker;
 use crate::lifecycle::probe_targets::{self, Health};
 use crate::pod::spec;
-use crate::status::facts::StatusFacts;
+use crate::status::facts::{Resize, StatusFacts};
 use crate::status::generate::generate;
 use crate::status::phase::Phase;
 
@@ -20,6 +20,8 @@ impl Worker {
     pub(super) fn report_status(&mut self, ended: bool) -> Phase {
         let (health, hooked) = (self.health(), self.tasks.hooks.names());
         let devices = self.executor.devices.health(self.uid());
+        let resizes: Vec<Resize> =
+            [&self.resizes.pending, &self.resizes.failing].into_iter().flatten().cloned().collect();
         let status = generate(&StatusFacts {
             pod: self.pod(),
             spec: spec::spec(self.pod()),
@@ -33,7 +35,9 @@ impl Worker {
             ended,
             failure: self.stage.failure(),
             disruption: self.stage.disruption(),
-            resize: self.resizes.pending.as_ref(),
+            resizes: &resizes,
+            limits: self.resizes.whole,
+            cpu_quotas: self.executor.resources.cpu_quotas_of_pod(self.uid()),
             devices: &devices,
             host_ips: &self.executor.config.ips,
             runtime: &self.parts.runtime_name,

@@ -1,9 +1,11 @@
-//! In-place resize: a running container follows the resources of its spec.
+//! In-place resize: the pod is given what its spec asks for, and its containers and its own limits follow.
 
 use coracle_cli::causes;
+use coracle_engine::runtime::RuntimeError;
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::containers::Applied;
@@ -11,14 +13,18 @@ use super::task::Worker;
 use crate::events::Kind;
 use crate::lifecycle::stop::{self, Turn};
 use crate::pod::admit::{self, RoomError};
+use crate::pod::allocation;
+use crate::pod::cgroup::PodCgroupError;
 use crate::pod::observed::{Instance, State};
 use crate::pod::plan::{Cause, Kill};
+use crate::pod::pod_limits::PodWrites;
 use crate::pod::resources::{self, NodeMemory};
 use crate::pod::spec::{self, Qos, Role};
 use crate::status::facts::Resize;
 
 /// One container that has other resources than its spec says.
 struct Change {
+    role: Role,
     container: Container,
     instance: Instance,
     wanted: cri::LinuxContainerResources,
@@ -41,8 +47,11 @@ impl Change {
         self.target.memory != 0 && lower && !self.restarts()
     }
 
-    /// Whether the container must be restarted for it.
+    /// Whether the container must be restarted for it. Init containers that run once are not run again.
     fn restarts(&self) -> bool {
+        if self.role == Role::Init {
+            return false;
+        }
         let policy = |resource: &str| {
             let policies = self.container.resize_policy.iter().flatten();
             policies
@@ -51,6 +60,19 @@ impl Change {
         };
         (self.cpu() && policy("cpu")) || (self.memory() && policy("memory"))
     }
+}
+
+/// Why resources were not changed.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error(transparent)]
+    Pod(#[from] PodCgroupError),
+    #[error("error resizing container {name}")]
+    Container {
+        name: String,
+        #[source]
+        source: RuntimeError,
+    },
 }
 
 /// Why a resize is pending.
@@ -110,41 +132,131 @@ fn above_usage(limits: &[LimitOf]) -> Result<(), UsageError> {
 const DEFERRED: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Gives running containers the resources their spec asks for, where they have others and the node has room.
+    /// Gives the pod the resources that it asks for, if the node has room, and lets its containers and its own limits follow.
     pub(super) async fn resize(&mut self) {
         let alive: HashSet<String> =
             self.observed.get().alive().map(|instance| instance.id.clone()).collect();
         self.resizes.applied.retain(|id, _| alive.contains(id));
+        if self.asked.is_some() {
+            // What runs has the resources of before.
+            self.changes();
+        }
+        self.allocate();
+        self.actuate().await;
+    }
+
+    /// Accepts the resources that are asked for, or says why they are not accepted yet. Containers that are being started get
+    /// those of before: a resize waits for them.
+    fn allocate(&mut self) {
+        let Some(asked) = self.asked.clone() else {
+            self.resizes.pending = None;
+            return;
+        };
+        if self.tasks.job.is_some() {
+            return;
+        }
+        match self.room_for(&asked) {
+            Ok(()) => {
+                self.desired.update(asked);
+                self.asked = None;
+                self.resizes.pending = None;
+                self.resizes.failing = None;
+                self.resizes.started = true;
+                self.resizes.verified = false;
+                self.tell("ResizeStarted", "started");
+                // Files of volumes may show resources.
+                self.refresh_volumes();
+                self.executor.resources.update_qos_weights();
+            }
+            Err(error) => {
+                let ((reason, event), message) = (error.reasons(), error.to_string());
+                let pending = Resize::Pending { reason, message: message.clone() };
+                if self.resizes.pending.as_ref() != Some(&pending) {
+                    self.executor.events.pod(self.pod(), Kind::Warning, event, message);
+                }
+                self.resizes.pending = Some(pending);
+                self.wake_in(DEFERRED);
+            }
+        }
+    }
+
+    /// Makes containers and the pod's own limits what the pod was given.
+    async fn actuate(&mut self) {
         let changes = self.changes();
-        let asked = changes.iter().any(|change| change.cpu() || change.memory());
-        let had = self.resizes.pending.take();
-        if asked && let Err(error) = self.room_for(&changes) {
-            let ((reason, event), message) = (error.reasons(), error.to_string());
-            let pending = Resize::Pending { reason, message: message.clone() };
-            if had.as_ref() != Some(&pending) {
-                self.executor.events.pod(self.pod(), Kind::Warning, event, message);
-            }
-            self.resizes.pending = Some(pending);
-            self.wake_in(DEFERRED);
+        if changes.is_empty() && self.resizes.verified && !self.resizes.started {
             return;
         }
-        if let Err(error) = self.check_usage(&changes).await {
-            let failing = Resize::Failing(error.to_string());
-            if had.as_ref() != Some(&failing) {
-                self.executor.events.pod(self.pod(), Kind::Warning, "ResizeError", error.to_string());
-            }
-            self.resizes.pending = Some(failing);
-            self.wake_in(DEFERRED);
+        let Some(sandbox) = self.observed.get().ready_sandbox().map(|sandbox| sandbox.id.clone()) else {
             return;
+        };
+        let quotas = self.executor.resources.cpu_quotas_of_pod(self.uid());
+        let whole = resources::pod(&spec::spec(self.pod()), quotas);
+        self.resizes.whole = self.executor.resources.pod_limits(self.pod());
+        let writes = PodWrites::plan(&self.resizes.whole, &whole);
+        let resized = changes.iter().any(|change| change.cpu() || change.memory());
+        if let Err(error) = self.check_usage(&sandbox, &changes, &writes).await {
+            return self.fails(error.to_string());
         }
-        let mut done = false;
+        match self.write(&sandbox, changes, &writes, whole).await {
+            Ok(restarts) => {
+                self.resizes.failing = None;
+                self.resizes.verified = true;
+                if !writes.is_empty() {
+                    self.resizes.whole = self.executor.resources.pod_limits(self.pod());
+                }
+                if resized && !self.observe().await {
+                    self.observed.outdate();
+                }
+                if (resized || self.resizes.started) && !restarts {
+                    self.tell("ResizeCompleted", "completed");
+                }
+                self.resizes.started = restarts;
+            }
+            Err(error) => self.fails(causes::chain(&error)),
+        }
+    }
+
+    /// Makes the changes: what the pod gets before its containers, what it loses after them. Whether a container restarts for it.
+    async fn write(
+        &mut self,
+        sandbox: &str,
+        mut changes: Vec<Change>,
+        writes: &PodWrites,
+        whole: cri::LinuxContainerResources,
+    ) -> Result<bool, WriteError> {
+        let executor = self.executor.clone();
+        executor.resources.change_pod_limits(self.pod(), &writes.grow)?;
+        // What some give up others may get.
+        changes.sort_by_key(|change| !change.lowers_memory());
+        let mut restarts = false;
         for change in changes {
-            let resized = change.cpu() || change.memory();
-            done |= self.apply(change).await && resized;
+            restarts |= self.apply(change).await?;
         }
-        if done {
-            self.resized().await;
+        executor.resources.change_pod_limits(self.pod(), &writes.shrink)?;
+        if !writes.is_empty() {
+            let told = executor.runtime.update_pod_sandbox_resources(sandbox, None, Some(whole)).await;
+            if let Err(error) = told {
+                tracing::debug!(uid = self.uid(), error = %causes::chain(&error), "runtime was not told the pod's own limits");
+            }
         }
+        Ok(restarts)
+    }
+
+    /// A resize that was accepted cannot be done now.
+    fn fails(&mut self, message: String) {
+        let failing = Resize::Failing(message.clone());
+        if self.resizes.failing.as_ref() != Some(&failing) {
+            self.executor.events.pod(self.pod(), Kind::Warning, "ResizeError", message);
+        }
+        self.resizes.failing = Some(failing);
+        self.resizes.verified = false;
+        self.wake_in(DEFERRED);
+    }
+
+    fn tell(&self, event: &'static str, what: &str) {
+        let generation = self.pod().metadata.generation.unwrap_or(0);
+        let text = format!("Pod resize {what}: {{\"generation\":{generation}}}");
+        self.executor.events.pod(self.pod(), Kind::Normal, event, text);
     }
 
     fn changes(&mut self) -> Vec<Change> {
@@ -152,9 +264,7 @@ impl Worker {
         let spec = spec::spec(&pod);
         let memory = self.executor.resources.memory();
         let mut changes = Vec::new();
-        for (role, container) in
-            spec::containers(&spec).filter(|(role, _)| matches!(role, Role::Regular | Role::Sidecar))
-        {
+        for (role, container) in spec::containers(&spec).filter(|(role, _)| *role != Role::Ephemeral) {
             let latest = self.observed.get().latest(&container.name);
             let running = latest.filter(|instance| instance.state == State::Running);
             let Some(instance) = running.cloned() else { continue };
@@ -176,7 +286,7 @@ impl Worker {
                 self.resizes.applied.insert(instance.id, target);
                 continue;
             }
-            changes.push(Change { container: container.into_owned(), instance, wanted, has, target });
+            changes.push(Change { role, container: container.into_owned(), instance, wanted, has, target });
         }
         changes
     }
@@ -210,35 +320,38 @@ impl Worker {
         Applied { cpus: String::new(), ..numbers }
     }
 
-    fn room_for(&self, changes: &[Change]) -> Result<(), ResizeError> {
-        if spec::is_static(self.pod()) {
+    fn room_for(&self, asked: &Arc<Pod>) -> Result<(), ResizeError> {
+        if spec::is_static(asked) {
             return Err(ResizeError::StaticPod);
         }
-        let guaranteed = spec::qos(&spec::spec(self.pod())) == Qos::Guaranteed;
-        if self.executor.resources.has_exclusive_cpus() && guaranteed && changes.iter().any(Change::cpu) {
+        let guaranteed = spec::qos(&spec::spec(asked)) == Qos::Guaranteed;
+        if self.executor.resources.has_exclusive_cpus()
+            && guaranteed
+            && allocation::changes_cpu(asked, self.pod())
+        {
             return Err(ResizeError::StaticCpus);
         }
         let allocatable = self.executor.resources.allocatable();
-        let room = |others: &[std::sync::Arc<_>]| admit::room(self.pod(), others, &allocatable);
-        self.parts.pods.admit(self.uid(), room).map_err(ResizeError::Room)
+        let room = |others: &[Arc<Pod>]| admit::room(asked, others, &allocatable);
+        self.parts.pods.allocate(asked, room).map_err(ResizeError::Room)
     }
 
     /// Refuses a memory limit that is not above what is used: the kernel would kill the container. Checked before anything
     /// is changed, so that no pod is resized by half.
-    async fn check_usage(&self, changes: &[Change]) -> Result<(), UsageError> {
-        let lower: Vec<&Change> = changes.iter().filter(|change| change.lowers_memory()).collect();
-        if lower.is_empty() {
-            return Ok(());
-        }
+    async fn check_usage(
+        &self,
+        sandbox: &str,
+        changes: &[Change],
+        writes: &PodWrites,
+    ) -> Result<(), UsageError> {
         let runtime = &self.executor.runtime;
         let mut limits = Vec::new();
-        let pod_limit = resources::memory_limit(&spec::spec(self.pod()));
-        if let Some(sandbox) = self.observed.get().ready_sandbox().filter(|_| pod_limit > 0) {
-            let stats = runtime.pod_sandbox_stats(&sandbox.id).await.ok();
+        if let Some(limit) = writes.lower_memory() {
+            let stats = runtime.pod_sandbox_stats(sandbox).await.ok();
             let memory = stats.and_then(|stats| stats.linux).and_then(|linux| linux.memory);
-            limits.push(LimitOf { what: "pod".to_owned(), limit: pod_limit, used: used(memory) });
+            limits.push(LimitOf { what: "pod".to_owned(), limit, used: used(memory) });
         }
-        for change in lower {
+        for change in changes.iter().filter(|change| change.lowers_memory()) {
             let stats = runtime.container_stats(&change.instance.id).await.ok();
             let what = format!("container {:?}", change.container.name);
             let used = used(stats.and_then(|stats| stats.memory));
@@ -247,52 +360,25 @@ impl Worker {
         above_usage(&limits)
     }
 
-    /// Makes one change; whether the container has the new resources now.
-    async fn apply(&mut self, change: Change) -> bool {
+    /// Makes one change; whether the container restarts for it.
+    async fn apply(&mut self, change: Change) -> Result<bool, WriteError> {
         let restarts = change.restarts();
         let Change { container, instance, wanted, target, .. } = change;
-        if restarts {
-            self.resizes.applied.insert(instance.id.clone(), target);
-            self.replaced.insert(instance.id.clone());
-            let message = format!("Container {} resize requires restart", container.name);
-            let kill =
-                Kill { id: instance.id, name: container.name, cause: Cause::Changed, replace: true, message };
-            let grace = Duration::from_secs(u64::try_from(spec::grace(self.pod())).unwrap_or(30));
-            let grace = stop::grace(self.pod(), &kill, grace);
-            self.kill(kill, grace, Turn::now());
-            return false;
+        if !restarts {
+            let updated = self.executor.runtime.update_container_resources(&instance.id, wanted).await;
+            updated.map_err(|source| WriteError::Container { name: container.name, source })?;
+            self.resizes.applied.insert(instance.id, target);
+            return Ok(false);
         }
-        match self.executor.runtime.update_container_resources(&instance.id, wanted).await {
-            Ok(()) => {
-                self.resizes.applied.insert(instance.id, target);
-                true
-            }
-            Err(error) => {
-                let text = format!("error resizing container {}: {error}", container.name);
-                self.executor.events.pod(self.pod(), Kind::Warning, "ResizeError", text.clone());
-                self.resizes.pending = Some(Resize::Failing(text));
-                self.wake_in(DEFERRED);
-                false
-            }
-        }
-    }
-
-    async fn resized(&self) {
-        let pod = self.pod();
-        if let Err(error) = self.executor.resources.ensure_cgroup(pod) {
-            tracing::warn!(uid = self.uid(), error = %causes::chain(&error), "pod's own limits not changed");
-        }
-        if let Some(sandbox) = self.observed.get().ready_sandbox() {
-            let quotas = self.executor.resources.cpu_quotas_of_pod(self.uid());
-            let all = resources::pod(&spec::spec(pod), quotas);
-            let told = self.executor.runtime.update_pod_sandbox_resources(&sandbox.id, None, Some(all)).await;
-            if let Err(error) = told {
-                tracing::debug!(uid = self.uid(), error = %causes::chain(&error), "runtime was not told the pod's own limits");
-            }
-        }
-        let generation = pod.metadata.generation.unwrap_or(0);
-        let text = format!("Pod resize completed: {{\"generation\":{generation}}}");
-        self.executor.events.pod(pod, Kind::Normal, "ResizeCompleted", text);
+        self.resizes.applied.insert(instance.id.clone(), target);
+        self.replaced.insert(instance.id.clone());
+        let message = format!("Container {} resize requires restart", container.name);
+        let kill =
+            Kill { id: instance.id, name: container.name, cause: Cause::Changed, replace: true, message };
+        let grace = Duration::from_secs(u64::try_from(spec::grace(self.pod())).unwrap_or(30));
+        let grace = stop::grace(self.pod(), &kill, grace);
+        self.kill(kill, grace, Turn::now());
+        Ok(true)
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) async fn run_worker(
             return;
         }
         panics = if begun.elapsed() >= BACKOFF_RESET { 0 } else { panics };
-        desired = worker.desired.clone();
+        desired = worker.newest();
         worker.trace.abandon();
         worker.tasks.end().await;
         let rest = |first: Duration| first.saturating_mul(1 << panics.min(20)).min(MAX_BACKOFF);

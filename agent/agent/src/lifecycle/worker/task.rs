@@ -23,7 +23,7 @@ use crate::lifecycle::observe;
 use crate::lifecycle::table::{ContainerView, Message, PodView};
 use crate::lifecycle::thread_wait::waited_for_thread;
 use crate::pod::observed::Observed;
-use crate::pod::{container_config, spec};
+use crate::pod::{allocation, container_config, spec};
 
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 /// Interval of full resyncs, in case an event was lost.
@@ -33,7 +33,10 @@ const RESYNC: Duration = Duration::from_secs(300);
 pub(super) struct Worker {
     pub(super) parts: Arc<WorkerParts>,
     pub(super) executor: Arc<Executor>,
+    /// The pod as it is desired, with the resources that it was given.
     pub(super) desired: Desired,
+    /// The pod with the resources that it asks for, while it was not given these.
+    pub(super) asked: Option<Arc<Pod>>,
     pub(super) stage: Stage,
     /// What the runtime has.
     pub(super) observed: Known<Observed>,
@@ -59,17 +62,27 @@ impl Worker {
     /// `received` is when a new pod arrived at this node.
     pub(super) fn new(
         parts: &Arc<WorkerParts>,
-        desired: Desired,
+        mut desired: Desired,
         mailbox: UnboundedSender<Message>,
         received: Option<Instant>,
     ) -> Self {
         let trace = PodTrace::new(&parts.trace, &desired, received);
-        let pod = desired.pod();
-        let status = parts.reporter.status(spec::uid(pod)).or_else(|| pod.status.clone());
+        let newest = desired.pod().clone();
+        let status = parts.reporter.status(spec::uid(&newest)).or_else(|| newest.status.clone());
+        let given = match parts.pods.allocated(spec::uid(&newest)) {
+            Some(given) => allocation::keep(&newest, &given),
+            None => status.as_ref().and_then(|status| allocation::recorded(&newest, status)),
+        };
+        let asked = given.as_ref().map(|_| newest);
+        if let Some(given) = given {
+            desired.update(given);
+        }
+        parts.pods.set_allocated(desired.pod());
         Worker {
             parts: parts.clone(),
             executor: parts.executor.clone(),
             desired,
+            asked,
             stage: Stage::Pending,
             observed: Known::Outdated(Observed::default()),
             status: Known::Outdated(status.unwrap_or_default()),
@@ -88,6 +101,15 @@ impl Worker {
 
     pub(super) fn pod(&self) -> &Arc<Pod> {
         self.desired.pod()
+    }
+
+    /// The pod as its source wants it, for a worker that takes over.
+    pub(super) fn newest(&self) -> Desired {
+        let mut desired = self.desired.clone();
+        if let Some(asked) = &self.asked {
+            desired.update(asked.clone());
+        }
+        desired
     }
 
     pub(super) fn uid(&self) -> &str {
@@ -228,6 +250,7 @@ impl Worker {
             Message::Pod(pod, received) => self.updated(pod, received),
             Message::Gone(pod) => {
                 self.trace.gone(pod.as_deref());
+                self.asked = None;
                 self.desired.remove(pod);
                 self.shorten();
             }
@@ -271,6 +294,10 @@ impl Worker {
         let changed = told(self.pod()) != told(&pod);
         self.trace.updated(self.desired.pod(), &pod, received);
         self.operation = "update";
+        let given = allocation::keep(&pod, self.pod());
+        self.asked = given.as_ref().map(|_| pod.clone());
+        let pod = given.unwrap_or(pod);
+        self.parts.pods.set_allocated(&pod);
         self.desired.update(pod);
         self.status.outdate();
         if changed {
