@@ -2,8 +2,12 @@
 
 // Scopes and scope selectors.
 mod scopes;
+// What counts for a pod that is resized.
+mod resize;
 
 pub use scopes::{covered, in_scope, selected, terminating};
+
+use resize::Reported;
 
 use coracle_fields::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Service};
 use coracle_fields::{Amount, At, Map, Reader, Schema, View, storage_class};
@@ -58,25 +62,30 @@ fn raise(least: &mut Amounts, to: &Amounts) {
 
 /// What a pod asks for (`requests`) or is held to (`limits`), without its overhead.
 pub fn pod_amounts(pod: &Value, section: &str) -> Amounts {
-    amounts_of(Pod::of(pod), |resources| match section {
-        "limits" => resources.limits(),
-        _ => resources.requests(),
-    })
+    let section = |resources: View<'_, ResourceRequirements>| match section {
+        "limits" => listed(resources.limits()),
+        _ => listed(resources.requests()),
+    };
+    amounts_of(Pod::of(pod), section, |_, asked| asked)
 }
 
-fn amounts_of<'a>(
-    pod: View<'a, Pod>,
-    section: impl Fn(View<'a, ResourceRequirements>) -> View<'a, Map<Amount>>,
+/// What containers need together, where `counted` says what a container or sidecar of a name counts for.
+fn amounts_of(
+    pod: View<'_, Pod>,
+    of: impl Fn(View<'_, ResourceRequirements>) -> Amounts,
+    counted: impl Fn(&str, Amounts) -> Amounts,
 ) -> Amounts {
     let spec = pod.spec();
-    let of = |resources| listed(section(resources));
     let mut total = Amounts::new();
-    spec.containers().items().for_each(|container| add(&mut total, &of(container.resources())));
+    for container in spec.containers().items() {
+        add(&mut total, &counted(container.name().text(), of(container.resources())));
+    }
     // Init containers run one after the other, beside the sidecars that were started before them.
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
     for container in spec.init_containers().items() {
         let mut now = of(container.resources());
         if container.restart_policy() == "Always" {
+            now = counted(container.name().text(), now);
             add(&mut total, &now);
             add(&mut sidecars, &now);
             now = sidecars.clone();
@@ -169,8 +178,14 @@ fn pod_usage(pod: View<'_, Pod>, used: &mut Amounts) {
         return;
     }
     used.insert("pods".into(), Quantity::new(1, Format::DecimalSi));
-    let (mut requests, mut limits) =
-        (amounts_of(pod, |resources| resources.requests()), amounts_of(pod, |resources| resources.limits()));
+    let reported = Reported::of(pod.status());
+    let mut requests = amounts_of(
+        pod,
+        |resources| listed(resources.requests()),
+        |name, asked| reported.requests(name, asked),
+    );
+    let mut limits =
+        amounts_of(pod, |resources| listed(resources.limits()), |name, asked| reported.limits(name, asked));
     let overhead = listed(pod.spec().overhead());
     add(&mut requests, &overhead);
     for (name, amount) in &overhead {

@@ -31,6 +31,28 @@ fn pods_count_by_what_they_ask_for() {
 }
 
 #[test]
+fn pods_that_are_resized_count_by_the_most_of_spec_given_and_actual() {
+    let cpu =
+        |requests: &str, limits: &str| json!({"requests": {"cpu": requests}, "limits": {"cpu": limits}});
+    let pod = |reason: &str| {
+        json!({
+            "spec": {"containers": [{"name": "c", "resources": cpu("3", "3")}], "initContainers": [
+                {"name": "s", "restartPolicy": "Always", "resources": cpu("1", "1")},
+                {"name": "i", "resources": cpu("1", "1")}]},
+            "status": {
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+                "containerStatuses": [{"name": "c", "resources": cpu("1", "2"), "allocatedResources": {"cpu": "2"}}],
+                "initContainerStatuses": [
+                    {"name": "s", "resources": cpu("1", "2")},
+                    {"name": "i", "resources": cpu("9", "9"), "allocatedResources": {"cpu": "9"}}]}})
+    };
+    for (reason, requests, limits) in [("Deferred", "4", "5"), ("Infeasible", "3", "4")] {
+        let of = |resource: &str| used(("", "pods"), &pod(reason), resource);
+        assert_eq!((of("requests.cpu"), of("limits.cpu")), (requests.into(), limits.into()), "{reason}");
+    }
+}
+
+#[test]
 fn scope_selectors_look_at_the_class() {
     let quota = |operator: &str, values: Value| {
         json!({"spec": {"scopeSelector": {"matchExpressions": [
