@@ -41,6 +41,7 @@ pub fn judge<'a>(world: &'a World, pod: View<'a, Pod>, nodes: &[View<'a, Node>])
     let judged = nodes.iter().map(|&node| {
         let mut verdicts = placement::taints(pod, node);
         verdicts.extend(placement::labels(pod, node));
+        verdicts.extend(placement::features(pod, node));
         verdicts.extend(volumes.iter().filter_map(|volume| volume_verdict(*volume, node)));
         verdicts.extend(resources::lacks(&wanted, node, usage.get(node.metadata().name().text())));
         verdicts.extend(others.verdicts(node));

@@ -83,3 +83,20 @@ pub fn labels(pod: View<'_, Pod>, node: View<'_, Node>) -> Vec<Verdict> {
     }
     verdicts
 }
+
+/// Features that the pod needs and the node does not declare.
+pub fn features(pod: View<'_, Pod>, node: View<'_, Node>) -> Vec<Verdict> {
+    let spec = pod.spec();
+    let mut containers = spec.containers().items().chain(spec.init_containers());
+    let restarts_all = containers.any(|container| {
+        container.restart_policy_rules().items().any(|rule| rule.action() == "RestartAllContainers")
+    });
+    let users = spec.host_network().flag() && spec.host_users().get() == Some(false);
+    let needed =
+        [(restarts_all, "RestartAllContainersOnContainerExits"), (users, "UserNamespacesHostNetworkSupport")];
+    let declared = node.status().declared_features();
+    let missing = needed.into_iter().filter(|(needs, name)| *needs && !declared.has(name));
+    missing
+        .map(|(_, name)| Verdict::new(Trouble::NodeFeatureMissing, format!("does not declare {name}")))
+        .collect()
+}

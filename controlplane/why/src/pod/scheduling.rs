@@ -94,13 +94,14 @@ fn quoted(world: &World, pod: View<'_, Pod>, judged: &[Judged<'_>]) -> Finding {
 
 /// The trouble that the scheduler's message names, when it names one for all nodes.
 fn by_message(message: &str) -> Trouble {
-    const KNOWN: [(&str, Trouble); 11] = [
+    const KNOWN: [(&str, Trouble); 12] = [
         ("Insufficient cpu", Trouble::InsufficientCpu),
         ("Insufficient memory", Trouble::InsufficientMemory),
         ("Insufficient ephemeral-storage", Trouble::InsufficientStorage),
         ("Too many pods", Trouble::InsufficientPods),
         ("untolerated taint", Trouble::UntoleratedTaint),
         ("node affinity/selector", Trouble::NodeAffinityMismatch),
+        ("required features", Trouble::NodeFeatureMissing),
         ("didn't match pod affinity rules", Trouble::PodAffinityUnsatisfied),
         ("anti-affinity rules", Trouble::PodAntiAffinityConflict),
         ("topology spread constraints", Trouble::TopologySpreadUnsatisfied),
@@ -177,6 +178,7 @@ fn shortage(trouble: Trouble) -> &'static str {
         Trouble::UntoleratedTaint => "with a taint that the pod does not tolerate",
         Trouble::NodeSelectorMismatch => "without the labels of spec.nodeSelector",
         Trouble::NodeAffinityMismatch => "outside of the node affinity",
+        Trouble::NodeFeatureMissing => "that do not declare a feature the pod needs",
         Trouble::PodAffinityUnsatisfied => "without the pods of the pod affinity",
         Trouble::PodAntiAffinityConflict => "with pods that the anti-affinity excludes",
         Trouble::TopologySpreadUnsatisfied => "beyond the topology spread",
@@ -224,6 +226,7 @@ fn general_remedy(trouble: Trouble) -> &'static str {
         }
         Trouble::InsufficientPods => "add a node, or remove pods; the kubelet's maxPods limits their number",
         Trouble::NodeAffinityMismatch => "correct spec.affinity.nodeAffinity, or label a node accordingly",
+        Trouble::NodeFeatureMissing => "upgrade the nodes, or do without what needs the feature",
         Trouble::PodAffinityUnsatisfied => {
             "correct spec.affinity.podAffinity, or start the pods that it selects first"
         }

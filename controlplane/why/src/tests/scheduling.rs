@@ -71,6 +71,12 @@ spec:
   affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a, b]}]}]}}}
 status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False'}]}
 "),
+    (Trouble::NodeFeatureMissing, "pod/web", "n1 does not declare RestartAllContainersOnContainerExits", "
+kind: Pod
+metadata: {name: web}
+spec: {containers: [{name: c, restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [3]}}]}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False'}]}
+"),
     (Trouble::PodAffinityUnsatisfied, "pod/web", "has no pod with app=cache in kubernetes.io/hostname=n1", "
 kind: Pod
 metadata: {name: web}

@@ -17,6 +17,8 @@ troubles! {
     NodeSelectorMismatch "node-selector-mismatch" Error;
     /// No node matches the pod's required node affinity.
     NodeAffinityMismatch "node-affinity-mismatch" Error;
+    /// No node declares a feature that the pod needs.
+    NodeFeatureMissing "node-feature-missing" Error;
     /// No node has the pods next to it that the pod's affinity requires.
     PodAffinityUnsatisfied "pod-affinity-unsatisfied" Error;
     /// On every node there are pods that the pod's anti-affinity excludes.
