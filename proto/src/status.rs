@@ -9,8 +9,10 @@ pub struct FieldError {
     /// Upstream's cause type, such as `FieldValueRequired`.
     pub reason: &'static str,
     /// The text without the field, such as `Required value`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The path, such as `spec.containers[0].image`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 

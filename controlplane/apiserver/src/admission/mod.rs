@@ -61,6 +61,10 @@ pub mod default_ingress_class;
 pub mod external_ips;
 // PodTopologyLabels.
 pub mod pod_topology_labels;
+// NodeDeclaredFeatureValidator.
+pub mod declared_features;
+// PodResizeValidator.
+pub mod pod_resize;
 // NodeRestriction.
 pub mod node_restriction;
 // Audiences of the tokens that nodes request.
