@@ -4,7 +4,9 @@ use super::field_ref::{Field, reported_at, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::names::is_ip;
-use coracle_fields::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplate, PodTemplateSpec};
+use coracle_fields::core::v1::{
+    ContainerResizePolicy, Pod, PodResourceClaim, PodSpec, PodTemplate, PodTemplateSpec,
+};
 use coracle_fields::{List, Map, Text};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
@@ -20,6 +22,7 @@ mod paths;
 mod probes;
 mod projected;
 pub mod qos;
+mod resize;
 mod resources;
 pub mod scheduling;
 mod security;
@@ -31,8 +34,9 @@ pub mod volumes;
 use containers::ephemeral;
 use facts::PodFacts;
 pub(super) use probes::port as port_or_name;
+pub use resize::resize;
 pub use status::status_update;
-pub use updates::{ephemeral_update, resize, update};
+pub use updates::{ephemeral_update, update};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -79,7 +83,22 @@ pub fn create(object: &Value, errors: &mut Vec<FieldError>) {
         if !spec.node_name().is_empty() && !spec.scheduling_gates().is_empty() {
             spec.node_name().forbidden("cannot be set until all schedulingGates have been cleared");
         }
+        for container in spec.init_containers().items() {
+            if container.view().restart_policy() != "Always" {
+                never_restarted_for_size(&container.resize_policy());
+            }
+        }
     });
+}
+
+/// An init container that runs once is not run again to be resized.
+fn never_restarted_for_size(policies: &Field<'_, List<ContainerResizePolicy>>) {
+    for policy in policies.items() {
+        let restart = policy.restart_policy();
+        if restart.text() == "RestartContainer" {
+            restart.invalid("must not be set to 'RestartContainer' for non-sidecar initContainers");
+        }
+    }
 }
 
 /// A template inside a workload: its labels, annotations and pods.

@@ -1,10 +1,10 @@
 //! Changes of pods: their spec is fixed but for a few fields.
 
-use super::{MIRROR, qos};
-use crate::field_ref::{Field, FieldRef, walk_as};
+use super::MIRROR;
+use crate::field_ref::{Field, walk_as};
 use crate::tree::{Tree, same, same_at};
 use coracle_fields::core::v1::{Container, Pod, PodSchedulingGate, PodSpec, Toleration};
-use coracle_fields::{Amount, Edit, Int64, List, Map, Schema as _, Text, View};
+use coracle_fields::{Edit, Int64, List, Map, Schema as _, Text, View};
 use coracle_proto::names::range_error;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -199,61 +199,4 @@ pub fn ephemeral_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
             }
         }
     });
-}
-
-/// `/resize`: CPU and memory of containers and sidecars. Nodes do not resize pods that have resources as a whole.
-pub fn resize(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    super::pod(new, errors);
-    let old = Pod::of(old);
-    walk_as::<Pod>(new, errors, |pod| {
-        let spec = pod.spec();
-        if old.metadata().annotations().key(MIRROR).is_set() {
-            return pod.forbidden("static pods cannot be resized");
-        }
-        let class = old.status().qos_class();
-        if class.is_set() && class != qos::class(new) {
-            spec.invalid_as(class.text(), "Pod QOS Class may not change as a result of resizing");
-        }
-        let before = old.spec();
-        let has_own = |spec: View<'_, PodSpec>| {
-            let resources = spec.resources();
-            resources.requests().entries().next().is_some() || resources.limits().entries().next().is_some()
-        };
-        if has_own(before) || has_own(spec.view()) {
-            return pod.forbidden(
-                "resize of pods with pod-level resources is forbidden when \
-                 InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled",
-            );
-        }
-        for (container, before) in spec.containers().items().zip(before.containers()) {
-            resized(&spec, &container, before);
-        }
-        for (container, before) in spec.init_containers().items().zip(before.init_containers()) {
-            if before.restart_policy() == "Always" {
-                resized(&spec, &container, before);
-            } else if !same_at(container.view(), before) {
-                spec.forbidden("resources for non-sidecar init containers are immutable");
-            }
-        }
-    });
-}
-
-fn resized(spec: &FieldRef<'_>, container: &Field<'_, Container>, before: View<'_, Container>) {
-    let (now, was) = (container.resources(), before.resources());
-    for (list, now, was) in
-        [("limits", now.limits(), was.limits()), ("requests", now.requests(), was.requests())]
-    {
-        for resource in ["cpu", "memory"] {
-            if was.key(resource).is_set() && !now.view().key(resource).is_set() {
-                now.forbidden(format!("resource {list} cannot be removed"));
-            }
-        }
-        let others = |list: View<'_, Map<Amount>>| -> Value {
-            let entries = list.entries().filter(|(name, _)| !matches!(*name, "cpu" | "memory"));
-            entries.map(|(name, amount)| (name, amount.to_value())).collect()
-        };
-        if !same(&others(now.view()), &others(was)) {
-            spec.forbidden("only cpu and memory resources are mutable");
-        }
-    }
 }

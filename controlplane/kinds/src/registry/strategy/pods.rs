@@ -139,26 +139,33 @@ pub fn ephemeral(new: &mut Value, old: &Value) {
     Pod::edit(new).spec().ephemeral_containers().put(containers);
 }
 
-/// `/resize`: only resources and resize policies of containers change.
+/// `/resize`: only resources change, of containers and of the pod as a whole. Containers that are not those of before are kept,
+/// for validation to refuse them.
 pub fn resize(new: &mut Value, old: &Value) {
     let wanted = Pod::of(new).spec().to_value();
     let wanted = PodSpec::of(&wanted);
     only_the_object_version(new, old);
     let mut pod = Pod::edit(new);
     let mut spec = pod.spec().section();
-    spec.containers().each_object(|container| resize_container(container, wanted.containers()));
-    spec.init_containers().each_object(|container| resize_container(container, wanted.init_containers()));
-    if wanted.resources().is_set() {
-        spec.resources().set(wanted.resources());
-    }
+    resize_containers(spec.containers(), wanted.containers());
+    resize_containers(spec.init_containers(), wanted.init_containers());
+    spec.resources().set(wanted.resources());
 }
 
-fn resize_container(mut container: Edit<'_, Container>, wanted: View<'_, List<Container>>) {
-    let asked = wanted.items().find(|other| other.name() == container.view().name().text());
-    if let Some(asked) = asked {
-        container.resources().set(asked.resources());
-        container.resize_policy().set(asked.resize_policy());
+fn resize_containers(mut list: Edit<'_, List<Container>>, wanted: View<'_, List<Container>>) {
+    let names = |list: View<'_, List<Container>>| -> Vec<String> {
+        list.items().map(|container| container.name().text().to_owned()).collect()
+    };
+    if names(list.view()) != names(wanted) {
+        return list.set(wanted);
     }
+    let mut wanted = wanted.items();
+    list.each_object(|mut container| {
+        if let Some(asked) = wanted.next() {
+            container.resources().set(asked.resources());
+            container.resize_policy().set(asked.resize_policy());
+        }
+    });
 }
 
 /// Makes `new` the old object, but for the version that the client based its change on and managed fields.
