@@ -377,6 +377,65 @@ fn pod_topology_labels() {
     });
 }
 
+#[test]
+fn node_declared_feature_validator() {
+    with_and_without("NodeDeclaredFeatureValidator", |world, on| {
+        let features = ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
+        world.admin.create(
+            "/api/v1/nodes",
+            &json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}),
+        );
+        let sizes = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let spec = json!({"nodeName": "n", "resources": sizes("1"),
+            "initContainers": [{"name": "i", "image": "i", "resources": sizes("100m")}]});
+        let made = world.admin.create(PODS, &pod(spec));
+        let path = format!("{PODS}/{}/resize", made["metadata"]["name"].as_str().unwrap_or_default());
+        let whole = json!({"spec": {"resources": sizes("2")}});
+        let both = json!({"spec": {"resources": sizes("3"), "initContainers": [{"name": "i", "resources": sizes("200m")}]}});
+        let [one, all] = [&features[..1], &features[..]].map(|features| features.join(", "));
+        for (asked, missing) in [(&whole, one), (&both, all)] {
+            let said = world.send("PATCH", &path, asked);
+            if on {
+                let words =
+                    format!("pod update requires features {missing} which are not available on node \"n\"");
+                refused(said, 403, &words);
+            } else {
+                assert_eq!(said.0, 200, "{}", said.1);
+            }
+        }
+        let declares = json!({"status": {"declaredFeatures": features}});
+        assert_eq!(world.send("PATCH", "/api/v1/nodes/n/status", &declares).0, 200);
+        eventually("the node has them", SOON, || world.send("PATCH", &path, &both).0 == 200);
+        let now = world.admin.get(path.trim_end_matches("/resize")).1["spec"].clone();
+        assert_eq!(
+            (&now["resources"], &now["initContainers"][0]["resources"]),
+            (&sizes("3"), &sizes("200m"))
+        );
+    });
+}
+
+#[test]
+fn pod_resize_validator() {
+    with_and_without("PodResizeValidator", |world, on| {
+        let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2"}}});
+        world.admin.create("/api/v1/nodes", &node);
+        let container =
+            |cpu: &str| json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]);
+        let made = world.admin.create(PODS, &pod(json!({"nodeName": "n", "containers": container("1")})));
+        let path = format!("{PODS}/{}/resize", made["metadata"]["name"].as_str().unwrap_or_default());
+        let sized = |cpu: &str| world.send("PATCH", &path, &json!({"spec": {"containers": container(cpu)}}));
+        assert_eq!(sized("2").0, 200);
+        let more = sized("3");
+        if on {
+            let words =
+                "node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000";
+            refused(more, 403, words);
+        } else {
+            assert_eq!(more.0, 200, "{}", more.1);
+        }
+    });
+}
+
 fn about_maps() -> Value {
     json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}])
 }

@@ -1,6 +1,8 @@
 //! Init containers, sidecars, restarts, hooks, probes, messages, resize.
 
 use crate::cluster::{Cluster, IMAGE, condition};
+use coracle_tests::eventually;
+use std::time::Duration;
 
 const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
 
@@ -124,13 +126,17 @@ fn hooks_image_change_and_resize() {
         status["containerStatuses"][0]["resources"]["requests"]["cpu"] == "100m"
     });
     assert_eq!(status["containerStatuses"][0]["containerID"], id, "not restarted");
-    let patch = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"900"}}}]}}"#;
-    cluster.kubectl.run(&format!("patch pod hooked --subresource resize -p '{patch}'"));
-    let status = cluster.wait("hooked", "refused", |status| condition(status, "PodResizePending") == "True");
-    assert!(
-        status.to_string().contains("Node didn't have enough capacity: cpu, requested: 900000"),
-        "{status}"
+    // All that the node has, of which another pod has some.
+    cluster.pod("neighbour", &format!("containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, \"{FOREVER}\"], resources: {{requests: {{cpu: 70m}}}}}}]"));
+    cluster.wait_ready("neighbour");
+    let all = cluster.kubectl.run("get node node1 -o jsonpath={.status.allocatable.cpu}");
+    let patch = format!(
+        r#"{{"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"{all}"}}}}}}]}}}}"#
     );
+    cluster.kubectl.run(&format!("patch pod hooked --subresource resize -p '{patch}'"));
+    let status = cluster.wait("hooked", "deferred", |status| condition(status, "PodResizePending") == "True");
+    assert!(status.to_string().contains("Node didn't have enough resource: cpu, requested: "), "{status}");
+    assert!(status.to_string().contains("used: 70, capacity: "), "{status}");
     assert_eq!(status["containerStatuses"][0]["resources"]["requests"]["cpu"], "100m");
     let patch = r#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"120m"}}}]}}"#;
     cluster.kubectl.run(&format!("patch pod hooked --subresource resize -p '{patch}'"));
@@ -138,6 +144,87 @@ fn hooks_image_change_and_resize() {
         condition(status, "PodResizePending") != "True"
             && status["containerStatuses"][0]["resources"]["requests"]["cpu"] == "120m"
     });
-    cluster.delete("hooked");
+    cluster.delete("hooked neighbour");
     assert_eq!(std::fs::read_to_string(hooks.join("log")).unwrap(), "post\npre\n");
+}
+
+#[test]
+#[ignore = "run by in_namespaces"]
+fn init_containers_sidecars_and_whole_pods_are_resized() {
+    let cluster = Cluster::start();
+    let dir = cluster.path("resized");
+    let sizes =
+        |cpu: &str| format!("{{requests: {{cpu: {cpu}, memory: 16Mi}}, limits: {{cpu: '1', memory: 64Mi}}}}");
+    let mount = "volumeMounts: [{name: h, mountPath: /h}]";
+    cluster.pod(
+        "sized",
+        &format!(
+            "volumes: [{{name: h, hostPath: {{path: {}, type: DirectoryOrCreate}}}}], terminationGracePeriodSeconds: 1,
+             resources: {{requests: {{cpu: 200m, memory: 64Mi}}, limits: {{cpu: '1', memory: 128Mi}}}},
+             initContainers: [{{name: side, image: '{IMAGE}', restartPolicy: Always, command: [sh, -c, \"{FOREVER}\"], resources: {},
+                 resizePolicy: [{{resourceName: memory, restartPolicy: RestartContainer}}]}},
+               {{name: once, image: '{IMAGE}', {mount}, resources: {}, command: [sh, -c, 'while ! test -f /h/go; do sleep 0.1; done']}},
+               {{name: later, image: '{IMAGE}', resources: {}, command: ['true']}}],
+             containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, \"{FOREVER}\"]}}]",
+            dir.display(),
+            sizes("20m"),
+            sizes("30m"),
+            sizes("40m"),
+        ),
+    );
+    let resize = |spec: &str| {
+        cluster.kubectl.run(&format!("patch pod sized --subresource resize -p '{{\"spec\":{spec}}}'"));
+    };
+    let init = |name: &str, resources: &str| {
+        resize(&format!(r#"{{"initContainers":[{{"name":"{name}","resources":{resources}}}]}}"#));
+    };
+    let running = |status: &serde_json::Value, at: usize| {
+        status["initContainerStatuses"][at]["state"]["running"].is_object()
+    };
+    let cpu = |status: &serde_json::Value, at: usize| {
+        status["initContainerStatuses"][at]["resources"]["requests"]["cpu"].clone()
+    };
+    let status = cluster.wait("sized", "an init container runs", |status| running(status, 1));
+    let id =
+        |status: &serde_json::Value, at: usize| status["initContainerStatuses"][at]["containerID"].clone();
+    // One that runs, and one that has not begun.
+    init("once", r#"{"requests":{"cpu":"35m"}}"#);
+    init("later", r#"{"requests":{"cpu":"45m"}}"#);
+    let resized = cluster.wait("sized", "the init container is resized", |status| cpu(status, 1) == "35m");
+    assert_eq!(id(&resized, 1), id(&status, 1), "not restarted");
+    std::fs::write(dir.join("go"), "").unwrap();
+    let status = cluster.wait_ready("sized");
+    assert_eq!(cpu(&status, 2), "45m");
+    assert_eq!(
+        (&status["resources"]["limits"]["memory"], &status["allocatedResources"]["cpu"]),
+        (&"128Mi".into(), &"200m".into())
+    );
+    // A sidecar goes on with other CPUs, and is restarted for other memory.
+    init("side", r#"{"requests":{"cpu":"25m"}}"#);
+    let same = cluster.wait("sized", "the sidecar is resized", |status| cpu(status, 0) == "25m");
+    assert_eq!(id(&same, 0), id(&status, 0), "not restarted");
+    init("side", r#"{"limits":{"memory":"96Mi"}}"#);
+    cluster.wait("sized", "the sidecar is restarted", |status| {
+        let side = &status["initContainerStatuses"][0];
+        side["restartCount"] == 1 && side["resources"]["limits"]["memory"] == "96Mi" && running(status, 0)
+    });
+    // The pod as a whole.
+    resize(r#"{"resources":{"requests":{"cpu":"300m"},"limits":{"memory":"160Mi"}}}"#);
+    let status = cluster.wait("sized", "the pod is resized", |status| {
+        status["allocatedResources"]["cpu"] == "300m" && status["resources"]["limits"]["memory"] == "160Mi"
+    });
+    assert_eq!(status["containerStatuses"][0]["restartCount"], 0);
+    cluster.pod("neighbour", &format!("containers: [{{name: c, image: '{IMAGE}', command: [sh, -c, \"{FOREVER}\"], resources: {{requests: {{cpu: 70m}}}}}}]"));
+    cluster.wait_ready("neighbour");
+    let all = cluster.kubectl.run("get node node1 -o jsonpath={.status.allocatable.cpu}");
+    resize(&format!(r#"{{"resources":{{"requests":{{"cpu":"{all}"}},"limits":{{"cpu":"{all}"}}}}}}"#));
+    let status = cluster.wait("sized", "deferred", |status| condition(status, "PodResizePending") == "True");
+    assert!(status.to_string().contains("used: 70, capacity: "), "{status}");
+    assert_eq!(status["allocatedResources"]["cpu"], "300m", "it has what it had");
+    let line = "get events --field-selector involvedObject.name=sized -o jsonpath={.items[*].reason}";
+    eventually("the events are there", Duration::from_secs(60), || {
+        let events = cluster.kubectl.run(line);
+        ["ResizeStarted", "ResizeCompleted"].iter().all(|reason| events.contains(reason))
+    });
+    cluster.delete("sized neighbour");
 }

@@ -162,7 +162,13 @@ fn restart_all_containers_and_variables_from_files() {
     assert_eq!(ended["exitCode"], 88, "{status:#}");
     eventually("both ran twice", WAIT, || text(&dir.join("log")) == "init\nmain\ninit\nmain\n");
     let features = cluster.kubectl.run("get node node1 -o jsonpath={.status.declaredFeatures}");
-    assert_eq!(features, r#"["ExtendWebSocketsToKubelet","RestartAllContainersOnContainerExits"]"#);
+    let declared = [
+        "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        "RestartAllContainersOnContainerExits",
+    ];
+    assert_eq!(features, serde_json::json!(declared).to_string());
     cluster.pod(
         "filed",
         &format!(

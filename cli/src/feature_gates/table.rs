@@ -102,12 +102,12 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("ImageVolume", Honoured("agent/agent/src/lifecycle/execute/configure.rs#image_volumes")),
     ("InOrderInformers", NotApplicable("an implementation detail of the Go components")),
     ("InOrderInformersBatchProcess", NotApplicable("an implementation detail of the Go components")),
-    (
-        "InPlacePodLevelResourcesVerticalScaling",
-        Refused("a resize of a pod with resources as a whole is forbidden"),
-    ),
+    ("InPlacePodLevelResourcesVerticalScaling", Honoured("agent/agent/src/pod/pod_limits.rs#PodWrites")),
     ("InPlacePodVerticalScaling", Honoured("agent/agent/src/lifecycle/worker/resize.rs#resize")),
-    ("InPlacePodVerticalScalingInitContainers", Refused("resources of containers only")),
+    (
+        "InPlacePodVerticalScalingInitContainers",
+        Honoured("controlplane/validation/src/pods/resize.rs#init_container"),
+    ),
     ("InformerResourceVersion", NotApplicable("an implementation detail of the Go components")),
     (
         "JobBackoffLimitPerIndex",

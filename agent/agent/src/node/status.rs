@@ -20,7 +20,12 @@ use crate::policy::NOT_ENFORCED;
 use coracle_engine::runtime::RuntimeError;
 
 /// Features of upstream's registry that this node has, in its order.
-const DECLARED_FEATURES: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+const DECLARED_FEATURES: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
 
 /// At most this many images are listed, the largest first.
 const IMAGES: usize = 50;
