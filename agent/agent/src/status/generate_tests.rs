@@ -2,10 +2,10 @@
 //! Statuses as kubectl shows them.
 
 use super::*;
+use crate::config::cpu_quotas::CpuQuotas;
 use crate::devices::inventory::{ContainerHealth, Health};
 use crate::pod::observed::{Instance, Observed, Sandbox, State};
 use crate::pod::plan::Verdict;
-use crate::config::cpu_quotas::CpuQuotas;
 use crate::pod::pod_limits::PodLimits;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
