@@ -56,7 +56,7 @@ export function objectView(store, resource, namespace, name, tab) {
     });
     inner = verdicts(namespace, name, undefined);
     show(holder, inner.element);
-    return { element: holder, close: () => { asked.close(); inner.close(); } };
+    return { element: holder, changed: asked.changed, close: () => { asked.close(); inner.close(); } };
   }
 
   const explanation = new Explanation();
@@ -81,7 +81,13 @@ export function objectView(store, resource, namespace, name, tab) {
     explain();
   };
   const view = views[chosen]();
-  const stop = store.subscribe(draw);
+  let version;
+  const stop = store.subscribe(() => {
+    draw();
+    if (version === item()?.version) return;
+    version = item()?.version;
+    view.changed?.();
+  });
   const unfollow = kind ? store.follow(kind) : () => undefined;
   draw();
   show(panel, view.element);
