@@ -38,13 +38,16 @@ impl PodLimits {
         self.weight.is_none_or(|weight| weight == weight_of_shares(target.cpu_shares))
     }
 
-    /// Whether the CPU quota is that of `target`, as far as it is known.
+    /// Whether the CPU quota is that of `target`, as far as it is known; of another period if it is as many CPUs.
     pub fn has_quota_of(&self, target: &LinuxContainerResources) -> bool {
-        let (Some(quota), period) = (self.quota, self.period.unwrap_or(target.cpu_period)) else {
-            return true;
-        };
         // Quotas that are not enforced are negative.
-        quota == target.cpu_quota.max(0) && (quota == 0 || period == target.cpu_period)
+        self.quota_in(target.cpu_period).is_none_or(|quota| quota == target.cpu_quota.max(0))
+    }
+
+    /// The quota as one of another period.
+    fn quota_in(&self, period: i64) -> Option<i64> {
+        let own = self.period.filter(|own| *own > 0).unwrap_or(period);
+        self.quota.map(|quota| if own == period { quota } else { quota.saturating_mul(period) / own })
     }
 
     /// Whether the memory limit is that of `target`, as far as it is known. A limit is never removed.
@@ -72,7 +75,7 @@ impl PodWrites {
             let grows = has.weight < Some(weight_of_shares(target.cpu_shares));
             writes.side(grows).cpu_shares = target.cpu_shares;
         }
-        if let Some(quota) = has.quota.filter(|_| !has.has_quota_of(target)) {
+        if let Some(quota) = has.quota_in(target.cpu_period).filter(|_| !has.has_quota_of(target)) {
             let grows = unlimited(target.cpu_quota) > unlimited(quota);
             let side = writes.side(grows);
             (side.cpu_quota, side.cpu_period) = (target.cpu_quota, target.cpu_period);
@@ -136,6 +139,19 @@ mod tests {
         assert_eq!(limits("100\n", "50000 100000\n", "67108864\n"), some(100, 50_000, 64 << 20));
         assert_eq!(limits("1\n", "max 100000\n", "max\n"), some(1, 0, 0));
         assert_eq!(limits("", "", ""), PodLimits::default());
+    }
+
+    #[test]
+    fn as_many_cpus_are_the_same_quota_in_any_period() {
+        let has = limits("100", "10000 20000", "max");
+        for (quota, same) in [(50_000, true), (60_000, false), (0, false), (-1, false)] {
+            assert_eq!(has.has_quota_of(&target(0, quota, 0)), same, "{quota}");
+        }
+        let plan = |quota: i64| PodWrites::plan(&has, &target(0, quota, 0));
+        assert_eq!((plan(60_000).grow.cpu_quota, plan(40_000).shrink.cpu_quota), (60_000, 40_000));
+        assert_eq!(plan(-1).grow.cpu_quota, -1, "quotas are not enforced any more");
+        let unlimited = limits("100", "max 100000", "max");
+        assert!(unlimited.has_quota_of(&target(0, -1, 0)) && unlimited.has_quota_of(&target(0, 0, 0)));
     }
 
     #[test]
