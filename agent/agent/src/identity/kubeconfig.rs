@@ -26,14 +26,18 @@ impl Selected {
         let context = file.contexts.iter().find(|context| context.name == *name);
         let context = context.and_then(|context| context.context.as_ref());
         let context = context.ok_or_else(|| ContextError::NoContext(name.clone()))?;
-        let (cluster, user) = (context.cluster.as_str(), context.user.as_deref().unwrap_or_default());
+        let (cluster_name, user) = (context.cluster.as_str(), context.user.as_deref().unwrap_or_default());
         let clusters = file.clusters.iter().map(|cluster| cluster.name.as_str());
         let users = file.auth_infos.iter().map(|user| user.name.as_str());
-        check_context(name, (cluster, clusters), (user, users))?;
-        let cluster = file.clusters.iter().find(|entry| entry.name == cluster);
+        check_context(name, (cluster_name, clusters), (user, users))?;
+        let cluster = file.clusters.iter().find(|entry| entry.name == cluster_name);
         let user = file.auth_infos.iter().find(|entry| entry.name == user);
         let cluster = cluster.and_then(|entry| entry.cluster.clone()).unwrap_or_default();
         let user = user.and_then(|entry| entry.auth_info.clone()).unwrap_or_default();
+        let server = cluster.server.clone().unwrap_or_default();
+        if !is_url(&server) {
+            return Err(IdentityError::Address { cluster: cluster_name.to_owned(), server });
+        }
         Ok(Self { file, cluster, user })
     }
 
@@ -72,6 +76,13 @@ impl Selected {
     }
 }
 
+/// Whether a text is the address of an API server.
+fn is_url(server: &str) -> bool {
+    server
+        .parse::<http::Uri>()
+        .is_ok_and(|url| url.authority().is_some() && matches!(url.scheme_str(), Some("https" | "http")))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -79,7 +90,7 @@ mod tests {
 
     fn selected(context: &str) -> Result<Selected, String> {
         let text = format!(
-            "{{clusters: [{{name: other, cluster: {{server: 'https://other'}}}},
+            "{{clusters: [{{name: other, cluster: {{server: 'https://other'}}}}, {{name: e, cluster: {{server: nonsense}}}},
                {{name: c, cluster: {{server: 'https://c', certificate-authority: /ca.crt}}}}],
              users: [{{name: other, user: {{}}}}, {{name: u, user: {{client-certificate: /u.pem, client-key: /u.pem}}}}],
              contexts: [{{name: x, context: {{{context}}}}}], current-context: x}}"
@@ -97,5 +108,8 @@ mod tests {
         let refused = |context: &str| selected(context).unwrap_err();
         assert_eq!(refused("cluster: c, user: v"), "user \"v\" was not found for context \"x\"");
         assert_eq!(refused("cluster: d, user: u"), "cluster \"d\" was not found for context \"x\"");
+        let why = "cluster \"e\": server \"nonsense\" is not a URL such as https://10.0.0.1:6443";
+        assert_eq!(refused("cluster: e, user: u"), why);
+        assert!(!is_url("") && !is_url("/a") && !is_url("ftp://c") && is_url("http://[::1]:8080/prefix"));
     }
 }

@@ -31,6 +31,14 @@ pub enum IdentityError {
         #[source]
         source: std::io::Error,
     },
+    /// The kubeconfig names no server that can be asked.
+    #[error("cluster {cluster:?}: server {server:?} is not a URL such as https://10.0.0.1:6443")]
+    Address {
+        /// The cluster of the current context.
+        cluster: String,
+        /// What it has.
+        server: String,
+    },
     /// A key or a request could not be made.
     #[error("key")]
     Key(#[from] rcgen::Error),
