@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::spec;
+use super::spec::{self, Qos};
 
 /// The resources that a resize may change.
 const RESIZED: [&str; 2] = ["cpu", "memory"];
@@ -23,34 +23,63 @@ pub fn keep(new: &Pod, given: &Pod) -> Option<Arc<Pod>> {
 }
 
 /// The pod with the resources that its node has given it, as the node has reported them; `None` if they are those of its spec.
-/// The status is the record of what was given, for a restart of the agent.
+/// The status is the record of what was given, for a restart of the agent. It has the limits that are there, which may not be
+/// those that were given: as no resize changes the quality of service, a record of another one is none.
 pub fn recorded(pod: &Pod, status: &PodStatus) -> Option<Arc<Pod>> {
     let own = spec::spec(pod);
+    let class = spec::qos(&own);
+    let as_a_whole = !same(own.resources.as_ref(), None);
     let all = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     let of = |name: &str| {
         let status = all().find(|status| status.name == name)?;
         let has = status.resources.as_ref()?;
         let (_, container) = spec::container(&own, name)?;
+        let requests = status.allocated_resources.as_ref().or(has.requests.as_ref());
+        let limits = given_limits(class == Qos::Guaranteed && !as_a_whole, requests, has.limits.as_ref());
         Some(Some(ResourceRequirements {
             requests: recorded_list(
                 container.resources.as_ref().and_then(|asked| asked.requests.as_ref()),
-                status.allocated_resources.as_ref().or(has.requests.as_ref()),
+                requests,
             ),
             limits: recorded_list(
                 container.resources.as_ref().and_then(|asked| asked.limits.as_ref()),
-                has.limits.as_ref(),
+                limits,
             ),
             claims: container.resources.as_ref().and_then(|asked| asked.claims.clone()),
         }))
     };
     let whole = own.resources.as_ref().zip(status.resources.as_ref()).map(|(asked, has)| {
+        let requests = without(own.overhead.as_ref(), status.allocated_resources.as_ref());
+        let limits = without(own.overhead.as_ref(), has.limits.as_ref());
+        let limits = given_limits(class == Qos::Guaranteed, requests.as_ref(), limits.as_ref());
         Some(ResourceRequirements {
-            requests: recorded_list(asked.requests.as_ref(), status.allocated_resources.as_ref()),
-            limits: recorded_list(asked.limits.as_ref(), has.limits.as_ref()),
+            requests: recorded_list(asked.requests.as_ref(), requests.as_ref()),
+            limits: recorded_list(asked.limits.as_ref(), limits),
             claims: asked.claims.clone(),
         })
     });
-    with_resources(pod, whole, of)
+    with_resources(pod, whole, of).filter(|given| spec::qos(&spec::spec(given)) == class)
+}
+
+/// The limits that were given: what is guaranteed is its limit too.
+fn given_limits<'a>(
+    is_guaranteed: bool,
+    requests: Option<&'a Quantities>,
+    limits: Option<&'a Quantities>,
+) -> Option<&'a Quantities> {
+    requests.filter(|_| is_guaranteed).or(limits)
+}
+
+/// What the status says of the pod as a whole has the overhead in it, which is none of what the pod asks for.
+fn without(overhead: Option<&Quantities>, list: Option<&Quantities>) -> Option<Quantities> {
+    let mut list = list?.clone();
+    for (name, more) in overhead.into_iter().flatten() {
+        if let Some(quantity) = list.get_mut(name) {
+            let left = spec::amount(name, quantity).saturating_sub(spec::amount(name, more));
+            *quantity = Quantity(if name == "cpu" { format!("{left}m") } else { left.to_string() });
+        }
+    }
+    Some(list)
 }
 
 /// CPU and memory of the record, for what is asked for; the rest cannot have changed.
@@ -180,5 +209,39 @@ mod tests {
             "containerStatuses": [given("c", "500m", "1")]}));
         let want = pod(cpu("1", "3"), cpu("500m", "1"), cpu("1", "2"));
         assert_eq!(recorded(&asked, &older).as_deref(), Some(&want));
+    }
+
+    #[test]
+    fn what_was_given_has_the_class_of_the_pod() {
+        let sizes = |cpu: &str, memory: &str| {
+            let list = json!({"cpu": cpu, "memory": memory});
+            json!({"requests": list, "limits": list})
+        };
+        // Less memory was given, and its limit is not written because more is used.
+        let has =
+            json!({"requests": {"cpu": "1", "memory": "24Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}});
+        let given = json!({"cpu": "1", "memory": "24Mi"});
+        let status: PodStatus = serde_json::from_value(json!({"resources": has, "allocatedResources": given,
+            "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "resources": has, "allocatedResources": given}]}))
+        .unwrap();
+        let asked = |memory: &str| pod(Value::Null, sizes("1", memory), sizes("1", "24Mi"));
+        assert_eq!(recorded(&asked("24Mi"), &status), None);
+        assert_eq!(recorded(&asked("64Mi"), &status).as_deref(), Some(&asked("24Mi")));
+        let whole = |memory: &str| pod(sizes("1", memory), sizes("1", "24Mi"), sizes("1", "24Mi"));
+        let kept = recorded(&whole("64Mi"), &status).unwrap();
+        assert_eq!(kept.spec.as_ref().unwrap().resources, whole("24Mi").spec.unwrap().resources);
+    }
+
+    #[test]
+    fn overhead_was_not_asked_for() {
+        let list = Some([("cpu".to_owned(), Quantity("250m".to_owned()))].into());
+        let mut asked = pod(cpu("2", "4"), Value::Null, Value::Null);
+        asked.spec.as_mut().unwrap().overhead = list;
+        let status: PodStatus = serde_json::from_value(
+            json!({"resources": cpu("2250m", "4250m"), "allocatedResources": {"cpu": "2250m"}}),
+        )
+        .unwrap();
+        assert_eq!(recorded(&asked, &status), None);
     }
 }
