@@ -178,7 +178,7 @@ fn pod_usage(pod: View<'_, Pod>, used: &mut Amounts) {
         return;
     }
     used.insert("pods".into(), Quantity::new(1, Format::DecimalSi));
-    let reported = Reported::of(pod.status());
+    let reported = Reported::of(pod);
     let mut requests = amounts_of(
         pod,
         |resources| listed(resources.requests()),

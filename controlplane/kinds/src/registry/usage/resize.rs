@@ -3,7 +3,7 @@
 
 use super::{Amounts, listed, raise};
 use coracle_fields::View;
-use coracle_fields::core::v1::{ContainerStatus, PodStatus};
+use coracle_fields::core::v1::{ContainerStatus, Pod};
 use std::collections::HashMap;
 
 /// What the node of a pod reports of its containers.
@@ -14,8 +14,11 @@ pub(super) struct Reported<'a> {
 }
 
 impl<'a> Reported<'a> {
-    /// From a status.
-    pub(super) fn of(status: View<'a, PodStatus>) -> Self {
+    /// From a pod. What the node said of an earlier version of the pod is nothing about this one: what is asked for then counts,
+    /// or a resize that can be done would not be charged after one that could not.
+    pub(super) fn of(pod: View<'a, Pod>) -> Self {
+        let (status, generation) = (pod.status(), pod.metadata().generation().or(0));
+        let is_current = |seen: i64| seen == 0 || seen >= generation;
         let all = status.container_statuses().items().chain(status.init_container_statuses());
         let pending = status.conditions().items().find(|one| one.type_() == "PodResizePending");
         Self {
@@ -23,7 +26,9 @@ impl<'a> Reported<'a> {
                 .filter(|container| container.resources().is_set())
                 .map(|container| (container.name().text(), container))
                 .collect(),
-            is_infeasible: pending.is_some_and(|pending| pending.reason() == "Infeasible"),
+            is_infeasible: pending.is_some_and(|pending| {
+                pending.reason() == "Infeasible" && is_current(pending.observed_generation().or(0))
+            }),
         }
     }
 

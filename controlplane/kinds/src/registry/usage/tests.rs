@@ -34,21 +34,28 @@ fn pods_count_by_what_they_ask_for() {
 fn pods_that_are_resized_count_by_the_most_of_spec_given_and_actual() {
     let cpu =
         |requests: &str, limits: &str| json!({"requests": {"cpu": requests}, "limits": {"cpu": limits}});
-    let pod = |reason: &str| {
+    let pod = |reason: &str, seen: i64| {
         json!({
+            "metadata": {"generation": 2},
             "spec": {"containers": [{"name": "c", "resources": cpu("3", "3")}], "initContainers": [
                 {"name": "s", "restartPolicy": "Always", "resources": cpu("1", "1")},
                 {"name": "i", "resources": cpu("1", "1")}]},
             "status": {
-                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason, "observedGeneration": seen}],
                 "containerStatuses": [{"name": "c", "resources": cpu("1", "2"), "allocatedResources": {"cpu": "2"}}],
                 "initContainerStatuses": [
                     {"name": "s", "resources": cpu("1", "2")},
                     {"name": "i", "resources": cpu("9", "9"), "allocatedResources": {"cpu": "9"}}]}})
     };
-    for (reason, requests, limits) in [("Deferred", "4", "5"), ("Infeasible", "3", "4")] {
-        let of = |resource: &str| used(("", "pods"), &pod(reason), resource);
-        assert_eq!((of("requests.cpu"), of("limits.cpu")), (requests.into(), limits.into()), "{reason}");
+    for (reason, seen, requests, limits) in [
+        ("Deferred", 2, "4", "5"),
+        ("Infeasible", 2, "3", "4"),
+        ("Infeasible", 0, "3", "4"),
+        ("Infeasible", 1, "4", "5"),
+    ] {
+        let of = |resource: &str| used(("", "pods"), &pod(reason, seen), resource);
+        let both = (of("requests.cpu"), of("limits.cpu"));
+        assert_eq!(both, (requests.into(), limits.into()), "{reason} of generation {seen}");
     }
 }
 
