@@ -182,7 +182,10 @@ impl Worker {
 
     /// Makes containers and the pod's own limits what the pod was given.
     async fn actuate(&mut self) {
-        let changes = self.changes();
+        let mut changes = self.changes();
+        if let Err(error) = self.move_to_cpus(&mut changes).await {
+            return self.fails(causes::chain(&error));
+        }
         if changes.is_empty() && self.resizes.verified && !self.resizes.started {
             return;
         }
@@ -214,6 +217,28 @@ impl Worker {
             }
             Err(error) => self.fails(causes::chain(&error)),
         }
+    }
+
+    /// Moves containers to the CPUs that are theirs now; what is left of the changes are resizes. Other pods may have got the CPUs of
+    /// before: neither a resize that fails nor another container holds it back.
+    async fn move_to_cpus(&mut self, changes: &mut Vec<Change>) -> Result<(), WriteError> {
+        let mut moved = Ok(());
+        for change in changes.iter_mut().filter(|change| change.has.cpus != change.target.cpus) {
+            let cpuset_cpus = change.target.cpus.clone();
+            let cpus =
+                cri::LinuxContainerResources { cpuset_cpus, ..cri::LinuxContainerResources::default() };
+            match self.executor.runtime.update_container_resources(&change.instance.id, cpus).await {
+                Ok(()) => {
+                    change.has.cpus.clone_from(&change.target.cpus);
+                    self.resizes.applied.insert(change.instance.id.clone(), change.has.clone());
+                }
+                Err(source) => {
+                    moved = Err(WriteError::Container { name: change.container.name.clone(), source });
+                }
+            }
+        }
+        changes.retain(|change| change.has != change.target);
+        moved
     }
 
     /// Makes the changes: what the pod gets before its containers, what it loses after them. Whether a container restarts for it.
