@@ -11,6 +11,7 @@ use crate::queue::{Event, Millis};
 use crate::rejection::{Plugin, Rejection};
 use crate::writes::Writes;
 use coracle_cli::causes;
+use coracle_cli::supervise::catch_panic_async;
 use coracle_proto::status::ApiError;
 use coracle_trace::{Stage, tracked, within};
 use std::sync::Arc;
@@ -97,7 +98,9 @@ impl Runner {
                     Why::Error => writes.explain_error(&pod, &message).await,
                 }
             };
-            let result = within(attempt.scope(), work).await;
+            // Reports of the pod that follow, and its binding, wait for the end of this one.
+            let result = catch_panic_async(within(attempt.scope(), work)).await;
+            let result = result.unwrap_or_else(|panicked| Err(ApiError::internal(panicked)));
             attempt.end(Some(&message));
             Done::Reported { pod, preempts, result }
         });
