@@ -193,6 +193,10 @@ pub(super) fn victims(answer: &Value, asked: &Victims, url: &str) -> Result<Vict
             };
             pods.push(victim.clone());
         }
+        // Nothing would be evicted there: no preemption, as for the scheduler itself.
+        if pods.is_empty() {
+            continue;
+        }
         let violations = field(entry, "numpdbviolations").and_then(Value::as_u64).unwrap_or(0);
         made.insert(node.clone(), (pods, usize::try_from(violations).unwrap_or(usize::MAX)));
     }

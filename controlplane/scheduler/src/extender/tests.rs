@@ -85,6 +85,7 @@ fn victims_are_some_of_those_that_were_proposed() {
     let answer = |pods: Value| json!({"NodeNameToMetaVictims": {"n": {"Pods": pods, "NumPDBViolations": 0}}});
     let left = victims(&answer(json!([{"UID": "2"}])), &asked, "u").unwrap();
     assert_eq!((left["n"].0.len(), left["n"].0[0].uid.as_str(), left["n"].1), (1, "2", 0));
+    assert!(victims(&answer(json!([])), &asked, "u").unwrap().is_empty(), "a preemption of nobody is none");
     let foreign = victims(&answer(json!([{"UID": "3"}])), &asked, "u").unwrap_err();
     assert!(matches!(foreign, ExtenderError::UnknownVictim { .. }), "{foreign}");
     let elsewhere = json!({"NodeNameToMetaVictims": {"other": {"Pods": []}}});
