@@ -2,9 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use super::allocate_error::AllocateError;
 use super::allocations::Key;
+use super::inventory::RETURN;
 use super::names::is_extended_resource;
 use super::run_options::RunOptions;
 use super::state::{Choice, Devices, Wish};
@@ -101,15 +103,17 @@ impl Devices {
             .collect()
     }
 
-    /// Waits for plugins that have yet to list devices. Tells whether any has done so meanwhile.
+    /// Waits for plugins that have yet to list devices, not longer for one that registers again and again. Tells whether there is
+    /// none left after a wait.
     async fn wait_for_plugins(&self, resources: &BTreeSet<String>) -> bool {
+        let latest = Instant::now() + RETURN;
         let mut has_waited = false;
         loop {
             let listed = self.listed.notified();
             tokio::pin!(listed);
             listed.as_mut().enable();
             let Some(until) = self.awaited_until(resources) else { return has_waited };
-            if tokio::time::timeout_at(until.into(), listed).await.is_err() {
+            if tokio::time::timeout_at(until.min(latest).into(), listed).await.is_err() {
                 return false;
             }
             has_waited = true;

@@ -38,7 +38,7 @@ pub struct Devices {
     wake: Wake,
     /// A plugin is gone: its resource expires later.
     pub(super) expiry: Arc<Notify>,
-    /// A plugin has listed its devices.
+    /// A plugin has listed its devices, or is gone: its list is not waited for any more.
     pub(super) listed: Arc<Notify>,
 }
 
@@ -149,6 +149,7 @@ impl Devices {
     /// A plugin is gone.
     pub(super) fn disconnect(&self, resource: &str, generation: u64) {
         let changed = self.state.lock().inventory.disconnect(resource, generation, Instant::now());
+        self.listed.notify_waiters();
         self.expiry.notify_one();
         self.report(resource, changed);
     }

@@ -225,6 +225,23 @@ async fn allocations_survive_restarts_of_agent_and_plugin() {
 }
 
 #[tokio::test]
+async fn a_plugin_that_goes_before_it_has_listed_is_not_waited_for() {
+    let temp = tempfile::tempdir().unwrap();
+    let devices = open(temp.path());
+    let plugin = coracle_devices::Plugin::new(&temp.path().join("gpu.sock"));
+    let generation = devices.connect(GPU, plugin, DevicePluginOptions::default());
+    let pod = simple("u", 1);
+    let goes = async {
+        tokio::task::yield_now().await;
+        devices.disconnect(GPU, generation);
+    };
+    let both = async { tokio::join!(devices.allocate(&pod, false), goes) };
+    let (allocated, ()) = tokio::time::timeout(std::time::Duration::from_secs(10), both).await.unwrap();
+    let error = allocated.unwrap_err();
+    assert!(matches!(error, AllocateError::NoHealthy { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn unhealthy_devices_are_not_given_and_pods_that_have_them_are_told() {
     let temp = tempfile::tempdir().unwrap();
     let (plugin, _served) = serve(temp.path(), &[]);
