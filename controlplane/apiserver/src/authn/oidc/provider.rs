@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedMutexGuard;
 
 /// The provider is not asked for its keys more often than this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -120,7 +121,7 @@ pub(super) struct Provider {
     discovery_url: Option<String>,
     tls: ClientTls,
     keys: RwLock<Option<Arc<Keys>>>,
-    last_fetch: tokio::sync::Mutex<Option<Instant>>,
+    last_fetch: Arc<tokio::sync::Mutex<Option<Instant>>>,
     metrics: Arc<IssuerMetrics>,
 }
 
@@ -132,7 +133,7 @@ impl Provider {
             discovery_url: issuer.discovery_url.clone(),
             tls: ClientTls { authority: issuer.authority.clone(), client: None },
             keys: RwLock::default(),
-            last_fetch: tokio::sync::Mutex::default(),
+            last_fetch: Arc::default(),
             metrics,
         }
     }
@@ -187,18 +188,19 @@ impl Provider {
     }
 
     /// The provider's keys; fetched when there are none, when they are old, or when one that is wanted is missing.
-    pub(super) async fn keys(&self, wanted: Option<&str>) -> Result<Arc<Keys>, ProviderError> {
+    pub(super) async fn keys(self: &Arc<Self>, wanted: Option<&str>) -> Result<Arc<Keys>, ProviderError> {
         let has_it = |keys: &Keys| wanted.is_none_or(|_| keys.candidates(wanted).next().is_some());
         let good = |keys: &Keys| keys.fetched.elapsed() < STALE && has_it(keys);
         let known = || self.keys.read().clone();
         if let Some(keys) = known().filter(|keys| good(keys)) {
             return Ok(keys);
         }
-        let mut last = match (known().filter(|keys| has_it(keys)), self.last_fetch.try_lock()) {
+        let last_fetch = self.last_fetch.clone();
+        let last = match (known().filter(|keys| has_it(keys)), last_fetch.clone().try_lock_owned()) {
             (_, Ok(last)) => last,
             // Old keys are being fetched anew: one request waits for that, the others do not.
             (Some(keys), Err(_)) => return Ok(keys),
-            (None, Err(_)) => self.last_fetch.lock().await,
+            (None, Err(_)) => last_fetch.lock_owned().await,
         };
         let was_asked = last.is_some_and(|at| at.elapsed() < ASK_AGAIN);
         if let Some(keys) = known().filter(|keys| good(keys) || was_asked) {
@@ -207,8 +209,23 @@ impl Provider {
         if was_asked {
             return Err(ProviderError::NoAnswer);
         }
+        // In a task of its own: whoever hangs up would stop it for all others, time and again.
+        match tokio::spawn(self.clone().renew(last)).await {
+            Ok(Ok(keys)) => Ok(keys),
+            // Old keys are better than none while the provider is away.
+            Ok(Err(why)) => known().ok_or(why),
+            Err(_) => known().ok_or(ProviderError::NoAnswer),
+        }
+    }
+
+    /// Fetches the keys and keeps them. Those who wait for `last` meanwhile do not ask the provider again.
+    async fn renew(
+        self: Arc<Self>,
+        mut last: OwnedMutexGuard<Option<Instant>>,
+    ) -> Result<Arc<Keys>, ProviderError> {
+        let fetched = self.fetch().await;
         *last = Some(Instant::now());
-        match self.fetch().await {
+        match fetched {
             Ok(keys) => {
                 let keys = Arc::new(keys);
                 *self.keys.write() = Some(keys.clone());
@@ -216,8 +233,7 @@ impl Provider {
             }
             Err(why) => {
                 self.metrics.not_fetched();
-                // Old keys are better than none while the provider is away.
-                known().ok_or(why)
+                Err(why)
             }
         }
     }
@@ -245,5 +261,15 @@ mod tests {
         let many = json!({"keys": (0..100).map(|n| rsa(&n.to_string())).collect::<Vec<_>>()});
         assert_eq!(Keys::parse(many.to_string().as_bytes()).unwrap().all.len(), MAX_KEYS);
         assert!(matches!(Keys::parse(b"{}"), Err(ProviderError::Keys(_))));
+    }
+
+    #[tokio::test]
+    async fn whoever_hangs_up_stops_no_fetch() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let issuer = Issuer { url: format!("https://{}", silent.local_addr().unwrap()), ..Issuer::default() };
+        let provider = Arc::new(Provider::new(&issuer, Arc::new(IssuerMetrics::new(&issuer.url))));
+        let asked = tokio::time::timeout(Duration::from_millis(50), provider.keys(Some("a"))).await;
+        assert!(asked.is_err(), "nobody answers");
+        assert!(provider.last_fetch.try_lock().is_err(), "it goes on");
     }
 }
