@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// When to try again after the file could not be watched.
 const RETRY: Duration = Duration::from_secs(10);
+/// The file is read again after this even when no change was seen: a directory above it may be another one by now.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Does not return.
 pub(super) async fn follow(reloader: Arc<Reloader>) {
@@ -29,7 +31,7 @@ pub(super) async fn follow(reloader: Arc<Reloader>) {
             Err(error) => tracing::error!(%error, "reading the authentication configuration failed"),
         }
         match changes {
-            Ok(changes) => changes.wait(None).await,
+            Ok(changes) => changes.wait(Some(AGAIN)).await,
             Err(error) => {
                 let error = causes::chain(&error);
                 tracing::warn!(error, "cannot watch the authentication configuration, will retry");
