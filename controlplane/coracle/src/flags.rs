@@ -47,14 +47,14 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// A value, unless it may be a secret: by the name of its option, or as a password in a URL.
+/// A value, unless it may be a secret: by the name of its option, or as a password or in the query of a URL.
 fn shown(long: &str, value: String) -> String {
     const WORDS: [&str; 8] =
         ["token", "password", "passphrase", "secret", "key", "keys", "credential", "credentials"];
     let is_place = ["-file", "-path", "-dir"].iter().any(|end| long.ends_with(end));
     let is_secret = !is_place && long.split('-').any(|word| WORDS.contains(&word));
-    let has_user = value.contains("://") && value.contains('@');
-    if !value.is_empty() && (is_secret || has_user) { CLASSIFIED.into() } else { value }
+    let may_tell = value.contains("://") && value.contains(['@', '?']);
+    if !value.is_empty() && (is_secret || may_tell) { CLASSIFIED.into() } else { value }
 }
 
 #[cfg(test)]
@@ -101,6 +101,8 @@ mod tests {
             assert_eq!((shown["token"].as_str(), shown["datastore"].as_str()), (CLASSIFIED, CLASSIFIED));
             assert!(!shown.values().any(|value| value.contains("hush")), "{shown:?}");
         }
+        let shown = flags(&["--otlp-endpoint", "https://c/v1/traces?key=hush"], json!({}));
+        assert_eq!(shown["otlp-endpoint"], CLASSIFIED);
         let shown = flags(&["--token-file", "/etc/token", "--etcd-key-file", "/k"], json!({}));
         assert_eq!((shown["token-file"].as_str(), shown["etcd-key-file"].as_str()), ("/etc/token", "/k"));
         assert_eq!(shown["token"], "", "there is none");
