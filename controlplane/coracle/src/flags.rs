@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 
 /// What is shown instead of a secret.
 const CLASSIFIED: &str = "CLASSIFIED";
+/// Lists of the file that count together with those of the command line; all others are replaced by them.
+const JOINED: [&str; 5] =
+    ["tls-san", "enable-admission-plugins", "disable-admission-plugins", "feature-gates", "runtime-config"];
 
 /// The values of all options of a command: those of the command line and the environment, else of the file, else the defaults.
-/// Lists have those of the file and of the command line.
 pub fn reported(
     command: &Command,
     matches: &ArgMatches,
@@ -30,8 +32,10 @@ pub fn reported(
             .collect();
         let is_given = matches.value_source(id).is_some_and(|source| source != ValueSource::DefaultValue);
         let values = match file.get(&config_file::key(long)).filter(|value| !value.is_null()) {
-            Some(Value::Array(items)) if is_given => items.iter().map(plain).chain(given).collect(),
-            Some(value) if !is_given => vec![plain(value)],
+            // A switch that the file turns on is on.
+            Some(Value::Bool(true)) => vec!["true".into()],
+            Some(value) if !is_given => plain(value),
+            Some(value) if JOINED.contains(&long) => plain(value).into_iter().chain(given).collect(),
             _ => given,
         };
         all.insert(long.to_owned(), shown(long, values.join(",")));
@@ -39,11 +43,15 @@ pub fn reported(
     all
 }
 
-fn plain(value: &Value) -> String {
+/// The texts of a value; those of a map are `name=value`, as on the command line.
+fn plain(value: &Value) -> Vec<String> {
     match value {
-        Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
-        other => other.to_string(),
+        Value::String(text) => vec![text.clone()],
+        Value::Array(items) => items.iter().flat_map(plain).collect(),
+        Value::Object(pairs) => {
+            pairs.iter().map(|(name, value)| format!("{name}={}", plain(value).join(","))).collect()
+        }
+        other => vec![other.to_string()],
     }
 }
 
@@ -88,6 +96,17 @@ mod tests {
             assert_eq!(shown[name], value, "{name}");
         }
         assert!(!shown.contains_key("help"));
+    }
+
+    #[test]
+    fn lists_are_those_that_count() {
+        let file = json!({"authorizationMode": ["AlwaysAllow"], "tlsSan": "a",
+            "runtimeConfig": {"a/v1": true, "b/v1": false}});
+        let shown = flags(&["--authorization-mode", "RBAC", "--runtime-config", "c/v1=true"], file.clone());
+        assert_eq!(shown["authorization-mode"], "RBAC", "in place of that of the file");
+        assert_eq!(shown["runtime-config"], "a/v1=true,b/v1=false,c/v1=true");
+        let shown = flags(&[], file);
+        assert_eq!((shown["authorization-mode"].as_str(), shown["tls-san"].as_str()), ("AlwaysAllow", "a"));
     }
 
     #[test]
