@@ -7,6 +7,9 @@ use cel::common::ast::SourceInfo;
 /// The longest text that an error carries: some quote the values that they are about.
 const SAID: usize = 1024;
 
+/// The longest line that an error shows, as upstream.
+const LINE: usize = 16_384;
+
 /// Why a text is not an expression that can be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
@@ -51,11 +54,15 @@ pub(super) fn explain(error: &ExecutionError) -> String {
     }
 }
 
-/// `ERROR: <input>:1:5: why`, with the line and a mark below it.
+/// `ERROR: <input>:1:5: why`, with the line and a mark below it unless the line is too long.
 pub(super) fn located(info: &SourceInfo, id: u64, why: &str) -> String {
     let start = info.offset_for(id).map_or(0, |(start, _)| start as usize).min(info.source.len());
     let before = info.source.get(..start).unwrap_or_default();
     let (line, column) = (before.matches('\n').count(), before.rsplit('\n').next().unwrap_or_default().len());
     let text = info.source.lines().nth(line).unwrap_or_default();
-    format!("ERROR: <input>:{}:{}: {why}\n | {text}\n | {}^", line + 1, column + 1, ".".repeat(column))
+    let said = format!("ERROR: <input>:{}:{}: {why}", line + 1, column + 1);
+    match text.len() > LINE {
+        true => said,
+        false => format!("{said}\n | {text}\n | {}^", ".".repeat(column)),
+    }
 }

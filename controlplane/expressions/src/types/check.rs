@@ -16,6 +16,9 @@ use cel::common::ast::{
 };
 use std::collections::HashMap;
 
+/// How many type errors of an expression are shown, as upstream: each of them repeats the line.
+const SHOWN: usize = 100;
+
 /// The type that an expression calls by a name.
 fn named(name: &str) -> Option<Type> {
     Some(match name {
@@ -107,6 +110,10 @@ fn checked(program: &Program, variables: &[(&str, Type)], constructs: bool) -> R
         if checker.errors.is_empty() {
             checker.errors = literals::mistakes(program.expression(), &|id| checker.type_of(id));
         }
+        if checker.bindings.is_exceeded() {
+            let why = "the types of the expression are too large".to_owned();
+            checker.errors = vec![(program.expression().id, why)];
+        }
         (found, checker.errors)
     });
     let (found, mut errors) = checked?;
@@ -115,8 +122,11 @@ fn checked(program: &Program, variables: &[(&str, Type)], constructs: bool) -> R
     }
     let start = |id: u64| program.source_info().offset_for(id).map_or(0, |(start, _)| start);
     errors.sort_by_key(|(id, _)| start(*id));
-    let lines: Vec<String> =
-        errors.iter().map(|(id, why)| located(program.source_info(), *id, why)).collect();
+    let shown = errors.iter().take(SHOWN);
+    let mut lines: Vec<String> = shown.map(|(id, why)| located(program.source_info(), *id, why)).collect();
+    if errors.len() > SHOWN {
+        lines.push(format!("{} more errors were truncated", errors.len() - SHOWN));
+    }
     Err(CheckError::Types(lines.join("\n")))
 }
 
@@ -166,6 +176,10 @@ impl Checker {
 
     fn read(&mut self, node: &IdedExpr) -> Type {
         let found = self.read_part(node);
+        self.bindings.count(&found);
+        if self.bindings.is_exceeded() {
+            return Type::Error;
+        }
         self.types.insert(node.id, found.clone());
         found
     }
@@ -585,6 +599,34 @@ mod tests {
         }
         let two = checked("object.spec.a == object.spec.b").unwrap_err();
         assert_eq!(two.matches("ERROR").count(), 2, "{two}");
+    }
+
+    #[test]
+    fn types_and_messages_have_a_largest_size() {
+        // Each map has two of the one around it.
+        let maps = |depth: usize| {
+            let inside = (1..=depth).fold("1".to_owned(), |inside, level| {
+                format!("[{{v{level}: v{level}}}].map(v{}, {inside})", level - 1)
+            });
+            format!("[{{1: 1}}].map(v{depth}, {inside})")
+        };
+        assert!(checked(&maps(5)).is_ok());
+        let said = checked(&maps(25)).unwrap_err();
+        assert!(said.contains("the types of the expression are too large"), "{said}");
+        // The same with types that are not known yet when they are compared.
+        let unknown = |depth: usize| {
+            let pairs = (1..=depth).map(|level| format!("[v{}] == [{{v{level}: v{level}}}]", level - 1));
+            let all = pairs.collect::<Vec<_>>().join(" && ");
+            (0..=depth).fold(all, |inside, level| format!("[].all(v{level}, {inside})"))
+        };
+        assert_eq!(checked(&unknown(3)).as_deref(), Ok("bool"));
+        assert!(checked(&unknown(25)).unwrap_err().contains("too large"));
+        // Many calls of functions with many overloads.
+        let many = "1 < 2 || ".repeat(5_000) + "true";
+        assert_eq!(checked(&many).as_deref(), Ok("bool"));
+        let said = checked(&("nothing || ".repeat(5_000) + "true")).unwrap_err();
+        assert_eq!(said.matches("ERROR").count(), SHOWN);
+        assert!(said.ends_with("\n4900 more errors were truncated") && said.len() < 10_000, "{}", said.len());
     }
 
     #[test]

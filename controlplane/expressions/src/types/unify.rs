@@ -1,40 +1,99 @@
 //! Which types fit where, and what type variables stand for.
+//!
+//! A type may be in another one several times, so that types can become much larger than the expression: how many of their parts are
+//! looked at is limited.
 
 use super::Type;
+use std::cell::Cell;
+
+/// How many parts a type may have with everything that its variables stand for.
+const LARGEST: u64 = 1_000;
+/// How many parts of types are looked at in all.
+const MOST: u64 = 5_000_000;
 
 /// What is known of type variables.
-#[derive(Debug, Clone, Default)]
-pub struct Bindings(Vec<Option<Type>>);
+#[derive(Debug, Default)]
+pub struct Bindings {
+    known: Vec<Option<Type>>,
+    /// What was known before of variables that changed since the last question.
+    before: Vec<(usize, Option<Type>)>,
+    /// How many parts of types have been looked at.
+    steps: Cell<u64>,
+}
 
 impl Bindings {
     /// A type of which nothing is known yet.
     pub fn fresh(&mut self) -> Type {
-        self.0.push(None);
-        Type::Variable(self.0.len() - 1)
+        self.known.push(None);
+        Type::Variable(self.known.len() - 1)
+    }
+
+    /// Whether a type was too large, or all of them together: what has been said of types since then need not be true.
+    pub fn is_exceeded(&self) -> bool {
+        self.steps.get() >= MOST
+    }
+
+    /// Counts the parts of a type.
+    pub fn count(&self, of: &Type) {
+        self.count_to(of, self.steps.get() + LARGEST);
+    }
+
+    fn count_to(&self, of: &Type, end: u64) {
+        if !self.step(end) {
+            return;
+        }
+        match of {
+            Type::Type(item) | Type::List(item) | Type::Optional(item) => self.count_to(item, end),
+            Type::Map(key, value) => {
+                self.count_to(key, end);
+                self.count_to(value, end);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether one more part may be looked at. After the last one there are no more.
+    fn step(&self, end: u64) -> bool {
+        let next = self.steps.get() + 1;
+        let is_allowed = next < end.min(MOST);
+        self.steps.set(if is_allowed { next } else { MOST });
+        is_allowed
     }
 
     /// The type with what is known put in place of its variables.
     pub fn resolve(&self, of: &Type) -> Type {
+        self.resolve_to(of, self.steps.get() + LARGEST)
+    }
+
+    fn resolve_to(&self, of: &Type, end: u64) -> Type {
+        if !self.step(end) {
+            return Type::Dyn;
+        }
+        let inside = |of: &Type| Box::new(self.resolve_to(of, end));
         match of {
-            Type::Variable(number) => match self.0.get(*number).and_then(Option::as_ref) {
-                Some(known) => self.resolve(known),
+            Type::Variable(number) => match self.known.get(*number).and_then(Option::as_ref) {
+                Some(known) => self.resolve_to(known, end),
                 None => of.clone(),
             },
-            Type::Type(of) => Type::type_of(self.resolve(of)),
-            Type::List(item) => Type::list(self.resolve(item)),
-            Type::Optional(item) => Type::Optional(Box::new(self.resolve(item))),
-            Type::Map(key, value) => Type::Map(Box::new(self.resolve(key)), Box::new(self.resolve(value))),
+            Type::Type(of) => Type::Type(inside(of)),
+            Type::List(item) => Type::List(inside(item)),
+            Type::Optional(item) => Type::Optional(inside(item)),
+            Type::Map(key, value) => Type::Map(inside(key), inside(value)),
             _ => of.clone(),
         }
     }
 
     /// Whether all values fit; what follows for type variables is kept only if they do.
     pub fn all_assignable(&mut self, values: &[Type], places: &[Type]) -> bool {
-        let mut tried = self.clone();
+        self.before.clear();
         let fits = values.len() == places.len()
-            && values.iter().zip(places).all(|(value, place)| tried.fits(value, place));
-        if fits {
-            *self = tried;
+            && values.iter().zip(places).all(|(value, place)| self.fits(value, place));
+        if !fits {
+            while let Some((number, known)) = self.before.pop() {
+                if let Some(place) = self.known.get_mut(number) {
+                    *place = known;
+                }
+            }
         }
         fits
     }
@@ -45,6 +104,9 @@ impl Bindings {
     }
 
     fn fits(&mut self, value: &Type, place: &Type) -> bool {
+        if !self.step(MOST) {
+            return false;
+        }
         if let Type::Variable(number) = place {
             let (fits, was_known) = self.substitute(value, *number);
             if fits || was_known {
@@ -75,7 +137,7 @@ impl Bindings {
         if *to == Type::Variable(number) {
             return (true, true);
         }
-        let Some(known) = self.0.get(number).cloned().flatten() else {
+        let Some(known) = self.known.get(number).cloned().flatten() else {
             let is_new = !self.contains(to, number);
             if is_new {
                 self.bind(number, to.clone());
@@ -96,15 +158,18 @@ impl Bindings {
     }
 
     fn bind(&mut self, number: usize, to: Type) {
-        if let Some(place) = self.0.get_mut(number) {
-            *place = Some(to);
+        if let Some(place) = self.known.get_mut(number) {
+            self.before.push((number, place.replace(to)));
         }
     }
 
     fn contains(&self, of: &Type, variable: usize) -> bool {
+        if !self.step(MOST) {
+            return true;
+        }
         match of {
             Type::Variable(number) => {
-                let known = self.0.get(*number).and_then(Option::as_ref);
+                let known = self.known.get(*number).and_then(Option::as_ref);
                 *number == variable || known.is_some_and(|known| self.contains(known, variable))
             }
             Type::Type(item) | Type::List(item) | Type::Optional(item) => self.contains(item, variable),
