@@ -67,7 +67,7 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
             let amount: Quantity = text(&args, 0)?.parse().map_err(|error| failed("quantity", error))?;
             give_opaque(Amount(amount))
         }),
-        ("isIP", 1, |args| give(text(&args, 0).is_ok_and(|t| t.parse::<IpAddr>().is_ok()))),
+        ("isIP", 1, |args| give(text(&args, 0).is_ok_and(|t| address(&t, "isIP").is_ok()))),
         ("ip", 1, |args| give_opaque(Network(address(&text(&args, 0)?, "ip")?, None))),
         ("ip.isCanonical", 1, |args| {
             let text = text(&args, 0)?;
@@ -213,7 +213,10 @@ fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
         ("prefixLength", 0, |args| give_int(i64::from(network(&args, 0)?.1.unwrap_or_default()))),
         ("getScheme", 0, |args| give_text(location(&args)?.scheme_str().unwrap_or_default())),
         ("getHost", 0, |args| {
-            give_text(location(&args)?.authority().map_or("", |authority| authority.as_str()))
+            let location = location(&args)?;
+            let authority = location.authority().map_or("", |authority| authority.as_str());
+            // Without the user.
+            give_text(authority.rsplit('@').next().unwrap_or_default())
         }),
         ("getHostname", 0, |args| {
             give_text(location(&args)?.host().unwrap_or_default().trim_matches(['[', ']']))
@@ -274,7 +277,7 @@ fn network(args: &Args<'_, '_>, at: usize) -> Result<Network, ExecutionError> {
             Some(Network(address, bits)) => Ok(Network(*address, *bits)),
             None => Err(unfit("network")),
         },
-        Value::String(text) => match text.parse() {
+        Value::String(text) => match address(&text, "network") {
             Ok(address) => Ok(Network(address, None)),
             Err(_) => range(&text).ok_or_else(|| unfit("network")),
         },
@@ -292,7 +295,17 @@ fn location(args: &Args<'_, '_>) -> Result<http::Uri, ExecutionError> {
 }
 
 fn address(text: &str, function: &str) -> Result<IpAddr, ExecutionError> {
-    text.parse().map_err(|_| failed(function, format!("IP Address {text:?} parse error")))
+    let parsed: IpAddr =
+        text.parse().map_err(|_| failed(function, format!("IP Address {text:?} parse error")))?;
+    match is_mapped(parsed) {
+        true => Err(failed(function, format!("IPv4-mapped IPv6 address {text:?} is not allowed"))),
+        false => Ok(parsed),
+    }
+}
+
+/// Whether it is an address of IPv4 that is written as one of IPv6.
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
 /// A URL with a scheme, or a path.
@@ -317,7 +330,8 @@ fn unwrapped<'b, 'v>(all: &[Value]) -> Answer<'b, 'v> {
 }
 
 fn range(text: &str) -> Option<Network> {
-    super::addresses::cidr(text).map(|(address, bits)| Network(address, Some(bits)))
+    let (address, bits) = super::addresses::cidr(text)?;
+    (!is_mapped(address)).then_some(Network(address, Some(bits)))
 }
 
 fn covers(range: &Network, other: &Network) -> bool {

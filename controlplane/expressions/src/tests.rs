@@ -36,7 +36,8 @@ fn the_language_has_what_rules_use() {
         "type(ip('10.0.0.1')) == net.IP && type(cidr('10.0.0.1/8')) == net.CIDR && type(ip('::1')) != net.CIDR",
         "[optional.of(1), optional.none()].unwrapOpt() == [1] && optional.unwrap([optional.of('a')]) == ['a']",
         "[duration('1s'), duration('1m')].sum() == duration('61s') && [1u, 2u].sum() == 3u && [0.5, 1.0].sum() == 1.5",
-        "isURL('/a') && !isURL('a')",
+        "isURL('/a') && !isURL('a') && url('https://me:secret@a.b:80/c').getHost() == 'a.b:80'",
+        "isIP('::1') && !isIP('::ffff:1.2.3.4') && isCIDR('::/0') && !isCIDR('::ffff:1.2.3.4/120')",
         "self.a__dash__b == 'x' && self.map['k-1'] == 1",
         "self.day < self.at && self.namespace == 'here' && self.__namespace__ == 'here'",
         "!old.hasValue() && old.orValue(3) == 3",
@@ -76,6 +77,7 @@ fn the_language_has_what_rules_use() {
         ("'a'.matches('a*' + '*')", "* repeats a repetition"),
         ("'a'.find('(?x)' + 'a')", "(?x begins no group"),
         ("ip.isCanonical('a')", "parse error"),
+        ("ip('::ffff:1.2.3.4')", "is not allowed"),
         ("url('a').getHost()", "no absolute address"),
         ("duration(dyn(5))", "not a duration"),
     ] {
