@@ -14,8 +14,8 @@ fn says(text: &str) -> Result<cel::Value, String> {
 fn says_for(budget: u64, text: &str) -> Result<cel::Value, String> {
     let mut context = context();
     let schema = json!({"properties": {"ratio": {"type": "number"}, "at": {"format": "date-time"}, "day": {"format": "date"},
-        "a-b": {"type": "string"}, "namespace": {"type": "string"}, "list": {"items": {"type": "integer"}}, "none": {}}});
-    let object = json!({"ratio": 1, "at": "2024-01-02T03:04:05Z", "day": "2024-01-02", "namespace": "here", "a-b": "x", "list": [3, 1, 2], "map": {"k-1": 1}});
+        "data": {"format": "byte"}, "a-b": {"type": "string"}, "namespace": {"type": "string"}, "list": {"items": {"type": "integer"}}, "none": {}}});
+    let object = json!({"ratio": 1, "at": "2024-01-02T03:04:05Z", "day": "2024-01-02", "data": "YWI=", "namespace": "here", "a-b": "x", "list": [3, 1, 2], "map": {"k-1": 1}});
     context.add_variable_from_value("self", to_cel_typed(&schema, &object));
     context.add_variable_from_value("old", optional(None));
     let mut budget = Budget::of(budget);
@@ -39,6 +39,7 @@ fn the_language_has_what_rules_use() {
         "isURL('/a') && !isURL('a') && url('https://me:secret@a.b:80/c').getHost() == 'a.b:80'",
         "isIP('::1') && !isIP('::ffff:1.2.3.4') && isCIDR('::/0') && !isCIDR('::ffff:1.2.3.4/120')",
         "self.a__dash__b == 'x' && self.map['k-1'] == 1",
+        "self.data == b'ab'",
         "self.day < self.at && self.namespace == 'here' && self.__namespace__ == 'here'",
         "!old.hasValue() && old.orValue(3) == 3",
         "self.list.all(x, x > 0) && self.list.exists_one(x, x == 2) && !has(self.none)",

@@ -2,6 +2,8 @@
 
 use super::go_time;
 use super::names::{escaped, is_escaped, is_reserved};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coracle_fields::apiextensions::v1::JSONSchemaProps;
 use coracle_fields::{Schema as _, View};
 use serde_json::Value;
@@ -13,7 +15,7 @@ pub fn to_cel(value: &Value) -> cel::Value {
     to_cel_typed(&Value::Null, value)
 }
 
-/// A JSON value as CEL knows it by a schema: numbers are what the schema calls them, dates and spans of time are such,
+/// A JSON value as CEL knows it by a schema: numbers are what the schema calls them, dates, spans of time and bytes are such,
 /// and fields whose names are no identifiers have other names.
 pub fn to_cel_typed(schema: &Value, value: &Value) -> cel::Value {
     typed(JSONSchemaProps::of(schema), value)
@@ -32,6 +34,7 @@ fn typed(schema: View<'_, JSONSchemaProps>, value: &Value) -> cel::Value {
                 Some("date-time") => go_time::timestamp_value(text).ok(),
                 Some("date") => go_time::timestamp_value(&format!("{text}T00:00:00Z")).ok(),
                 Some("duration") => go_time::duration_value(text).ok(),
+                Some("byte") => STANDARD.decode(text).ok().map(|bytes| cel::Value::Bytes(bytes.into())),
                 _ => None,
             };
             parsed.unwrap_or_else(|| cel::Value::String(Arc::new(text.clone())))
