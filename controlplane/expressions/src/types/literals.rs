@@ -11,6 +11,9 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralVal
 /// The function whose arguments, and the lists and maps in them, may be of several types.
 const FORMAT: &str = "format";
 
+/// The texts that Go reads as truth values.
+const BOOLS: [&str; 12] = ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"];
+
 /// The mistakes, by the parts of the expression that they are in. `type_of` is the type of a part.
 pub(super) fn mistakes(expression: &IdedExpr, type_of: &dyn Fn(u64) -> Type) -> Vec<(u64, String)> {
     let mut found = Vec::new();
@@ -58,6 +61,7 @@ fn unreadable(call: &CallExpr) -> Option<&IdedExpr> {
             ("timestamp", 0, LiteralValue::Int(seconds)) if is_global => {
                 go_time::of_seconds(*seconds.inner()).is_ok()
             }
+            ("bool", 0, LiteralValue::String(text)) if is_global => BOOLS.contains(&text.inner()),
             ("int", 0, LiteralValue::String(text)) if is_global => text.inner().parse::<i64>().is_ok(),
             ("uint", 0, LiteralValue::String(text)) if is_global => {
                 !text.inner().starts_with('+') && text.inner().parse::<u64>().is_ok()
