@@ -146,7 +146,7 @@ pub(super) fn of_seconds(seconds: i64) -> Result<DateTime<Utc>, TimestampError> 
 }
 
 /// What CEL has as a timestamp.
-fn in_range(time: DateTime<Utc>) -> Option<DateTime<Utc>> {
+pub(super) fn in_range(time: DateTime<Utc>) -> Option<DateTime<Utc>> {
     (1..=9999).contains(&time.year()).then_some(time)
 }
 

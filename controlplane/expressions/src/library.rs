@@ -107,7 +107,9 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
         })?;
     }
     env.add_overload("int", "duration_to_int64", vec![DURATION_TYPE], |args| match value(&args, 0)? {
-        Value::Duration(length) => give_int(length.num_nanoseconds().unwrap_or_default()),
+        Value::Duration(length) => {
+            give_int(length.num_nanoseconds().ok_or_else(|| failed("int", "integer overflow"))?)
+        }
         _ => Err(unfit("duration")),
     })?;
     on_lists(env)?;

@@ -1,6 +1,7 @@
 //! Messages of Protocol Buffers that every expression can construct, such as `google.protobuf.Timestamp{seconds: 1}`. Their values
 //! are those of CEL: an `Int32Value` is an int.
 
+use super::go_time;
 use super::types::Type;
 use cel::objects::Key;
 use cel::{ExecutionError, Value};
@@ -89,8 +90,10 @@ fn value(short: &str, fields: &HashMap<Key, Value>) -> Result<Value, MessageErro
     };
     match short {
         "Timestamp" => {
-            let nanos = u32::try_from(number("nanos")?).map_err(|_| MessageError::Range)?;
-            let time = DateTime::from_timestamp(number("seconds")?, nanos).ok_or(MessageError::Range)?;
+            let nanos = u32::try_from(number("nanos")?).ok().filter(|nanos| *nanos < 1_000_000_000);
+            let nanos = nanos.ok_or(MessageError::Range)?;
+            let time = DateTime::from_timestamp(number("seconds")?, nanos).and_then(go_time::in_range);
+            let time = time.ok_or(MessageError::Range)?;
             Ok(Value::Timestamp(time.fixed_offset()))
         }
         "Duration" => {
@@ -162,6 +165,8 @@ mod tests {
         for text in [
             "google.protobuf.Int32Value{value: 5000000000} == 1",
             "google.protobuf.Timestamp{nanos: -1} == timestamp(0)",
+            "google.protobuf.Timestamp{nanos: 1000000000} == timestamp(0)",
+            "google.protobuf.Timestamp{seconds: 253402300800} == timestamp(0)",
             "google.protobuf.Value{bool_value: true, string_value: 'a'} == 'a'",
         ] {
             assert!(compile(text).unwrap().evaluate(&context(), &mut Budget::of(10_000)).is_err(), "{text}");

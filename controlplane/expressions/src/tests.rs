@@ -81,6 +81,7 @@ fn the_language_has_what_rules_use() {
         ("ip('::ffff:1.2.3.4')", "is not allowed"),
         ("url('a').getHost()", "no absolute address"),
         ("duration(dyn(5))", "not a duration"),
+        ("int(timestamp('9999-01-01T00:00:00Z') - timestamp('0001-01-01T00:00:00Z'))", "overflow"),
     ] {
         let said = says(text).unwrap_err();
         assert!(said.contains(why), "{text}: {said}");
