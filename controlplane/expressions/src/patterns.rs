@@ -106,6 +106,12 @@ pub fn bounded(pattern: &str) -> Result<Compiled, Illegal> {
     outcome
 }
 
+/// Whether a text is no regular expression; one that is only too large for this program is. It is not compiled for this: an
+/// expression may have thousands of patterns.
+pub(super) fn is_mistake(pattern: &str) -> bool {
+    pattern.len() <= LONGEST && go_regex::translated(pattern).is_err()
+}
+
 /// Compiles a pattern as Go understands it.
 fn build(pattern: &str) -> Result<Compiled, Illegal> {
     let translated = go_regex::translated(pattern)?;
@@ -159,6 +165,7 @@ mod tests {
             ("(".repeat(500) + &")".repeat(500), "nested too deep"),
             ("a".repeat(LONGEST + 1), "longer than 16384 bytes"),
         ] {
+            assert_eq!(is_mistake(&pattern), pattern == "(");
             for _ in 0..2 {
                 let said = bounded(&pattern).unwrap_err().to_string();
                 assert!(said.contains(why), "{said}");

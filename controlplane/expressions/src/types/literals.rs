@@ -5,7 +5,7 @@ use super::unify::is_exactly;
 use super::{Type, formats};
 use crate::go_time;
 use crate::objects::children;
-use crate::patterns::{self, Illegal};
+use crate::patterns;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr};
 
 /// The function whose arguments, and the lists and maps in them, may be of several types.
@@ -49,8 +49,10 @@ fn unreadable(call: &CallExpr) -> Option<&IdedExpr> {
         let Expr::Literal(literal) = &argument.expr else { return None };
         let is_readable = match (call.func_name.as_str(), at, literal) {
             // In Kubernetes also the text that is looked at must be a pattern.
-            ("matches", _, LiteralValue::String(text)) => is_pattern(text.inner()),
-            ("find" | "findAll", 0, LiteralValue::String(text)) if !is_global => is_pattern(text.inner()),
+            ("matches", _, LiteralValue::String(text)) => !patterns::is_mistake(text.inner()),
+            ("find" | "findAll", 0, LiteralValue::String(text)) if !is_global => {
+                !patterns::is_mistake(text.inner())
+            }
             ("duration", 0, LiteralValue::String(text)) if is_global => {
                 go_time::duration(text.inner()).is_ok()
             }
@@ -82,11 +84,6 @@ fn is_double(text: &str) -> bool {
         Ok(number) => number.is_finite() || !digits.starts_with(|first: char| first.is_ascii_digit()),
         Err(_) => digits.starts_with("0x") || digits.starts_with("0X"),
     }
-}
-
-/// A pattern that is only too large for this program is no mistake.
-fn is_pattern(text: &str) -> bool {
-    !matches!(patterns::bounded(text), Err(Illegal::Syntax(_)))
 }
 
 /// A text with a format, and what is put into it.
