@@ -244,6 +244,7 @@ fn managed_fields_of_updates_status_and_subresources() {
         place.saw("replicas", place.value("deploy/d", "{.spec.replicas} {.metadata.labels}"));
         // Not what `st` owns: the controller takes it back, sooner or later.
         let all = managers(place, "deploy/d");
+        assert!(!all.is_empty(), "others have changed it");
         let owned: Vec<_> = all.lines().map(str::trim).filter(|line| line.starts_with("st2 ")).collect();
         place.saw("managed through status", owned.join("\n"));
         // No more than ten managers of updates are remembered: older ones become one.

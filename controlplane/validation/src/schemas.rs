@@ -46,11 +46,7 @@ pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
 
 /// The schemas of a changed definition; what was wrong before may stay.
 pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let mut before = Vec::new();
-    new(old, &mut before);
-    if before.is_empty() {
-        new(new_one, errors);
-    }
+    super::compiled::changed(new, new_one, old, errors);
 }
 
 /// The rules of a schema and of all below it.
