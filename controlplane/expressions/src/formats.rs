@@ -1,6 +1,7 @@
 //! `format.NAME()` and `format.named('NAME')`: named formats of text, with `validate`.
 
 use super::arguments::{Answer, Args, Function, anything, give_value, optional, text, unfit, value};
+use super::go_url::GoUrl;
 use cel::common::types::DYN_TYPE;
 use cel::objects::Opaque;
 use cel::{DeclarationError, Env, Value};
@@ -20,10 +21,9 @@ static FORMATS: [(&str, Check); 13] = [
     ("dns1123SubdomainPrefix", |text| names::dns1123_subdomain(&names::mask_trailing_dash(text))),
     ("dns1035LabelPrefix", |text| names::dns1035_label(&names::mask_trailing_dash(text))),
     ("labelValue", names::label_value),
-    ("uri", |text| {
-        let known =
-            text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some() || text.starts_with('/'));
-        because(known, &format!("parse {text:?}: invalid URI for request"))
+    ("uri", |text| match GoUrl::of_request(text) {
+        Ok(_) => Vec::new(),
+        Err(error) => vec![format!("parse {text:?}: {error}")],
     }),
     ("uuid", |text| because(UUID.is_match(text), "does not match the UUID format")),
     ("byte", |text| because(BASE64.is_match(text), "invalid base64")),

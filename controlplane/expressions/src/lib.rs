@@ -26,6 +26,8 @@ pub mod patterns;
 mod go_regex;
 // Durations and timestamps as Go reads them.
 mod go_time;
+// URLs as Go reads them.
+mod go_url;
 // Arguments and results of functions.
 mod arguments;
 // Functions that the API server adds: quantities, addresses, sets, lists, patterns.

@@ -4,6 +4,7 @@ use super::arguments::{
     Answer, Args, Function, anything, failed, give, give_int, give_opaque, give_value, list, optional, text,
     unfit, value,
 };
+use super::go_url::GoUrl;
 use super::versions;
 use cel::common::types::{DURATION_TYPE, DYN_TYPE, LIST_TYPE, STRING_TYPE, Type};
 use cel::objects::{Opaque, OptionalValue};
@@ -50,7 +51,7 @@ impl fmt::Display for Network {
 
 /// An address on the web.
 #[derive(Debug, PartialEq, Eq)]
-struct Location(http::Uri);
+struct Location(GoUrl);
 
 impl Opaque for Location {
     fn runtime_type_name(&self) -> &str {
@@ -80,8 +81,8 @@ pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
                 .ok_or_else(|| failed("cidr", format!("network address parse error: {text:?}")))?;
             give_opaque(found)
         }),
-        ("isURL", 1, |args| give(text(&args, 0).is_ok_and(|t| absolute(&t).is_ok()))),
-        ("url", 1, |args| give_opaque(Location(absolute(&text(&args, 0)?)?))),
+        ("isURL", 1, |args| give(text(&args, 0).is_ok_and(|t| GoUrl::of_request(&t).is_ok()))),
+        ("url", 1, |args| give_opaque(Location(location_of(&text(&args, 0)?)?))),
         ("optional.unwrap", 1, |args| unwrapped(&list(&args, 0)?)),
         ("jsonpatch.escapeKey", 1, |args| give_text(&text(&args, 0)?.replace('~', "~0").replace('/', "~1"))),
         ("sets.contains", 2, |args| {
@@ -213,20 +214,11 @@ fn on_values(env: &mut Env) -> Result<(), DeclarationError> {
             give_opaque(Network(base, bits))
         }),
         ("prefixLength", 0, |args| give_int(i64::from(network(&args, 0)?.1.unwrap_or_default()))),
-        ("getScheme", 0, |args| give_text(location(&args)?.scheme_str().unwrap_or_default())),
-        ("getHost", 0, |args| {
-            let location = location(&args)?;
-            let authority = location.authority().map_or("", |authority| authority.as_str());
-            // Without the user.
-            give_text(authority.rsplit('@').next().unwrap_or_default())
-        }),
-        ("getHostname", 0, |args| {
-            give_text(location(&args)?.host().unwrap_or_default().trim_matches(['[', ']']))
-        }),
-        ("getPort", 0, |args| {
-            give_text(&location(&args)?.port().map(|port| port.to_string()).unwrap_or_default())
-        }),
-        ("getEscapedPath", 0, |args| give_text(location(&args)?.path())),
+        ("getScheme", 0, |args| give_text(&location(&args)?.scheme)),
+        ("getHost", 0, |args| give_text(&location(&args)?.host)),
+        ("getHostname", 0, |args| give_text(location(&args)?.hostname())),
+        ("getPort", 0, |args| give_text(location(&args)?.port())),
+        ("getEscapedPath", 0, |args| give_text(&location(&args)?.path)),
         ("getQuery", 0, |args| give_query(&location(&args)?)),
     ];
     for (name, arguments, function) in members {
@@ -263,10 +255,10 @@ fn compared(args: &Args<'_, '_>) -> Result<Ordering, ExecutionError> {
 }
 
 /// The parameters of a URL, each with its values in order.
-fn give_query<'b, 'v>(location: &http::Uri) -> Answer<'b, 'v> {
+fn give_query<'b, 'v>(location: &GoUrl) -> Answer<'b, 'v> {
     let mut all: HashMap<String, Vec<Value>> = HashMap::new();
-    for (name, value) in form_urlencoded::parse(location.query().unwrap_or_default().as_bytes()) {
-        all.entry(name.into_owned()).or_default().push(Value::from(value.as_ref()));
+    for (name, value) in location.parameters() {
+        all.entry(name).or_default().push(Value::from(value.as_str()));
     }
     let lists = all.into_iter().map(|(name, values)| (name, Value::List(Arc::new(values))));
     give_value(Value::from(lists.collect::<HashMap<String, Value>>()))
@@ -287,7 +279,7 @@ fn network(args: &Args<'_, '_>, at: usize) -> Result<Network, ExecutionError> {
     }
 }
 
-fn location(args: &Args<'_, '_>) -> Result<http::Uri, ExecutionError> {
+fn location(args: &Args<'_, '_>) -> Result<GoUrl, ExecutionError> {
     match value(args, 0)? {
         Value::Opaque(opaque) => {
             opaque.downcast_ref::<Location>().map(|found| found.0.clone()).ok_or_else(|| unfit("URL"))
@@ -310,13 +302,11 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
-/// A URL with a scheme, or a path.
-fn absolute(text: &str) -> Result<http::Uri, ExecutionError> {
-    let location: http::Uri = text.parse().map_err(|error| failed("url", error))?;
-    match location.scheme().is_some() || text.starts_with('/') {
-        true => Ok(location),
-        false => Err(failed("url", format!("{text:?} is no absolute address"))),
-    }
+fn location_of(text: &str) -> Result<GoUrl, ExecutionError> {
+    let wrong = |error| {
+        failed("url", format!("URL parse error during conversion from string: parse {text:?}: {error}"))
+    };
+    GoUrl::parse(text).map_err(wrong)
 }
 
 /// The values of those that have one.

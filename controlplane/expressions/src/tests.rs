@@ -58,6 +58,7 @@ fn the_language_has_what_rules_use() {
         "isURL('https://a.example:1/x') && url('https://a.example:1/x').getHostname() == 'a.example' && !isURL('a b')",
         "url('https://a.example:1/x').getScheme() == 'https' && url('https://a.example:1/x').getPort() == '1'",
         "self.list.map(x, x * 2) == [6, 2, 4] && {'a': 1}.exists(k, k == 'a')",
+        "url('https://a').getEscapedPath() == '' && isURL('mailto:a@b') && isURL('/ä') && !isURL('https://a:b')",
         "url('https://a/?x=1&y=a%20b&x=2').getQuery() == {'x': ['1', '2'], 'y': ['a b']} && url('/a').getQuery() == {}",
         "self.list.first().value() == 3 && self.list.last().value() == 2 && ![].first().hasValue()",
         "!format.dns1123Label().validate('web-1').hasValue() && format.named('dns1123Label').hasValue()",
@@ -79,7 +80,7 @@ fn the_language_has_what_rules_use() {
         ("'a'.find('(?x)' + 'a')", "(?x begins no group"),
         ("ip.isCanonical('a')", "parse error"),
         ("ip('::ffff:1.2.3.4')", "is not allowed"),
-        ("url('a').getHost()", "no absolute address"),
+        ("url('a').getHost()", "invalid URI for request"),
         ("duration(dyn(5))", "not a duration"),
         ("int(timestamp('9999-01-01T00:00:00Z') - timestamp('0001-01-01T00:00:00Z'))", "overflow"),
     ] {
