@@ -92,15 +92,42 @@ pub fn nobody(browser: &mut Browser) {
     let file = server.data_dir().join("alice.kubeconfig");
     kubeconfig::write(&file, &server.url(), &authority.certificate, "alice", &signed).unwrap();
     let ui = Ui::start(&file);
+    let reason = "document.body.innerText.includes('alice')";
+    let status = |text: &str| format!("document.getElementById('status').textContent === '{text}'");
     browser.open(&ui.page, "#/workloads/configmaps");
-    browser.wait("the reason", "document.body.innerText.includes('alice')");
-    browser.check();
+    browser.wait("the reason", reason);
+    is_untold(browser);
     browser.open(&ui.page, "#/object/configmaps/default/secret-name");
     browser.wait("no answer", "document.body.innerText.includes('none was written since')");
     browser.check();
     browser.open(&ui.page, "#/traces");
     browser.wait("the view", "document.querySelector('h2').textContent === 'Changes'");
-    browser.wait("an empty list", "document.getElementById('status').textContent === '0 changes'");
-    assert!(!browser.text("document.body.innerText").contains("secret-name"));
+    browser.wait("an empty list", &status("0 changes"));
+    is_untold(browser);
+    browser.open(&ui.page, "#/unwell");
+    browser.wait("what is not well", "/^\\d+ problems$/.test(document.getElementById('status').textContent)");
+    is_untold(browser);
+    browser.open(&ui.page, "#/nodes");
+    browser.wait("the reason", reason);
+    is_untold(browser);
+    browser.open(&ui.page, "#/map");
+    browser.wait("all kinds are refused", &status("0 rows of 0 objects"));
+    browser.wait("ConfigMaps are one of them", "document.body.innerText.includes('configmaps is forbidden')");
+    is_untold(browser);
+    // In the same page, which has asked for everything by now. The heading has the words that are searched for.
+    browser.value("location.hash = '#/search/configmap'");
+    browser.wait("an empty list", &status("0 results"));
+    is_untold(browser);
+    browser.value("location.hash = '#/search/secret-name'");
+    browser.wait("the view", "document.querySelector('h2').textContent.includes('secret-name')");
+    browser.wait("an empty list", &status("0 results"));
+    assert_eq!(browser.value("document.querySelectorAll('.row').length"), json!(0));
     browser.check();
+}
+
+/// The page is well, and has nothing of an object that its user may not see.
+fn is_untold(browser: &mut Browser) {
+    browser.check();
+    let text = browser.text("document.body.innerText");
+    assert!(!text.contains("secret-name"), "{text}");
 }
