@@ -23,7 +23,7 @@ pub struct Browser {
     session: String,
     /// Events since the page was opened.
     events: Vec<Value>,
-    /// What the addresses of the page begin with.
+    /// What the addresses of the page begin with; empty before the first page.
     origin: String,
     dir: tempfile::TempDir,
 }
@@ -123,8 +123,11 @@ impl Browser {
         }
     }
 
-    /// Opens a page as if for the first time.
+    /// Opens a page as if for the first time. Fails if something went wrong in the one before it.
     pub fn open(&mut self, origin: &str, fragment: &str) {
+        if !self.origin.is_empty() {
+            self.check();
+        }
         // Only a page that is another one is loaded again.
         self.call("Page.navigate", json!({"url": "about:blank"}));
         self.call("Network.clearBrowserCache", json!({}));
@@ -224,6 +227,12 @@ impl Browser {
     pub fn check(&mut self) {
         let problems = self.problems();
         assert!(problems.is_empty(), "{problems:#?}");
+    }
+
+    /// Leaves the page and what went wrong in it: its server may be gone, which is no problem of the next page.
+    pub fn leave(&mut self) {
+        self.origin.clear();
+        self.events.clear();
     }
 
     /// Writes what is seen to a file of the directory that `CORACLE_SCREENSHOTS` names.

@@ -81,6 +81,7 @@ fn in_a_browser() {
     for (name, step) in steps.iter().filter(|(name, _)| name.contains(&only)) {
         let begun = std::time::Instant::now();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(&mut browser)));
+        browser.leave();
         println!("{}: {name} ({:.1?})", if outcome.is_ok() { "ok" } else { "FAILED" }, begun.elapsed());
         if outcome.is_err() {
             failed.push(*name);
