@@ -221,6 +221,7 @@ pub fn themes(browser: &mut Browser) {
 
 /// Every control has a name in the tree that screen readers get.
 pub fn names(browser: &mut Browser) {
+    const FEWEST: usize = 5;
     let stub = Stub::start(20);
     for (fragment, ready) in [
         ("#/unwell", "h2"),
@@ -231,6 +232,7 @@ pub fn names(browser: &mut Browser) {
         browser.open(&stub.page, fragment);
         browser.wait("it is there", &format!("document.querySelector('main {ready}')"));
         let tree = browser.call("Accessibility.getFullAXTree", json!({}));
+        let mut named = 0;
         for node in tree["nodes"].as_array().unwrap() {
             let role = node["role"]["value"].as_str().unwrap_or_default();
             let is_control =
@@ -240,7 +242,10 @@ pub fn names(browser: &mut Browser) {
                 !is_control || is_named || node["ignored"] == true,
                 "{fragment}: a {role} without a name: {node:#}"
             );
+            named += usize::from(is_control && is_named);
         }
+        // Each view has the links of the navigation, the search and the button of the theme.
+        assert!(named >= FEWEST, "{fragment}: {named} controls have a name\n{tree:#}");
         browser.check();
     }
 }
