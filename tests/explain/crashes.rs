@@ -38,6 +38,8 @@ pub fn server(world: &World) {
     let view = world.trace("deployments.apps", "server-killed", "web", |view| all_ready(view, &pods));
     checks::one_tree(&view);
     checks::pods_started(&view, pods.keys());
+    checks::starts_follow_bindings(&view, pods.keys());
+    checks::told_once(&view, pods.keys());
     assert!(view.notes.iter().any(|note| note.contains("restart")), "{}", outline(&view));
 }
 
