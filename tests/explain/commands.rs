@@ -64,17 +64,21 @@ pub fn objects(world: &World) {
     let (code, otlp, told) = trace(world, &["deploy/web", "-n", "commands", "-o", "otlp"]);
     assert_eq!(code, Some(0), "{told}");
     assert!(otlp.contains("resourceSpans") && otlp.contains("\"traceId\""), "{otlp}");
-    let cases: [(&[&str], i32); 5] = [
-        (&["deployment/none", "-n", "commands"], 2),
-        (&["boat/none"], 2),
-        (&[], 2),
-        (&["deployment/web", "--since", "soon"], 2),
-        (&["deployment/web", "--server", "https://127.0.0.1:1"], 3),
+    let cases: [(&[&str], i32, &str); 5] = [
+        (
+            &["deployment/none", "-n", "commands"],
+            2,
+            "no deployments.apps \"none\" in commands, and none was written since ",
+        ),
+        (&["boat/none"], 2, "the server doesn't have a resource type \"boat\""),
+        (&[], 2, "name an object as KIND/NAME, a trace with --trace, or a command after --"),
+        (&["deployment/web", "--since", "soon"], 2, "soon is no duration: want one such as 30s or 10m"),
+        (&["deployment/web", "--server", "https://127.0.0.1:1"], 3, "cannot ask https://127.0.0.1:1"),
     ];
-    for (args, wanted) in cases {
+    for (args, wanted, why) in cases {
         let (code, out, told) = trace(world, args);
         assert_eq!(code, Some(wanted), "{args:?}: {out}{told}");
-        assert!(!told.is_empty(), "{args:?} says why");
+        assert!(told.contains(&format!("coracle trace: {why}")), "{args:?} says {why:?}: {told}");
     }
 }
 
