@@ -31,7 +31,6 @@ impl Observer {
         if let Some(tracefs) = Tracefs::start() {
             return Self::Kernel(tracefs);
         }
-        println!("note: without tracefs, strace delays what it sees: spans may be longer than processes");
         let agents = NODES.map(|node| world.cluster.agent_pid(node));
         let data_dir = world.cluster.data_dir().display().to_string();
         Self::Strace(Strace::start(&[&agents[..], &keepers(&data_dir)].concat()))
