@@ -1,10 +1,10 @@
 //! Every stage of docs/stages.md that a cluster can be brought to is in the timeline of what brings it about.
 
 use crate::clients::{resolves, within};
-use crate::world::{NODES, WAIT, World, outline, spans, text};
+use crate::world::{NODES, WAIT, World, causes, outline, spans, text, uid_of};
 use crate::{admission, checks, images};
 use coracle_tests::eventually;
-use coracle_timeline::TraceView;
+use coracle_timeline::{SpanView, TraceView};
 use coracle_trace::Stage;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -296,9 +296,19 @@ fn preempted(world: &World) {
     world.k.run("create priorityclass stages-high --value=1000");
     world.create(NAMESPACE, &large("low", json!({})));
     world.k.run(&format!("wait --for=condition=Ready pod/low -n {NAMESPACE} --timeout=120s"));
+    let uid = |name: &str| text(&world.json(&format!("get pod {name} -n {NAMESPACE}"))["metadata"]["uid"]);
+    let low = uid("low");
     world.create(NAMESPACE, &large("high", json!({"priorityClassName": "stages-high"})));
     world.k.run(&format!("wait --for=condition=Ready pod/high -n {NAMESPACE} --timeout=120s"));
-    with_stages(world, &format!("resource=pods&namespace={NAMESPACE}&name=high"), PREEMPTED);
+    let high = uid("high");
+    let view = with_stages(world, &format!("resource=pods&namespace={NAMESPACE}&name=high"), PREEMPTED);
+    // The victim goes because of the attempt to place the other.
+    let delete = spans(&view, "write")
+        .into_iter()
+        .find(|span| span.name == "delete" && uid_of(&view, span) == low)
+        .unwrap_or_else(|| panic!("nobody deletes the victim\n{}", outline(&view)));
+    let is_attempt = |span: &&SpanView| span.stage == "attempt" && uid_of(&view, span) == high;
+    assert!(causes(&view, delete).iter().any(is_attempt), "{}", outline(&view));
     world.k.run("delete priorityclass stages-high");
 }
 

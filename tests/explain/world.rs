@@ -220,6 +220,15 @@ pub fn uid_of<'a>(view: &'a TraceView, span: &SpanView) -> &'a str {
     span.object.map_or("", |object| view.objects[object].uid.as_str())
 }
 
+/// What caused a span, the nearest first.
+pub fn causes<'a>(view: &'a TraceView, span: &'a SpanView) -> Vec<&'a SpanView> {
+    let parent = |span: &&'a SpanView| {
+        let parent = span.parent.as_deref()?;
+        view.spans.iter().find(|span| span.id == parent)
+    };
+    std::iter::successors(Some(span), parent).skip(1).collect()
+}
+
 /// One line per span, for messages.
 pub fn outline(view: &TraceView) -> String {
     let line = |span: &SpanView| {
