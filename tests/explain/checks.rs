@@ -171,6 +171,28 @@ pub fn starts_follow_bindings<'a>(view: &TraceView, uids: impl IntoIterator<Item
     }
 }
 
+/// What had ended stays as it was in a later answer about the same. Spans of nodes move within what their clocks may be off.
+pub fn kept(before: &TraceView, after: &TraceView) {
+    assert_eq!((&before.trace, &before.begin), (&after.trace, &after.begin), "{}", outline(after));
+    let by_id: HashMap<&str, &SpanView> = after.spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let mut ended = 0;
+    for span in before.spans.iter().filter(|span| !span.flags.iter().any(|flag| flag == "unfinished")) {
+        let Some(end) = span.end else { continue };
+        ended += 1;
+        let now =
+            by_id.get(span.id.as_str()).unwrap_or_else(|| panic!("{span:#?} is lost\n{}", outline(after)));
+        let fits = |was: u64, is: u64| was.abs_diff(is) <= 2 * span.uncertainty;
+        assert!(
+            now.stage == span.stage
+                && fits(span.start, now.start)
+                && now.end.is_some_and(|now| fits(end, now)),
+            "{span:#?} is now {now:#?}\n{}",
+            outline(after)
+        );
+    }
+    assert!(ended > 0, "nothing had ended\n{}", outline(before));
+}
+
 /// Every one of these pods was seen once, and ready once, whatever happened to its agent.
 pub fn told_once<'a>(view: &TraceView, uids: impl IntoIterator<Item = &'a String>) {
     for uid in uids {

@@ -46,12 +46,16 @@ pub fn server(world: &World) {
 /// Before the first report of a pod, about then, and after it.
 pub fn agent(world: &World) {
     let mut unfinished = 0;
-    for (round, soon) in [100, 150, 200, 250].into_iter().enumerate() {
+    // The question takes some of the time, too.
+    for (round, soon) in [50, 100, 150, 200].into_iter().enumerate() {
         let namespace = format!("agent-killed-{round}");
         world.namespace(&namespace);
         world.create(&namespace, &deployment(6, ""));
         std::thread::sleep(Duration::from_millis(soon));
         let killed = world.cluster.agent_pid("node-1");
+        let path = format!("/coracle/v1/trace?resource=deployments.apps&namespace={namespace}&name=web");
+        let (code, before) = world.curl(&[], &path);
+        assert_eq!(code, 200, "{before}");
         kill_now(killed as i32);
         rolled_out(world, &namespace);
         let pods = world.pods(&namespace);
@@ -61,6 +65,7 @@ pub fn agent(world: &World) {
         checks::pods_started(&view, pods.keys());
         checks::starts_follow_bindings(&view, pods.keys());
         checks::told_once(&view, pods.keys());
+        checks::kept(&serde_json::from_value(before).unwrap(), &view);
         unfinished +=
             view.spans.iter().filter(|span| span.flags.iter().any(|flag| flag == "unfinished")).count();
         eventually("its supervisor started it again", WAIT, || world.cluster.agent_pid("node-1") != killed);
