@@ -5,17 +5,23 @@ use crate::world::{WAIT, World, spans};
 use coracle_tests::{eventually, program};
 use coracle_timeline::TraceView;
 use serde_json::json;
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 
-/// Exit code, standard output and standard error of `coracle trace`.
-pub fn trace(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = Command::new(program("coracle"))
+/// `coracle trace` with these arguments.
+fn tracing(world: &World, args: &[&str]) -> Command {
+    let mut command = Command::new(program("coracle"));
+    command
         .args(["trace", "--kubeconfig"])
         .arg(world.cluster.data_dir().join("admin.kubeconfig"))
         .args(args)
-        .env("HOME", world.cluster.data_dir())
-        .output()
-        .unwrap();
+        .env("HOME", world.cluster.data_dir());
+    command
+}
+
+/// Exit code, standard output and standard error of `coracle trace`.
+pub fn trace(world: &World, args: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = tracing(world, args).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (status.code(), text(&stdout), text(&stderr))
 }
@@ -114,7 +120,7 @@ pub fn history(world: &World) {
     let container = json!({"name": "c", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["/bin/sleep", "3600"]});
     let mut first = container.clone();
     first["name"] = json!("first");
-    first["command"] = json!(["/bin/sleep", "3"]);
+    first["command"] = json!(["/bin/sleep", "5"]);
     let pod =
         json!({"terminationGracePeriodSeconds": 1, "initContainers": [first], "containers": [container]});
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
@@ -123,8 +129,22 @@ pub fn history(world: &World) {
     world.create("history", &web.to_string());
     let ready = world.k.run("get deployment web -n history -o jsonpath={.status.readyReplicas}");
     assert_eq!(ready, "", "it has only begun");
-    let (code, drawn, told) = trace(world, &["deployment/web", "-n", "history", "--follow"]);
-    assert_eq!(code, Some(0), "{drawn}{told}");
+    let mut follow = tracing(world, &["deployment/web", "-n", "history", "--follow"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.next().unwrap_or_default();
+    let ready = world.k.run("get deployment web -n history -o jsonpath={.status.readyReplicas}");
+    let rest: Vec<String> = lines.collect();
+    let Output { status, stderr, .. } = follow.wait_with_output().unwrap();
+    let (drawn, told) = (format!("{first}\n{}", rest.join("\n")), String::from_utf8_lossy(&stderr));
+    assert_eq!(status.code(), Some(0), "{drawn}{told}");
+    assert!(
+        !first.is_empty() && ready.is_empty(),
+        "what is over is drawn before all is ready\n{drawn}{told}"
+    );
     assert!(drawn.contains("2 pods ready after"), "{drawn}{told}");
     let ready = world.k.run("get deployment web -n history -o jsonpath={.status.readyReplicas}");
     assert_eq!(ready, "2", "it was followed to the end\n{drawn}");
