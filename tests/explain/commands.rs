@@ -7,6 +7,7 @@ use coracle_timeline::TraceView;
 use serde_json::json;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 /// `coracle trace` with these arguments.
 fn tracing(world: &World, args: &[&str]) -> Command {
@@ -112,6 +113,23 @@ pub fn command(world: &World) {
     assert_eq!(code, Some(1), "{told}");
     let (code, _, told) = trace(world, &["--", "coracle-test-no-such-program"]);
     assert_eq!(code, Some(127), "{told}");
+    stuck(world, &kubectl);
+}
+
+/// What is stuck is not waited for until the timeout, and the text names what says more.
+fn stuck(world: &World, kubectl: &str) {
+    let begun = Instant::now();
+    let run = ["run", "missing", "-n", "command", "--image=127.0.0.1:5078/none:1"];
+    let (code, drawn, told) = trace(world, &[&["--timeout", "10m", "--", kubectl][..], &run].concat());
+    assert!(begun.elapsed() < WAIT, "{drawn}{told}");
+    assert_eq!(code, Some(1), "{drawn}{told}");
+    assert!(drawn.contains("pod/missing   created by kubectl"), "{drawn}{told}");
+    let last = told.lines().last().unwrap_or_default();
+    assert!(last.starts_with("coracle trace: pod/missing: container missing: "), "{told}");
+    let reasons = ["ImagePullBackOff", "ErrImagePull", "RegistryUnavailable"];
+    assert!(reasons.iter().any(|reason| last.contains(reason)), "{told}");
+    assert!(last.ends_with("; `coracle why pod/missing -n command` says more"), "{told}");
+    world.k.run("delete pod missing -n command --wait=false");
 }
 
 /// A Deployment that takes some seconds, followed, and then its history.
