@@ -71,6 +71,7 @@ pub fn objects(world: &World) {
     let (code, otlp, told) = trace(world, &["deploy/web", "-n", "commands", "-o", "otlp"]);
     assert_eq!(code, Some(0), "{told}");
     assert!(otlp.contains("resourceSpans") && otlp.contains("\"traceId\""), "{otlp}");
+    compare(world);
     let cases: [(&[&str], i32, &str); 5] = [
         (
             &["deployment/none", "-n", "commands"],
@@ -87,6 +88,35 @@ pub fn objects(world: &World) {
         assert_eq!(code, Some(wanted), "{args:?}: {out}{told}");
         assert!(told.contains(&format!("coracle trace: {why}")), "{args:?} says {why:?}: {told}");
     }
+}
+
+/// What stages usually took is beside what they took now.
+fn compare(world: &World) {
+    world.namespace("compared");
+    world.deploy("compared", 1);
+    let object = ["deployment/web", "-n", "commands"];
+    let usual = |args: &[&str]| -> (String, Vec<bool>) {
+        let (code, drawn, told) = trace(world, args);
+        assert_eq!(code, Some(0), "{told}");
+        let (code, json, told) = trace(world, &[args, &["-o", "json"]].concat());
+        assert_eq!(code, Some(0), "{told}");
+        let view: TraceView = serde_json::from_str(&json).unwrap();
+        let stages = ["request", "write", "reconcile", "sandbox", "cni-plugin"];
+        let spans = stages.iter().flat_map(|stage| spans(&view, stage));
+        (drawn, spans.map(|span| span.usual.is_some_and(|median| median > 0)).collect())
+    };
+    // Times in the row of the request: how long it took, and what is usual.
+    let times = |drawn: &str| -> usize {
+        let row = drawn.lines().find(|line| line.starts_with("kubectl"));
+        let row = row.unwrap_or_else(|| panic!("no request\n{drawn}"));
+        row.split_whitespace().filter(|word| word.trim_end_matches('!').parse::<f64>().is_ok()).count()
+    };
+    let (drawn, medians) = usual(&object);
+    assert!(!drawn.contains("usual") && times(&drawn) == 1, "{drawn}");
+    assert!(!medians.contains(&true), "nobody asked for them\n{drawn}");
+    let (drawn, medians) = usual(&[&object[..], &["--compare"]].concat());
+    assert!(drawn.contains(" usual ") && times(&drawn) == 2, "{drawn}");
+    assert!(!medians.is_empty() && !medians.contains(&false), "each has a median\n{drawn}");
 }
 
 pub fn command(world: &World) {
