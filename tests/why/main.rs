@@ -128,6 +128,7 @@ fn on_nodes_with_real_pods() {
     if is_whole() {
         run.part("output", || output::for_people(&run));
         run.part("bad input", || output::bad_input(&run));
+        run.part("deleted object", || output::deleted(&run));
         disruption::all(&run, &cluster);
     }
     run.finish();

@@ -92,11 +92,55 @@ pub fn refused(run: &Run) {
         "with 403 Forbidden by the admission plugin ResourceQuota",
         "resourcequota/none is used up: pods (0 of 0)",
     ];
+    let ask = || run.why.run(&["pod/p", "-n", "w-refused"]);
+    until(run, "refused pod", begun, ask, |answer| {
+        answer.code == 2 && wanted.iter().all(|part| answer.err.contains(part))
+    });
+}
+
+/// Of a pod that was there, both commands say that it was deleted.
+pub fn deleted(run: &Run) {
+    let begun = Instant::now();
+    run.kubectl.run("create namespace w-deleted");
+    let apply = "-n w-deleted apply --validate=false -f -";
+    coracle_tests::eventually("a pod is accepted", LONG, || {
+        run.kubectl.try_with(apply, &pod("gone", &idle())).ok
+    });
+    run.kubectl.run("-n w-deleted wait --for=condition=Ready pod/gone --timeout=90s");
+    run.kubectl.run("-n w-deleted delete pod gone --now");
+    let object = ["pod/gone", "-n", "w-deleted"];
+    let said = "pod/gone in namespace w-deleted does not exist; there are events of an object with that name: it was deleted";
+    until(
+        run,
+        "deleted pod",
+        begun,
+        || run.why.run(&object),
+        |answer| answer.code == 2 && answer.out.is_empty() && answer.err.contains(said),
+    );
+    // The node tells a moment later what it did.
+    let ask = || Answer::of(&mut run.why.coracle(&[&["trace"][..], &object].concat()));
+    until(run, "timeline of a deleted pod", Instant::now(), ask, |answer| {
+        let drawn: Vec<&str> = answer.out.split_whitespace().collect();
+        let drawn = drawn.join(" ");
+        answer.code == 0
+            && ["pod/gone deleted by kubectl", "gone after"].iter().all(|part| drawn.contains(part))
+    });
+}
+
+/// Asks until the answer is right, and adds the line of the table.
+fn until(
+    run: &Run,
+    what: &str,
+    begun: Instant,
+    ask: impl Fn() -> Answer,
+    is_right: impl Fn(&Answer) -> bool,
+) {
     loop {
-        let answer = run.why.run(&["pod/p", "-n", "w-refused"]);
-        let fine = answer.code == 2 && wanted.iter().all(|part| answer.err.contains(part));
+        let answer = ask();
+        let fine = is_right(&answer);
         if fine || begun.elapsed() > LONG {
-            return run.line("refused pod", begun, &format!("{}: {}", answer.code, answer.err.trim()), !fine);
+            let text = format!("exit code {}: {}{}", answer.code, answer.out, answer.err.trim());
+            return run.line(what, begun, &text, !fine);
         }
         std::thread::sleep(Duration::from_millis(500));
     }
