@@ -145,5 +145,18 @@ pub fn apart() -> Vec<Case> {
         pressure("node-pid-pressure", "PIDPressure", "process ids"),
         pressure("node-network-unavailable", "NetworkUnavailable", "start the network plugin"),
         pressure("clock-skew", "Example", "").with(lease).says("lease renewed at", "synchronize the clock"),
+        feature_missing(),
     ]
+}
+
+/// A pod that only goes to a node which declares no features. It tolerates that nobody runs the node.
+fn feature_missing() -> Case {
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: $NS, labels: {w-feature: none}}}";
+    let spec = "nodeSelector: {w-feature: none}, tolerations: [{operator: Exists}], \
+                containers: [{name: c, image: busybox, restartPolicy: Never, \
+                restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [3]}}]}]";
+    Case::pod("node-feature-missing", spec)
+        .with(node)
+        .because("w-node-feature-missing does not declare RestartAllContainersOnContainerExits")
+        .says("node w-node-feature-missing: does not declare", "upgrade the nodes")
 }
