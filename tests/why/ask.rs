@@ -121,7 +121,9 @@ impl Answer {
             return Err(format!("it is said to be so since {since:?}: {cause}"));
         }
         let remedy = text(&found["remedy"]);
-        if remedy.is_empty() || !remedy.contains(case.remedy) {
+        // Nobody knows what helps against what is not explained.
+        let has_remedy = case.trouble != "unexplained";
+        if remedy.is_empty() == has_remedy || !remedy.contains(case.remedy) {
             return Err(format!("the remedy has no {:?}: {remedy}", case.remedy));
         }
         if self.code != 1 {

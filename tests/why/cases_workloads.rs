@@ -86,6 +86,11 @@ pub fn cases() -> Vec<Case> {
             .says("8080", "spec.ports[].targetPort")
             .undated()
             .mended_by(r#"patch service s --type=json -p '[{"op":"replace","path":"/spec/ports/0/targetPort","value":8080}]'"#),
+        // Its probe has not begun, and nothing has failed.
+        Case::pod("unexplained", &slow())
+            .because("nothing that was looked at says why")
+            .says("phase: Running", "")
+            .alone(),
         // A Service answers with the cause of its pods.
         Case::new("exit-code", "service/s", "Pod/d-", &service("targetPort: 80"))
             .named("service-of-crashing-pods")
