@@ -88,6 +88,20 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
+/// A volume whose policy is to be deleted with its claim, on controllers that have nothing that could delete it. Ours leave such a
+/// volume alone.
+pub fn not_reclaimed() -> Case {
+    let spec = "spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: $NS, \
+                persistentVolumeReclaimPolicy: Delete, nfs: {server: 192.0.2.1, path: /w}}";
+    let claim = claim("data", "storageClassName: $NS, volumeName: $NS");
+    Case::new("volume-failed", "pv/$NS", "PersistentVolume/$NS", &claim)
+        .with(&object("v1", "PersistentVolume", "$NS", spec))
+        .then("wait --for=jsonpath={.status.phase}=Bound pvc/data --timeout=60s")
+        .then("delete pvc data")
+        .because("the volume could not be reclaimed: ")
+        .says("event VolumeFailedDelete", "kubectl delete persistentvolume/w-volume-failed")
+}
+
 /// A volume that one node has and another one wants. Nobody attaches it in fact: there is no driver.
 pub fn attached_elsewhere() -> Case {
     let spec = "spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: $NS, \

@@ -170,7 +170,9 @@ fn on_stock_server() {
         );
     };
     let server = stock::Stock::start(&programs);
-    produce_and_ask(&server.kubeconfig, without_nodes(), |run| {
+    let mut cases = without_nodes();
+    cases.push(cases_claims::not_reclaimed());
+    produce_and_ask(&server.kubeconfig, cases, |run| {
         run.part("other ways to ask", || output::elsewhere(run));
     });
 }
