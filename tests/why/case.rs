@@ -11,7 +11,7 @@ pub struct Case {
     pub ask: String,
     /// The object at fault as KIND/NAME, or the beginning of that.
     pub object: String,
-    /// A part of the cause.
+    /// A part of the cause; without one, no answer is right.
     pub cause: &'static str,
     /// A part of `WHAT: TEXT` of an evidence.
     pub evidence: &'static str,

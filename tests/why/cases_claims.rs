@@ -54,12 +54,14 @@ pub fn cases() -> Vec<Case> {
         of("claim-no-volume-fits", "storageClassName: $NS")
             .with(&volume("$NS", "1Mi", "storageClassName: $NS"))
             .with(&class("$NS", none, ""))
+            .because("no volume fits the claim; the closest, w-claim-no-volume-fits, has 1Mi")
             .says("has 1Mi instead of 1Gi", "create a PersistentVolume that fits")
             .mended_by(
                 r#"patch persistentvolume $NS --type=merge -p '{"spec":{"capacity":{"storage":"1Gi"}}}'"#,
             ),
         of("claim-provisioning-fails", "storageClassName: $NS")
             .with(&class("$NS", nobody, ""))
+            .because("of the storage class w-claim-provisioning-fails does not answer")
             .says("ExternalProvisioning", "start the provisioner example.com/nobody"),
         // A pod that waits for its claim answers with the claim's cause.
         Case::pod(
@@ -73,6 +75,7 @@ pub fn cases() -> Vec<Case> {
         .says("field spec.storageClassName: w-nowhere", "spec.storageClassName"),
         of("claim-waits-for-consumer", "storageClassName: $NS")
             .with(&class("$NS", nobody, late))
+            .because("binds claims when a pod uses them, and none uses this one")
             .says("WaitForFirstConsumer", "create a pod that uses the claim"),
         of("claim-lost", "storageClassName: $NS, volumeName: $NS")
             .with(&volume("$NS", "1Gi", "storageClassName: $NS"))
@@ -84,6 +87,7 @@ pub fn cases() -> Vec<Case> {
         of("volume-node-gone", "storageClassName: $NS, volumeName: $NS")
             .with(&volume("$NS", "1Gi", gone))
             .then("wait --for=jsonpath={.status.phase}=Bound pvc/data --timeout=60s")
+            .because("can only be used where kubernetes.io/hostname In gone, and there is no such node")
             .says("kubernetes.io/hostname In gone", "bring the node back"),
     ]
 }
@@ -122,5 +126,6 @@ pub fn attached_elsewhere() -> Case {
         .then("wait --for=jsonpath={.spec.nodeName}=node-1 pod/first --timeout=60s")
         .then("? wait --for=condition=Ready pod/first --timeout=5s")
         .then(r#"patch pod p --type=json -p '[{"op":"remove","path":"/spec/schedulingGates"}]'"#)
+        .because("a volume cannot be attached to the node: Multi-Attach error")
         .says("Multi-Attach error", "delete the pod that uses it")
 }

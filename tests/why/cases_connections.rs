@@ -24,10 +24,12 @@ pub fn cases() -> Vec<Case> {
     vec![
         ends("network-policy-blocks-ingress", "service/b:80", "Pod/b")
             .with(&policy("podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress]"))
+            .because("NetworkPolicy guard does not allow a to connect to port 8080/TCP of the pod")
             .says("networkpolicy/guard", "spec.ingress")
             .mended_by("delete networkpolicy guard"),
         ends("network-policy-blocks-egress", "service/b:80", "Pod/a")
             .with(&policy("podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]"))
+            .because("guard does not allow the pod to connect to the pods of service/b on port 8080/TCP")
             .says("networkpolicy/guard", "spec.egress")
             .mended_by("delete networkpolicy guard"),
         ends("network-policy-blocks-dns", "b.$NS.svc:80", "Pod/a")

@@ -27,6 +27,7 @@ pub fn created() -> Vec<Case> {
             .mended_by("create configmap settings --from-literal=a=b"),
         Case::pod("config-map-missing", &volume("configMap: {name: settings}", ""))
             .named("config-map-volume-missing")
+            .because("the ConfigMap settings does not exist (volume v)")
             .says("FailedMount", "create the ConfigMap settings"),
         Case::pod("config-map-key-missing", &from("configMapKeyRef", "settings"))
             .with(&object("v1", "ConfigMap", "settings", "data: {right: '1'}"))
@@ -41,18 +42,23 @@ pub fn created() -> Vec<Case> {
             .because("has no key wrong")
             .says("keys", "add the key wrong"),
         Case::pod("run-as-non-root", &idle_with("securityContext: {runAsNonRoot: true}"))
+            .because("container c has runAsNonRoot, and image busybox runs as root")
             .says("image will run as root", "securityContext.runAsUser"),
         Case::pod("sub-path-invalid", &volume("emptyDir: {}", ", subPathExpr: $(NOBODY)"))
+            .because("container c: a subPath cannot be mounted: ")
             .says("missing value", "volumeMounts[].subPath"),
         Case::pod("volume-mount-failed", &volume("hostPath: {path: /no/such, type: Directory}", ""))
+            .because("a volume cannot be mounted: ")
             .says("FailedMount", "correct the volume"),
         Case::pod("sandbox-failed", &format!("runtimeClassName: $NS, {}", idle()))
             .with(&object("node.k8s.io/v1", "RuntimeClass", "$NS", "handler: nobody"))
+            .because("the pod's sandbox or network cannot be set up: ")
             .says("FailedCreatePodSandBox", "network plugin"),
         Case::pod(
             "node-rejected-pod",
             &format!("nodeName: node-1, {}", idle_with("resources: {requests: {cpu: '1000'}}")),
         )
+        .because("the node rejected the pod: OutOfcpu on node node-1")
         .says("OutOfcpu", "kubectl delete pod/p"),
     ]
 }
@@ -60,26 +66,38 @@ pub fn created() -> Vec<Case> {
 pub fn ended() -> Vec<Case> {
     vec![
         Case::pod("command-not-found", &busybox("command: [no-such-program]"))
+            .because("container c: its command is not in image busybox: ")
             .says("executable file not found", "correct command and args"),
         Case::pod("command-not-found", &shell("no-such-program"))
             .named("command-not-found-by-shell")
+            .because("container c: a command was not found in image busybox (exit code 127)")
             .says("exit code 127", "correct command and args"),
         Case::pod("command-not-executable", &busybox("command: [/etc/passwd]"))
+            .because("container c: its command cannot be executed: ")
             .says("permission denied", "executable"),
         Case::pod("container-create-failed", &busybox("command: [sleep, '100000'], workingDir: /etc/passwd"))
+            .because("container c cannot be created: ")
             .says("not a directory", "correct what the message names"),
-        Case::pod("exit-code", &shell("echo boom; exit 3")).says("boom", "kubectl logs"),
-        Case::pod("killed-by-signal", &shell("sh -c \"kill -SEGV \\$\\$\"; exit $?")).says("SIGSEGV", "kubectl logs"),
-        Case::pod("ends-successfully", &busybox("command: ['true']")).says("exit code 0", "use a Job"),
+        Case::pod("exit-code", &shell("echo boom; exit 3"))
+            .because("container c fails with exit code 3 (an error of the program's own)")
+            .says("boom", "kubectl logs"),
+        Case::pod("killed-by-signal", &shell("sh -c \"kill -SEGV \\$\\$\"; exit $?"))
+            .because("container c was ended by SIGSEGV (11) (exit code 139)")
+            .says("SIGSEGV", "kubectl logs"),
+        Case::pod("ends-successfully", &busybox("command: ['true']"))
+            .because("container c ends successfully, and is restarted because restartPolicy is Always")
+            .says("exit code 0", "use a Job"),
         Case::pod(
             "init-container-fails",
             &format!("initContainers: [{{name: i, image: busybox, command: [sh, -c, 'echo no database; exit 1']}}], {}", idle()),
         )
+        .because("init container i fails with exit code 1 (an error), so the others do not start")
         .says("no database", "kubectl logs"),
         Case::pod(
             "init-container-runs",
             &format!("initContainers: [{{name: i, image: busybox, command: [sh, -c, 'until false; do echo waiting for db; sleep 1; done']}}], {}", idle()),
         )
+        .because("has not ended, so the other containers do not start")
         .says("waiting for db", "kubectl logs"),
         Case::pod("service-account-forbidden", LIST_PODS)
             .because("may not list pods")

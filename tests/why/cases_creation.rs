@@ -29,6 +29,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::deployment("quota-refuses", "replicas: 2", &idle())
             .with(&object("v1", "ResourceQuota", "few", "spec: {hard: {pods: '1'}}"))
+            .because("the quota few refuses new pods: requested: pods=1")
             .says("exceeded quota: few", "kubectl edit resourcequota few"),
         Case::new(
             "quota-exhausted",
@@ -37,6 +38,7 @@ pub fn cases() -> Vec<Case> {
             &object("v1", "ResourceQuota", "few", "spec: {hard: {configmaps: '2'}}"),
         )
         .with(&object("v1", "ConfigMap", "c", "data: {}"))
+        .because("the quota is used up: configmaps (2 of 2)")
         .says("configmaps (2 of 2)", "raise spec.hard")
         .undated()
         .mended_by(r#"patch quota few --type=merge -p '{"spec":{"hard":{"configmaps":"10"}}}'"#),
@@ -51,9 +53,11 @@ pub fn cases() -> Vec<Case> {
             "small",
             "spec: {limits: [{type: Container, max: {memory: 10Mi}}]}",
         ))
+        .because("a LimitRange of namespace w-limit-range-refuses refuses the pods: ")
         .says("maximum memory usage per Container is 10Mi", "kubectl describe limitrange"),
         Case::deployment("pod-security-refuses", "replicas: 1", &idle())
             .labelled("pod-security.kubernetes.io/enforce: restricted")
+            .because("pod security of namespace w-pod-security-refuses refuses the pods: PodSecurity")
             .says("violates PodSecurity", "securityContext"),
         Case::deployment("admission-refuses", "replicas: 1", &idle())
             .with(&object(
@@ -64,16 +68,19 @@ pub fn cases() -> Vec<Case> {
             ))
             .with(&object(admission, "ValidatingAdmissionPolicy", "$NS", &policy))
             .then("delete pods --all --now")
+            .because("admission refuses the pods: ")
             .says("no pods on Sundays", "or the policy"),
         Case::deployment("webhook-call-fails", "replicas: 1", &idle())
             .with(&object(admission, "ValidatingWebhookConfiguration", "$NS", &hook))
             .then("delete pods --all --now")
+            .because("the admission webhook away.example.com cannot be called, so no pod can be created")
             .says("failed calling webhook", "kubectl delete validatingwebhookconfiguration"),
         Case::deployment(
             "priority-class-missing",
             "replicas: 1",
             &format!("priorityClassName: nobody, {}", idle()),
         )
+        .because("the PriorityClass nobody does not exist")
         .says("no PriorityClass with name nobody", "priorityClassName"),
         Case::deployment(
             "runtime-class-missing",
@@ -99,15 +106,19 @@ pub fn cases() -> Vec<Case> {
         .named("service-without-pods-by-quota")
         .with(&deployment("replicas: 1", &idle()))
         .with(&object("v1", "ResourceQuota", "none", "spec: {hard: {pods: '0'}}"))
+        .because("the quota none refuses new pods: requested: pods=1")
         .says("exceeded quota: none", "kubectl edit resourcequota none"),
         Case::deployment("deployment-paused", "replicas: 1, paused: true", &idle())
             .of("Deployment/d")
+            .because("the Deployment is paused: changes are not rolled out")
             .says("field spec.paused", "kubectl rollout resume"),
         Case::deployment("scaled-to-zero", "replicas: 0", &idle())
             .of("Deployment/d")
+            .because("the workload is scaled to zero: it has no pods")
             .says("field spec.replicas", "kubectl scale")
             .undated(),
         Case::new("suspended", "job/j", "Job/j", &object("batch/v1", "Job", "j", &job("suspend: true, ")))
+            .because("the Job is suspended: it has no pods")
             .says("field spec.suspend", "kubectl patch job/j"),
         Case::new(
             "suspended",
@@ -121,6 +132,7 @@ pub fn cases() -> Vec<Case> {
             ),
         )
         .named("suspended-cron-job")
+        .because("the CronJob is suspended: it makes no Jobs")
         .says("field spec.suspend", "kubectl patch cronjob/j")
         .undated()
         .mended_by(r#"patch cronjob j --type=merge -p '{"spec":{"suspend":false,"schedule":"0 0 1 1 *"}}'"#),
@@ -139,6 +151,7 @@ pub fn cases() -> Vec<Case> {
             ),
         )
         .also(&["no-nodes"])
+        .because("still runs, and concurrencyPolicy Forbid skips the next ones")
         .says("JobAlreadyActive", "let the Job end"),
         Case::new(
             "stateful-set-service-missing",
@@ -147,6 +160,7 @@ pub fn cases() -> Vec<Case> {
             &deployment("replicas: 1, serviceName: nobody", &idle()).replace("Deployment", "StatefulSet"),
         )
         .also(&["no-nodes"])
+        .because("the governing Service nobody does not exist, so the pods have no DNS names")
         .says("field spec.serviceName", "create a headless Service nobody"),
         Case::new(
             "cron-job-missed",
@@ -160,6 +174,7 @@ pub fn cases() -> Vec<Case> {
             ),
         )
         .with(&object("v1", "ResourceQuota", "none", "spec: {hard: {count/jobs.batch: '0'}}"))
+        .because("the CronJob misses its schedule \"* * * * *\": ")
         .says("exceeded quota: none", "spec.jobTemplate"),
         // The pods' labels have the name of the set in them, and no more than 63 letters.
         Case::new(
@@ -171,9 +186,11 @@ pub fn cases() -> Vec<Case> {
                 &format!("StatefulSet, metadata: {{name: {LONG}}}"),
             ),
         )
+        .because("pods cannot be created: ")
         .says("63", "correct what the message names"),
         Case::pod("scheduling-gated", &format!("schedulingGates: [{{name: example.com/wait}}], {}", idle()))
+            .because("the pod is not scheduled while it has the scheduling gate example.com/wait")
             .says("example.com/wait", "spec.schedulingGates"),
-        Case::pod("no-nodes", &idle()).says("none", "add a node"),
+        Case::pod("no-nodes", &idle()).because("the cluster has no nodes").says("none", "add a node"),
     ]
 }

@@ -11,9 +11,12 @@ pub fn cases() -> Vec<Case> {
     let credentials = r#"type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: '{"auths":{"other.example.com":{"username":"u","password":"p"}}}'}"#;
     vec![
         Case::pod("image-tag-not-found", &of("$REGISTRY/tagged:nope"))
+            .because("/tagged:nope")
             .says("not found", "kubectl set image pod/p")
             .mended_by("set image pod/p c=busybox"),
-        Case::pod("image-not-found", &of("$REGISTRY/no/such:1")).says("NAME_UNKNOWN", "kubectl set image"),
+        Case::pod("image-not-found", &of("$REGISTRY/no/such:1"))
+            .because("/no/such:1, or it is private")
+            .says("NAME_UNKNOWN", "kubectl set image"),
         Case::pod("image-pull-denied", &private)
             .because("without valid credentials")
             .says("container c waits", "kubectl create secret docker-registry"),
@@ -30,8 +33,11 @@ pub fn cases() -> Vec<Case> {
         Case::pod("registry-certificate-untrusted", &of("10.89.0.11:5443/app:1"))
             .because("does not trust the certificate of the registry 10.89.0.11:5443")
             .says("container c waits", "authority"),
-        Case::pod("registry-rate-limited", &of("$REGISTRY/busy:1")).says("429", "use a mirror"),
+        Case::pod("registry-rate-limited", &of("$REGISTRY/busy:1"))
+            .because("limits the rate of pulls")
+            .says("429", "use a mirror"),
         Case::pod("image-architecture-mismatch", &of("$REGISTRY/foreign:1"))
+            .because("/foreign:1 has no variant for the architecture of node")
             .says("no match for platform", "built for the node's architecture"),
         Case::pod("image-name-invalid", &of("Nginx:"))
             .because("is not the name of an image")

@@ -41,17 +41,23 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("finalizer-blocks-deletion", "configmap/held", "ConfigMap/held", held)
             .then("delete configmap held --wait=false")
+            .because("ConfigMap is being deleted, and the finalizer example.com/hold keeps it")
             .says("example.com/hold", "kubectl patch configmap/held")
             .alone(),
         Case::new("namespace-finalizers-remain", "namespace/$NS", "Namespace/$NS", held)
             .then("delete namespace $NS --wait=false")
+            .because("objects in the namespace have finalizers that nobody removes: ")
             .says("example.com/hold", "configmap/held holds the namespace"),
-        request("signing-request-pending").says("client auth", "kubectl certificate approve"),
+        request("signing-request-pending")
+            .because("to the signer example.com/nobody waits for approval")
+            .says("client auth", "kubectl certificate approve"),
         request("signing-request-denied")
             .then("certificate deny $NS")
             .because("the request was denied")
             .says("condition Denied", "delete the request"),
-        autoscaler("autoscaler-without-metrics", "d", external).says("ScalingActive", "metrics"),
+        autoscaler("autoscaler-without-metrics", "d", external)
+            .because("the autoscaler gets no metrics: ")
+            .says("ScalingActive", "metrics"),
         autoscaler("autoscaler-target-missing", "dd", cpu)
             .because("the closest that exists is d")
             .says("condition AbleToScale", "spec.scaleTargetRef"),
@@ -71,9 +77,11 @@ pub fn cases() -> Vec<Case> {
             &definition("w-crd.example.com", "boats", "Ship"),
         )
         .with(&definition("w-crd.example.com", "ships", "Ship"))
+        .because("the definition is not served as it should be: ")
         .says("condition ", "spec.names"),
         Case::new("condition-false", "machine/m", "Machine/m", broken)
             .with(&definition("w-condition.example.com", "machines", "Machine"))
+            .because("its condition Ready is false: NoDisk: the disk is away")
             .says("the disk is away", "controller")
             .undated()
             .alone(),
@@ -130,6 +138,7 @@ pub fn apart() -> Vec<Case> {
             "APIService/v1.w-api-service-unavailable.example.com",
             &api("w-api-service-unavailable"),
         )
+        .because("the Service nobody does not exist in namespace w-api-service-unavailable")
         .says("condition Available", "kubectl delete apiservice"),
         Case::new(
             "namespace-discovery-fails",
@@ -140,11 +149,18 @@ pub fn apart() -> Vec<Case> {
         .with(&api("w-namespace-discovery-fails"))
         .then("delete namespace $NS --wait=false")
         .also(&["api-service-unavailable"])
+        .because("an API cannot be listed, so it is not known whether the namespace is empty: ")
         .says("NamespaceDeletionDiscoveryFailure", "kubectl get apiservice"),
-        pressure("node-memory-pressure", "MemoryPressure", "kubectl top pods"),
-        pressure("node-pid-pressure", "PIDPressure", "process ids"),
-        pressure("node-network-unavailable", "NetworkUnavailable", "start the network plugin"),
-        pressure("clock-skew", "Example", "").with(lease).says("lease renewed at", "synchronize the clock"),
+        pressure("node-memory-pressure", "MemoryPressure", "kubectl top pods")
+            .because("the node is short of memory"),
+        pressure("node-pid-pressure", "PIDPressure", "process ids")
+            .because("the node is short of process ids"),
+        pressure("node-network-unavailable", "NetworkUnavailable", "start the network plugin")
+            .because("the node has no pod network"),
+        pressure("clock-skew", "Example", "")
+            .with(lease)
+            .because("s ahead of the API server's")
+            .says("lease renewed at", "synchronize the clock"),
         feature_missing(),
     ]
 }

@@ -40,6 +40,7 @@ pub fn cases() -> Vec<Case> {
                 "web",
                 "containers: [{name: c, image: busybox, ports: [{name: http, containerPort: 8080}]}]",
             ))
+            .because("port 80 leads to the target port htpt, which no selected pod has")
             .says("8080 (http)", "spec.ports[].targetPort")
             .undated(),
         of("service-without-endpoints", "ports: [{port: 80}]")

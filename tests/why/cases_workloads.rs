@@ -47,6 +47,7 @@ pub fn cases() -> Vec<Case> {
             .says("condition Failed: DeadlineExceeded", "raise spec.activeDeadlineSeconds")
             .also(&["killed-by-signal", "termination-grace-period", "exit-code", "deadline-exceeded"]),
         Case::new("job-failed", "job/j", "Job/j", &job(policy, &shell("exit 42")))
+            .because("the Job has failed: PodFailurePolicy: ")
             .says("PodFailurePolicy", "create the Job again")
             .also(&["exit-code"]),
         Case::deployment("progress-deadline-exceeded", "replicas: 1, progressDeadlineSeconds: 5", &slow())
@@ -62,6 +63,7 @@ pub fn cases() -> Vec<Case> {
             "StatefulSet/d",
             &object("apps/v1", "StatefulSet", "d", &format!("spec: {{replicas: 2, {}}}", labelled(&slow()))),
         )
+        .because("pod d-0 is not ready, and the 1 pods after it wait for it")
         .says("1 of 2 are made", "podManagementPolicy: Parallel")
         .alone(),
         Case::new(
@@ -75,6 +77,7 @@ pub fn cases() -> Vec<Case> {
                 &format!("spec: {{{}}}", labelled(&format!("nodeSelector: {{w-disk: none}}, {}", idle()))),
             ),
         )
+        .because("none of the 3 nodes matches the DaemonSet's nodeSelector, affinity and tolerations")
         .says("has no label w-disk=none", "label a node"),
         Case::new("service-without-ready-endpoints", "service/s", "Service/s", &service("targetPort: 80"))
             .with(&deployment("replicas: 1", &slow()))
@@ -83,6 +86,7 @@ pub fn cases() -> Vec<Case> {
             .alone(),
         Case::new("service-target-port-undeclared", "service/s", "Service/s", &service("targetPort: 8081"))
             .with(&deployment("replicas: 1", &served))
+            .because("port 80 leads to port 8081, which the selected pods do not declare: they declare 8080")
             .says("8080", "spec.ports[].targetPort")
             .undated()
             .mended_by(r#"patch service s --type=json -p '[{"op":"replace","path":"/spec/ports/0/targetPort","value":8080}]'"#),
@@ -95,18 +99,22 @@ pub fn cases() -> Vec<Case> {
         Case::new("exit-code", "service/s", "Pod/d-", &service("targetPort: 80"))
             .named("service-of-crashing-pods")
             .with(&deployment("replicas: 1", &shell("echo no licence; exit 7")))
+            .because("container c fails with exit code 7 (an error of the program's own)")
             .says("no licence", "kubectl logs"),
         Case::new("budget-blocks-drain", "pdb/b", "PodDisruptionBudget/b", &object("policy/v1", "PodDisruptionBudget", "b", "spec: {minAvailable: 1, selector: {matchLabels: {app: d}}}"))
             .with(&deployment("replicas: 1", &idle()))
+            .because("the budget never allows an eviction: it wants 1 of 1 pods (minAvailable 1)")
             .says("1 of 1 pods are healthy", "minAvailable")
             .mended_by("scale deployment d --replicas=2"),
         Case::new("autoscaler-without-requests", "hpa/h", "HorizontalPodAutoscaler/h", &object("autoscaling/v2", "HorizontalPodAutoscaler", "h", scaled))
             .with(&deployment("replicas: 1", &idle()))
+            .because("the autoscaler cannot compute a utilization: ")
             .says("missing request for cpu", "resources.requests")
             .also(&["autoscaler-without-metrics"]),
         Case::new("namespace-content-remains", "namespace/$NS", "Namespace/$NS", &stubborn())
             .then("wait --for=condition=Ready pod/p --timeout=120s")
             .then("delete namespace $NS --wait=false")
+            .because("the namespace still has objects: ")
             .says("condition Namespace", "kubectl api-resources"),
     ]
 }

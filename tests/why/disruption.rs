@@ -30,8 +30,16 @@ fn cordoned(run: &Run) {
         run.kubectl.run(&format!("cordon {node}"));
     }
     let closed = Case::new("node-cordoned", "node/node-1", "Node/node-1", "");
-    run.one(&closed.says("field spec.unschedulable", "kubectl uncordon node-1").undated(), LONG);
-    let waiting = Case::pod("nodes-cordoned", &idle()).says("is cordoned", "kubectl uncordon");
+    run.one(
+        &closed
+            .because("the node is cordoned: it gets no new pods")
+            .says("field spec.unschedulable", "kubectl uncordon node-1")
+            .undated(),
+        LONG,
+    );
+    let waiting = Case::pod("nodes-cordoned", &idle())
+        .because("none of the 3 nodes can run the pod (3 cordoned")
+        .says("is cordoned", "kubectl uncordon");
     run.kubectl.run(&format!("create namespace {}", waiting.namespace()));
     let line = format!("-n {} apply --validate=false -f -", waiting.namespace());
     coracle_tests::eventually("a pod is accepted", LONG, || {
@@ -47,7 +55,12 @@ fn cordoned(run: &Run) {
 
 fn without_network(run: &Run, cluster: &Cluster) {
     third::set_network(cluster, true);
-    run.one(&node("node-not-ready").says("network not ready", "correct what the condition names"), LONG);
+    run.one(
+        &node("node-not-ready")
+            .because("the node reports that it is not ready: ")
+            .says("network not ready", "correct what the condition names"),
+        LONG,
+    );
     third::set_network(cluster, false);
     nothing(run, &node("node-not-ready"));
 }
@@ -102,7 +115,12 @@ fn stopped(run: &Run, cluster: &Cluster) {
     case.name = "insufficient-pods".to_owned();
     let stuck = case.clone().because("has not reported");
     run.one(&stuck.says("containers that still run", "log of the kubelet or agent"), LONG);
-    run.one(&node("node-unreachable").says("lease renewed last", "start the kubelet or agent"), LONG);
+    run.one(
+        &node("node-unreachable")
+            .because("the node does not report: its kubelet or agent does not run")
+            .says("lease renewed last", "start the kubelet or agent"),
+        LONG,
+    );
     case.trouble = "termination-node-gone";
     let gone = case.because("node-3, which is not ready");
     run.one(&gone.says("field spec.nodeName: node-3", "--force").also(&["node-unreachable"]), LONG);
@@ -112,7 +130,12 @@ fn stopped(run: &Run, cluster: &Cluster) {
 
 fn full(run: &Run, cluster: &Cluster) {
     third::fill(cluster);
-    run.one(&node("node-disk-pressure").says("condition DiskPressure", "free disk space"), LONG);
+    run.one(
+        &node("node-disk-pressure")
+            .because("the node is short of disk space or inodes")
+            .says("condition DiskPressure", "free disk space"),
+        LONG,
+    );
 }
 
 /// The clock of the machine where the command runs is wrong.
