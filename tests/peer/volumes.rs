@@ -197,3 +197,30 @@ fn claims_grow_where_their_class_allows_it_and_never_shrink_below_what_they_have
         }
     });
 }
+
+#[test]
+fn a_volume_that_nobody_can_delete_or_recycle_has_failed() {
+    on_both("reclaim", |place| {
+        let class = format!("{}-now", place.name);
+        place.create_cluster("storageclass", &self::class(&class, "Immediate"));
+        let csi = json!({"local": null, "csi": {"driver": "example.com", "volumeHandle": "h"}});
+        for (suffix, policy, phase, change) in [
+            ("local", "Delete", "Failed", json!({})),
+            ("driver", "Delete", "Released", csi),
+            ("kept", "Retain", "Released", json!({})),
+            ("recycled", "Recycle", "Failed", json!({})),
+        ] {
+            let name = format!("{}-{suffix}", place.name);
+            let mut volume = volume(&name, &class, "none", change);
+            volume["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
+            place.create_cluster("pv", &volume);
+            place.create(&claim(suffix, Some(&class), json!({"volumeName": name})));
+            place.until(&format!("pvc/{suffix}"), "{.status.phase}", |phase| phase == "Bound");
+            place.run(&format!("delete pvc {suffix}"));
+            place.until(&format!("pv/{name}"), "{.status.phase}", |now| now == phase);
+            let told =
+                place.value(&format!("pv/{name}"), "{.status.phase} {.status.message}{.status.reason}");
+            place.saw(suffix, told.trim());
+        }
+    });
+}

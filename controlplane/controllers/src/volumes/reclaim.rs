@@ -5,11 +5,16 @@ use super::fit::Volume;
 use super::parts::{NAME, Parts, read_volume};
 use async_trait::async_trait;
 use coracle_fields::core::v1::PersistentVolume;
-use coracle_fields::{Made, Schema as _};
+use coracle_fields::{Made, Schema as _, View};
 use coracle_informer::informer::Name;
 use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_proto::local_path::{PROVISIONED_BY, PROVISIONER};
 use jiff::Timestamp;
+
+/// Which driver a volume was moved to.
+const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
+/// How names of provisioners begin that are part of Kubernetes.
+const IN_TREE: &str = "kubernetes.io/";
 
 /// Looks after volumes.
 pub(super) struct Volumes(pub(super) Parts);
@@ -50,17 +55,75 @@ impl Controller for Volumes {
             }
         };
         let mut body = Made::<PersistentVolume>::new(value);
+        let fate = Fate::of(body.view());
+        let problem = if phase == "Released" { fate.problem() } else { None };
+        let phase = if problem.is_some() { "Failed" } else { phase };
+        let is_new = body.view().status().phase() != phase;
         body.edit().status().phase().set(phase);
+        if is_new {
+            body.edit().status().message().clear();
+        }
+        if let Some((reason, message)) = problem.filter(|_| is_new) {
+            body.edit().status().message().set(&message);
+            self.0.volumes.warn(&volume, reason, message);
+        }
         self.0.volumes.set_status(&volume, body.view().status().to_value()).await?;
-        let own = body.view().metadata().annotations().key(PROVISIONED_BY) == PROVISIONER;
-        let goes = spec.persistent_volume_reclaim_policy == "Delete" && own;
-        if phase == "Released" && goes && volume.meta.deletion_timestamp.is_none() {
+        if phase == "Released" && fate == Fate::Deleted && volume.meta.deletion_timestamp.is_none() {
             if self.is_claimed(&spec).await? {
                 return Ok(Requeue::Now);
             }
             self.0.volumes.delete(&volume).await?;
         }
         Ok(Requeue::No)
+    }
+}
+
+/// What becomes of a volume that is released.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// It stays, or somebody else deletes it.
+    Kept,
+    /// It is deleted here.
+    Deleted,
+    /// It is to be deleted, and nobody does that.
+    Undeletable(String),
+    /// It is to be emptied for the next claim, and nobody does that.
+    Unrecyclable,
+}
+
+impl Fate {
+    fn of(volume: View<'_, PersistentVolume>) -> Self {
+        match volume.spec().persistent_volume_reclaim_policy().text() {
+            "Recycle" => Self::Unrecyclable,
+            "Delete" => {
+                let annotations = volume.metadata().annotations();
+                let provisioner = annotations.key(PROVISIONED_BY);
+                let is_external = !provisioner.text().is_empty() && !provisioner.text().starts_with(IN_TREE);
+                let is_of_driver = volume.spec().csi().is_set() || annotations.key(MIGRATED_TO).is_set();
+                match provisioner == PROVISIONER {
+                    true => Self::Deleted,
+                    false if is_external || is_of_driver => Self::Kept,
+                    false => Self::Undeletable(volume.metadata().name().text().to_owned()),
+                }
+            }
+            _ => Self::Kept,
+        }
+    }
+
+    /// Reason and message, in the words of Kubernetes.
+    fn problem(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::Kept | Self::Deleted => None,
+            Self::Undeletable(name) => Some((
+                "VolumeFailedDelete",
+                format!(
+                    "error getting deleter volume plugin for volume {name:?}: no deletable volume plugin matched"
+                ),
+            )),
+            Self::Unrecyclable => {
+                Some(("VolumeFailedRecycle", "No recycler plugin found for the volume!".to_owned()))
+            }
+        }
     }
 }
 
