@@ -1,5 +1,6 @@
 //! `/statusz` and `/flagz`: what this server is and which options it has. People get text; programs ask for the structured form with
-//! `Accept: application/json;as=Statusz;g=config.k8s.io;v=v1beta1`. Both paths are authorized as any other path.
+//! `Accept: application/json;as=Statusz;g=config.k8s.io;v=v1beta1`, or with `application/yaml`. Both paths are authorized as any
+//! other path.
 
 use super::context::Context;
 use super::discovery::Discovery;
@@ -8,6 +9,7 @@ use super::request_body::RequestBody;
 use super::respond::{self, Body};
 use super::version::version;
 use async_trait::async_trait;
+use coracle_cli::yaml;
 use coracle_proto::status::ApiError;
 use coracle_proto::time::format_time;
 use coracle_proto::version::{KUBERNETES, MINOR};
@@ -37,7 +39,32 @@ pub struct Zpages {
 #[derive(Debug, PartialEq, Eq)]
 enum Form {
     Text,
-    Structured(&'static str),
+    Structured(Media, &'static str),
+}
+
+/// How a structured page is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Media {
+    Json,
+    Yaml,
+}
+
+impl Media {
+    /// What an offer takes; JSON if it takes both.
+    fn of(offer: &str) -> Option<Self> {
+        match offer {
+            "application/json" | "application/*" | "*/*" => Some(Self::Json),
+            "application/yaml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+
+    fn response(self, page: &Value) -> Response<Body> {
+        match self {
+            Self::Json => respond::json(200, page),
+            Self::Yaml => respond::bytes(200, "application/yaml", yaml::to_string(page)),
+        }
+    }
 }
 
 impl Form {
@@ -55,19 +82,22 @@ impl Form {
                     (target[at], is_transformed) = (value, true);
                 }
             }
-            match (media, target) {
-                ("application/json" | "application/*" | "*/*", [of, GROUP, "v1beta1"]) if of == kind => {
-                    return Ok(Self::Structured("v1beta1"));
+            match (Media::of(media), target) {
+                (Some(form), [of, GROUP, "v1beta1"]) if of == kind => {
+                    return Ok(Self::Structured(form, "v1beta1"));
                 }
-                ("application/json" | "application/*" | "*/*", [of, GROUP, "v1alpha1"]) if of == kind => {
-                    return Ok(Self::Structured("v1alpha1"));
+                (Some(form), [of, GROUP, "v1alpha1"]) if of == kind => {
+                    return Ok(Self::Structured(form, "v1alpha1"));
                 }
-                ("text/plain" | "text/*" | "*/*", _) if !is_transformed => return Ok(Self::Text),
+                _ if !is_transformed && matches!(media, "text/plain" | "text/*" | "*/*") => {
+                    return Ok(Self::Text);
+                }
                 _ => {}
             }
         }
+        let target = format!("as={kind};g={GROUP};v=v1beta1");
         Err(ApiError::not_acceptable(format!(
-            "only the following media types are accepted: application/json;as={kind};g={GROUP};v=v1beta1, text/plain"
+            "only the following media types are accepted: application/json;{target}, application/yaml;{target}, text/plain"
         )))
     }
 }
@@ -121,7 +151,7 @@ fn number(version: &str) -> &str {
 
 fn heading(page: &str) -> String {
     format!(
-        "\n{COMPONENT} {page}\nWarning: This page is for people. Its form changes; programs ask for JSON.\n"
+        "\n{COMPONENT} {page}\nWarning: This page is for people. Its form changes; programs ask for JSON or YAML.\n"
     )
 }
 
@@ -148,8 +178,8 @@ impl NonResource for Zpages {
         }
         let is_status = context.info.path == STATUSZ;
         let kind = if is_status { "Statusz" } else { "Flagz" };
-        let version = match Form::of(context.header("accept"), kind)? {
-            Form::Structured(version) => version,
+        let (media, version) = match Form::of(context.header("accept"), kind)? {
+            Form::Structured(media, version) => (media, version),
             Form::Text if is_status => return Ok(respond::text(200, self.statusz_text(Timestamp::now()))),
             Form::Text => return Ok(respond::text(200, self.flagz_text())),
         };
@@ -157,7 +187,7 @@ impl NonResource for Zpages {
         page["kind"] = json!(kind);
         page["apiVersion"] = json!(format!("{GROUP}/{version}"));
         page["metadata"] = json!({"name": COMPONENT});
-        let mut response = respond::json(200, &page);
+        let mut response = media.response(&page);
         if version == "v1alpha1" {
             let why = HeaderValue::from_static("299 - \"v1alpha1 of this page is deprecated, use v1beta1\"");
             response.headers_mut().insert(WARNING, why);
@@ -178,8 +208,21 @@ mod tests {
             ("*/*", Some(Form::Text)),
             ("text/plain", Some(Form::Text)),
             ("text/html, */*;q=0.8", Some(Form::Text)),
-            (beta, Some(Form::Structured("v1beta1"))),
-            ("application/json; v=v1alpha1; g=config.k8s.io; as=Statusz", Some(Form::Structured("v1alpha1"))),
+            (beta, Some(Form::Structured(Media::Json, "v1beta1"))),
+            (
+                "application/json; v=v1alpha1; g=config.k8s.io; as=Statusz",
+                Some(Form::Structured(Media::Json, "v1alpha1")),
+            ),
+            (
+                "application/yaml;as=Statusz;v=v1beta1;g=config.k8s.io",
+                Some(Form::Structured(Media::Yaml, "v1beta1")),
+            ),
+            (
+                "application/*;as=Statusz;v=v1beta1;g=config.k8s.io",
+                Some(Form::Structured(Media::Json, "v1beta1")),
+            ),
+            ("application/yaml", None),
+            ("application/yaml;as=Flagz;g=config.k8s.io;v=v1beta1", None),
             ("application/json, text/plain", Some(Form::Text)),
             ("application/json", None),
             ("application/json;as=Flagz;g=config.k8s.io;v=v1beta1", None),
