@@ -51,14 +51,21 @@ pub enum GateError {
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
     /// A feature that cannot be turned off.
-    #[error("cannot set feature gate {0} to false: there is no switch for it")]
+    #[error("cannot set feature gate {0} to false: the feature is always on, see docs/feature-gates.md")]
     AlwaysOn(&'static str),
     /// A feature that is not there.
-    #[error("cannot set feature gate {0} to true: the feature is not there")]
+    #[error("cannot set feature gate {0} to true: the feature is not there, see docs/feature-gates.md")]
     NotThere(&'static str),
-    /// All beta features, of which some are there and others are not.
-    #[error("cannot set feature gate AllBeta: some beta features are there, and others are not")]
-    AllBeta,
+    /// All beta features, of which some are not there.
+    #[error(
+        "cannot set feature gate AllBeta to true: some beta features are not there, see docs/feature-gates.md"
+    )]
+    AllBetaOn,
+    /// No beta features, of which some are there.
+    #[error(
+        "cannot set feature gate AllBeta to false: some beta features are always on, see docs/feature-gates.md"
+    )]
+    AllBetaOff,
 }
 
 /// A gate that can be switched: its name, and how to set it.
@@ -99,7 +106,7 @@ pub fn parse(gates: &[String]) -> Result<(Switches, Vec<&'static str>), GateErro
                 Support::NotApplicable(_) => without_effect.push(*known),
             }
         } else if name == "AllBeta" {
-            return Err(GateError::AllBeta);
+            return Err(if value { GateError::AllBetaOn } else { GateError::AllBetaOff });
         } else if let Some(known) = OFF.iter().chain(&["AllAlpha"]).find(|known| **known == name) {
             if value {
                 return Err(GateError::NotThere(known));
@@ -149,8 +156,20 @@ mod tests {
         assert!(matches!(set(&["MemoryQoS=yes"]), Err(GateError::NotABool { .. })));
         assert_eq!(set(&["AllAlpha=false"]), Ok((none, vec![])));
         assert_eq!(set(&["AllAlpha=true"]), Err(GateError::NotThere("AllAlpha")));
-        for gate in ["AllBeta=true", "AllBeta=false"] {
-            assert_eq!(set(&[gate]), Err(GateError::AllBeta), "{gate}");
+        assert_eq!(set(&["AllBeta=true"]), Err(GateError::AllBetaOn));
+        assert_eq!(set(&["AllBeta=false"]), Err(GateError::AllBetaOff));
+    }
+
+    #[test]
+    fn errors_say_what_is_so_instead() {
+        for (gate, why) in [
+            ("SidecarContainers=false", "SidecarContainers to false: the feature is always on"),
+            ("MemoryQoS=true", "MemoryQoS to true: the feature is not there"),
+            ("AllBeta=true", "AllBeta to true: some beta features are not there"),
+            ("AllBeta=false", "AllBeta to false: some beta features are always on"),
+        ] {
+            let error = set(&[gate]).unwrap_err().to_string();
+            assert!(error.contains(why), "{gate}: {error}");
         }
     }
 
