@@ -5,10 +5,12 @@ use std::net::{AddrParseError, IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::config::eviction::Threshold;
+use crate::config::go_duration::go_duration;
 use crate::node::eviction_parse::{ThresholdError, by_signal, parse_reclaims, parse_thresholds};
 use crate::node::object::parse_taint;
 use crate::node::shutdown::Group;
 use crate::pod::{amount, backoff};
+use coracle_proto::time::parse_duration;
 use http::{HeaderName, HeaderValue};
 
 /// Seccomp profile of containers that name none.
@@ -60,7 +62,7 @@ pub enum ValueError {
         text: String,
     },
     /// A duration that is too short or too long.
-    #[error("{text} must be between {least:?} and {most:?}")]
+    #[error("{text} must be between {} and {}", short(.least), short(.most))]
     Range {
         /// The value as given.
         text: String,
@@ -133,27 +135,16 @@ pub fn header(text: &str) -> Result<(HeaderName, HeaderValue), ValueError> {
     Ok((name, value))
 }
 
-/// `90s`, `2m`, `1h30m`, as Go writes durations.
+/// `90s`, `1.5ms`, `1h30m`, as Go reads durations, but not negative.
 pub fn duration(text: &str) -> Result<Duration, ValueError> {
-    let wrong = || ValueError::Duration { text: text.to_owned() };
-    let (mut rest, mut all) = (text, Duration::ZERO);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-        let (number, tail) = rest.split_at(digits);
-        let units = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(units);
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let part = match unit {
-            "ms" => Some(Duration::from_millis(number)),
-            "s" => Some(Duration::from_secs(number)),
-            "m" => number.checked_mul(60).map(Duration::from_secs),
-            "h" => number.checked_mul(3600).map(Duration::from_secs),
-            _ => None,
-        };
-        all = part.and_then(|part| all.checked_add(part)).ok_or_else(wrong)?;
-        rest = tail;
-    }
-    if text.is_empty() { Err(wrong()) } else { Ok(all) }
+    let nanos = parse_duration(text).ok().and_then(|nanos| u64::try_from(nanos).ok());
+    nanos.map(Duration::from_nanos).ok_or_else(|| ValueError::Duration { text: text.to_owned() })
+}
+
+/// `5m` for what Go writes as `5m0s`.
+fn short(duration: &Duration) -> String {
+    let text = go_duration(*duration);
+    text.strip_suffix("m0s").map_or(text.clone(), |minutes| format!("{minutes}m"))
 }
 
 /// A duration within limits, which belong to the range.
@@ -245,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn durations_are_read_to_the_nanosecond() {
+        for (text, nanos) in [
+            ("1.5ms", Some(1_500_000)),
+            ("100000us", Some(100_000_000)),
+            ("1h30m", Some(5_400_000_000_000)),
+            ("2m0.25s", Some(120_250_000_000)),
+            ("0", Some(0)),
+            ("-1s", None),
+            ("10", None),
+            ("", None),
+        ] {
+            let read = super::duration(text).ok().map(|duration| duration.as_nanos());
+            assert_eq!(read, nanos, "{text}");
+        }
+    }
+
+    #[test]
     fn values_that_mean_nothing_are_refused() {
         for (flag, value, part) in [
             ("--cpu-manager-policy", "static", ""),
@@ -285,16 +293,22 @@ mod tests {
             ("--image-gc-high-threshold", "101", "101"),
             ("--image-minimum-gc-age", "1h30m", ""),
             ("--image-minimum-gc-age", "500ms", ""),
+            ("--image-minimum-gc-age", "1.5h", ""),
+            ("--image-minimum-gc-age", "0", ""),
             ("--image-minimum-gc-age", "2", "is not a duration"),
             ("--image-maximum-gc-age", "2d", "is not a duration"),
             ("--image-maximum-gc-age", "99999999999999999999h", "is not a duration"),
             ("--crash-loop-back-off-max", "1s", ""),
             ("--crash-loop-back-off-max", "5m", ""),
-            ("--crash-loop-back-off-max", "999ms", "999ms must be between 1s and 300s"),
-            ("--crash-loop-back-off-max", "5m1s", "5m1s must be between 1s and 300s"),
+            ("--crash-loop-back-off-max", "999ms", "999ms must be between 1s and 5m"),
+            ("--crash-loop-back-off-max", "5m1s", "5m1s must be between 1s and 5m"),
             ("--crash-loop-back-off-max", "30", "is not a duration"),
             ("--cpu-cfs-quota-period", "1ms", ""),
             ("--cpu-cfs-quota-period", "1s", ""),
+            ("--cpu-cfs-quota-period", "1.5ms", ""),
+            ("--cpu-cfs-quota-period", "1500us", ""),
+            ("--cpu-cfs-quota-period", "100000µs", ""),
+            ("--cpu-cfs-quota-period", "500us", "500us must be between 1ms and 1s"),
             ("--cpu-cfs-quota-period", "0ms", "0ms must be between 1ms and 1s"),
             ("--cpu-cfs-quota-period", "1001ms", "1001ms must be between 1ms and 1s"),
             ("--cpu-cfs-quota", "false", ""),

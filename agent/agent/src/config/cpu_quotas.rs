@@ -76,6 +76,7 @@ mod tests {
             (CpuQuotas::default(), i64::MAX, 100_000, i64::MAX / 1000),
             (of(1000), 1500, 1_000_000, 1_500_000),
             (of(5), 500, 5000, 2500),
+            (CpuQuotas::new(Duration::from_micros(1500), true), 2000, 1500, 3000),
             // Less than a millisecond is no quota that the kernel takes.
             (of(5), 100, 5000, 1000),
             (of(1), 100, 1000, 1000),
