@@ -1,5 +1,6 @@
 //! Options from a YAML file: the long flags in camel case. The command line takes precedence, and so do environment variables.
 
+use crate::closest;
 use crate::yaml::YamlError;
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Map, Value};
@@ -17,8 +18,15 @@ pub enum Error {
     #[error("{0} is not a valid configuration")]
     Parse(PathBuf, #[source] YamlError),
     /// Unknown option.
-    #[error("{0}: there is no option {1}")]
-    Unknown(PathBuf, String),
+    #[error("{path}: there is no option {name}{similar}")]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// The option.
+        name: String,
+        /// What was probably meant, if anything.
+        similar: String,
+    },
     /// Invalid value.
     #[error(
         "{0}: {1} takes a word, a number, true, false, or a list or mapping of those where it takes several"
@@ -35,6 +43,12 @@ pub fn key(long: &str) -> String {
         let upper = letters.next().map(|c| c.to_ascii_uppercase());
         key + &upper.into_iter().chain(letters).collect::<String>()
     })
+}
+
+/// The names that options of a command have in a file.
+pub fn keys(command: &Command) -> Vec<String> {
+    let longs = command.get_arguments().filter_map(Arg::get_long);
+    longs.filter(|long| !["config", "help"].contains(long)).map(key).collect()
 }
 
 /// Adds the options of the `--config` file to the arguments, except those that the command line or the environment sets.
@@ -60,7 +74,11 @@ pub fn expand(arguments: Vec<OsString>, command: &Command) -> Result<Vec<OsStrin
             let long = argument.get_long().filter(|long| key(long) == name)?;
             Some((argument, format!("--{long}")))
         });
-        let (argument, flag) = known.ok_or_else(|| Error::Unknown(path.clone(), name.clone()))?;
+        let (argument, flag) = known.ok_or_else(|| {
+            let keys = keys(command);
+            let similar = closest::suggestion(&name, keys.iter().map(String::as_str));
+            Error::Unknown { path: path.clone(), name: name.clone(), similar }
+        })?;
         let is_flag = text.iter().any(|word| *word == flag || word.starts_with(&format!("{flag}=")));
         if is_flag || crate::environment::is_set(argument) {
             continue;
@@ -225,7 +243,11 @@ mod tests {
         );
         assert_eq!(expanded("# nothing\n", &[]).unwrap(), ["--config", "FILE"]);
         assert_eq!(expanded("externalNetwork: false\n", &[]).unwrap(), ["--config", "FILE"]);
-        assert_eq!(expanded("nodename: a\n", &[]).unwrap_err(), "FILE: there is no option nodename");
+        assert_eq!(
+            expanded("nodename: a\n", &[]).unwrap_err(),
+            "FILE: there is no option nodename; the closest that exists is nodeName"
+        );
+        assert_eq!(expanded("flavour: a\n", &[]).unwrap_err(), "FILE: there is no option flavour");
         for file in ["nodeName: {a: b}\n", "nodeIp: {a: [b]}\n"] {
             let name = file.split(':').next().unwrap();
             assert!(expanded(file, &[]).unwrap_err().starts_with(&format!("FILE: {name} takes")), "{file}");

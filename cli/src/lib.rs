@@ -4,6 +4,8 @@
 pub mod yaml;
 // Options from a YAML file, and a template of that file.
 pub mod config_file;
+// Similar names.
+pub mod closest;
 // Environment variables for options.
 pub mod environment;
 // Feature gates of Kubernetes.

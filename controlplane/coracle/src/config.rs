@@ -10,10 +10,10 @@ use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use coracle_cli::config_file;
 use coracle_cli::feature_gates::{self, GateError};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
+use coracle_cli::{closest, config_file};
 use coracle_controllers::event_expiry::EventTtl;
 use coracle_controllers::nodes::zones::Rates;
 use coracle_kinds::registry::features::Features;
@@ -117,6 +117,11 @@ pub struct ServerArgs {
 /// Options for one start: a variable or a file would repeat them at every one.
 const ONCE: [&str; 2] = ["cluster-reset", "allow-empty-datastore"];
 
+/// Whether a name in the file is that of such an option.
+fn is_for_once(name: &str) -> bool {
+    ONCE.iter().any(|long| config_file::key(long) == name)
+}
+
 /// The command with a variable for every option that is not for one start.
 pub fn with_variables(command: clap::Command) -> clap::Command {
     coracle_cli::environment::with_variables(command, "CORACLE_SERVER_", &ONCE)
@@ -141,6 +146,15 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
 
     fn try_from(all: serde_json::Map<String, serde_json::Value>) -> Result<Self, Self::Error> {
         type Options = serde_json::Map<String, serde_json::Value>;
+        // The types below know only a part of the options each.
+        let known = config_file::keys(&ServerArgs::augment_args(clap::Command::new("server")));
+        if let Some(name) = all.keys().find(|name| !known.contains(*name)) {
+            let usable = known.iter().map(String::as_str).filter(|key| !is_for_once(key));
+            let similar = closest::suggestion(name, usable);
+            return Err(serde::de::Error::custom(format!(
+                "unknown field `{name}`{similar}; `coracle server --help` lists all options, such as tlsSan for --tls-san"
+            )));
+        }
         let (security, rest): (Options, Options) = all.into_iter().partition(|(key, _)| Security::has(key));
         let (recording, rest): (Options, Options) =
             rest.into_iter().partition(|(key, _)| RecordingArgs::has(key));

@@ -1,11 +1,11 @@
 //! HorizontalPodAutoscalers.
 
-use crate::closest::suggestion;
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::kinds::{Resource, built_in};
 use crate::trouble::Trouble;
 use crate::world::World;
+use coracle_cli::closest::suggestion;
 use coracle_fields::View;
 use coracle_fields::apiregistration::v1::APIService;
 use coracle_fields::autoscaling_v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition};

@@ -1,6 +1,5 @@
 //! PersistentVolumeClaims and PersistentVolumes.
 
-use crate::closest::suggestion;
 use crate::deletion::uses;
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
@@ -8,6 +7,7 @@ use crate::node_selector;
 use crate::select::{selector, selects};
 use crate::trouble::Trouble;
 use crate::world::World;
+use coracle_cli::closest::suggestion;
 use coracle_fields::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use coracle_fields::storage::v1::StorageClass;
 use coracle_fields::{View, storage_class};

@@ -1,7 +1,7 @@
 //! Names of Services in the cluster's DNS.
 
-use crate::closest::closest;
 use crate::world::{Found, World};
+use coracle_cli::closest::closest;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Namespace, Service};
 

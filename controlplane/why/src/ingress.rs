@@ -1,12 +1,12 @@
 //! Ingresses: class, backends, certificates.
 
 use crate::certificates;
-use crate::closest::suggestion;
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
 use crate::world::{Found, World};
+use coracle_cli::closest::suggestion;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Secret, Service};
 use coracle_fields::networking::v1::{Ingress, IngressBackend, IngressClass};

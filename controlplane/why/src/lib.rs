@@ -78,8 +78,6 @@ pub mod events;
 pub mod select;
 // Node selectors.
 pub mod node_selector;
-// Similar names.
-pub mod closest;
 // Causes.
 pub mod finding;
 // Kinds of trouble.

@@ -1,6 +1,6 @@
 //! Label selectors, and the labels that would have matched.
 
-use crate::closest::{closest, slip};
+use coracle_cli::closest::{closest, slip};
 use coracle_fields::meta::{LabelSelector as SelectorField, ObjectMeta};
 use coracle_fields::{Map, Text, View};
 use coracle_proto::selector::LabelSelector;

@@ -235,7 +235,7 @@ pub fn unknown_port(
     let shown = port.port().or(0);
     if !name.is_empty() {
         let known = ports.iter().any(|port| port.name() == name && port.protocol().or("TCP") == protocol);
-        let hint = crate::closest::suggestion(name, ports.iter().map(|port| port.name().text()));
+        let hint = coracle_cli::closest::suggestion(name, ports.iter().map(|port| port.name().text()));
         let cause = format!("port {shown} leads to the target port {name}, which no selected pod has{hint}");
         let finding =
             begun(service, Trouble::ServiceTargetPortName, cause).evidence("ports of the pods", declared);

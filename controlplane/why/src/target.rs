@@ -1,6 +1,5 @@
 //! What the user asks for: objects, and connections.
 
-use crate::closest::closest;
 use crate::cluster::{Answer, Need};
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
@@ -9,6 +8,7 @@ use crate::kinds::{Resource, built_in};
 use crate::network::connection::{Connection, Target};
 use crate::refusal;
 use crate::world::World;
+use coracle_cli::closest::closest;
 use coracle_fields::core::v1::{Namespace, Pod};
 use std::net::IpAddr;
 

@@ -110,6 +110,18 @@ mod tests {
         };
         assert_eq!(check("nodeName: a\nnodeIp: [10.0.0.1]"), Ok(()));
         assert!(check("nodename: a").unwrap_err().contains("there is no option nodename"));
+        // Names that kubelets have for options.
+        for (option, known) in [
+            ("cpuCFSQuotaPeriod: 20ms", "cpuCFSQuotaPeriod; the closest that exists is cpuCfsQuotaPeriod"),
+            ("cpuCFSQuota: false", "cpuCFSQuota; the closest that exists is cpuCfsQuota"),
+            (
+                "crashLoopBackOff: {maxContainerRestartPeriod: 30s}",
+                "crashLoopBackOff; the closest that exists is crashLoopBackOffMax",
+            ),
+        ] {
+            let error = check(option).unwrap_err();
+            assert!(error.ends_with(&format!("there is no option {known}")), "{error}");
+        }
         let error = check("network: carrier-pigeons").unwrap_err();
         assert!(
             error.contains("carrier-pigeons") && error.contains("--network") && !error.contains("Usage"),

@@ -1,12 +1,12 @@
 //! What a container needs before it can be created: ConfigMaps, Secrets, keys, a user, commands.
 
 use super::containers::{Slot, containers};
-use crate::closest::suggestion;
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
 use crate::world::{Found, World};
+use coracle_cli::closest::suggestion;
 use coracle_fields::core::v1::{ConfigMap, KeyToPath, Pod, Secret};
 use coracle_fields::{Bool, List, View};
 

@@ -2,12 +2,12 @@
 
 use super::{condition, scheduling};
 use crate::claims;
-use crate::closest::suggestion;
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
 use crate::world::{Found, World};
+use coracle_cli::closest::suggestion;
 use coracle_fields::View;
 use coracle_fields::core::v1::{PersistentVolumeClaim, Pod};
 

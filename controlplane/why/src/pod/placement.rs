@@ -1,9 +1,9 @@
 //! Taints, labels and affinity of nodes.
 
 use super::verdict::Verdict;
-use crate::closest::closest;
 use crate::node_selector::{selects, text_of};
 use crate::trouble::Trouble;
+use coracle_cli::closest::closest;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Node, Pod, PodSpec, Taint};
 

@@ -1,12 +1,12 @@
 //! Secrets with the credentials of registries.
 
 use super::registry::registry;
-use crate::closest::suggestion;
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
 use crate::world::{Found, World};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_cli::closest::suggestion;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Pod, Secret};
 use serde_json::Value;

@@ -2,13 +2,13 @@
 
 use super::containers::containers;
 use crate::claims;
-use crate::closest::suggestion;
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
 use crate::world::{Found, World};
+use coracle_cli::closest::suggestion;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Event, PersistentVolumeClaim, Pod, ServiceAccount};
 

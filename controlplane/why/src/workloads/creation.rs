@@ -1,12 +1,12 @@
 //! Pods that cannot be created: quotas, limits, pod security, webhooks, missing objects.
 
-use crate::closest::suggestion;
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
 use crate::webhooks;
 use crate::world::World;
+use coracle_cli::closest::suggestion;
 use coracle_fields::View;
 use coracle_fields::core::v1::{Event, ServiceAccount};
 use coracle_fields::node::v1::RuntimeClass;

@@ -1,12 +1,12 @@
 //! StatefulSets: pods are made one after the other.
 
 use super::{creation, of_pods, owned_by, scaled_to_zero};
-use crate::closest::suggestion;
 use crate::finding::{Finding, ObjectRef};
 use crate::kinds::Resource;
 use crate::pod::is_ready;
 use crate::trouble::Trouble;
 use crate::world::{Found, World};
+use coracle_cli::closest::suggestion;
 use coracle_fields::View;
 use coracle_fields::apps::v1::StatefulSet;
 use coracle_fields::core::v1::{Pod, Service};
