@@ -48,7 +48,7 @@ pub enum ConfigurationError {
     #[error("{0} is no {KIND}")]
     Parse(PathBuf, #[source] YamlError),
     /// Its fields are wrong.
-    #[error("{path}: {}", listed(.problems))]
+    #[error("{path}:{}", listed(.problems))]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -57,8 +57,14 @@ pub enum ConfigurationError {
     },
 }
 
+/// What is wrong: in the same line if that is enough, otherwise each in lines of its own.
 fn listed(problems: &[FieldError]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [one] if !one.contains('\n') => format!(" {one}"),
+        // Marks below an expression stay where they are: all lines but the first are indented alike.
+        several => several.iter().map(|text| format!("\n  {}", text.replace('\n', "\n    "))).collect(),
+    }
 }
 
 /// The text of a file, or why it is not read.

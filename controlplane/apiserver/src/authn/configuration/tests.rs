@@ -227,6 +227,21 @@ fn every_rule_names_its_field() {
 }
 
 #[test]
+fn each_problem_has_lines_of_its_own() {
+    let mut one = authenticator();
+    one["issuer"]["audiences"] = json!([]);
+    let said = |file: &Value| parsed(file).err().map(|error| error.to_string()).unwrap_or_default();
+    assert_eq!(said(&file(std::slice::from_ref(&one))), format!("f: {}", problems(&file(&[one.clone()]))[0]));
+    one["claimMappings"]["uid"] = json!({"expression": "nosuch(1)"});
+    let said = said(&file(&[one]));
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() > 3 && lines[0] == "f:", "{said}");
+    assert!(lines[1].starts_with("  jwt[0].issuer.audiences: "), "{said}");
+    assert!(lines[2].starts_with("  jwt[0].claimMappings.uid.expression: "), "{said}");
+    assert!(lines[3..].iter().all(|line| line.starts_with("    ")), "marks: {said}");
+}
+
+#[test]
 fn addresses_name_users_only_if_the_provider_checked_them() {
     let of = |mappings: Value, rules: Value| {
         let mut one = authenticator();
