@@ -19,7 +19,13 @@ pub(super) const ON: &[(&str, Support)] = &[
     ("AnonymousAuthConfigurableEndpoints", Honoured("controlplane/apiserver/src/authn/anonymous.rs#Paths")),
     ("AnyVolumeDataSource", Honoured("controlplane/validation/src/claim_spec.rs#data_source_ref")),
     ("AtomicFIFO", NotApplicable("an implementation detail of the Go components")),
-    ("AuthorizeNodeWithSelectors", Honoured("controlplane/apiserver/src/authz/node.rs#selects")),
+    (
+        "AuthorizeNodeWithSelectors",
+        Partly(
+            "controlplane/apiserver/src/authz/node.rs#selects",
+            "the role `coracle:node-network` still lets nodes list Pods and read Nodes of the whole cluster",
+        ),
+    ),
     (
         "AuthorizePodWebsocketUpgradeCreatePermission",
         Honoured("controlplane/apiserver/src/connect/pods.rs#Verb::Create"),
