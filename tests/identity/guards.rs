@@ -71,6 +71,8 @@ fn impersonation_is_asked_for_and_everything_is_written_down() {
         (code, &flags["flags"]["api-only"], &flags["flags"]["token"]),
         (200, &json!("true"), &json!(""))
     );
+    let yaml = admin.header("Accept: application/yaml;as=Statusz;v=v1beta1;g=config.k8s.io").get("/statusz");
+    assert!(yaml.0 == 200 && yaml.1.as_str().unwrap().contains("kind: Statusz\n"), "{yaml:?}");
     assert_eq!(admin.header("Accept: application/json").get("/flagz").0, 406);
     assert_eq!(admin.send("POST", "/flagz", None).0, 405);
     // Who may list pods as bob may do nothing else as bob, and nothing as others.

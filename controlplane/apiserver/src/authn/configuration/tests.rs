@@ -231,7 +231,8 @@ fn each_problem_has_lines_of_its_own() {
     let mut one = authenticator();
     one["issuer"]["audiences"] = json!([]);
     let said = |file: &Value| parsed(file).err().map(|error| error.to_string()).unwrap_or_default();
-    assert_eq!(said(&file(std::slice::from_ref(&one))), format!("f: {}", problems(&file(&[one.clone()]))[0]));
+    let first = file(std::slice::from_ref(&one));
+    assert_eq!(said(&first), format!("f: {}", problems(&first)[0]));
     one["claimMappings"]["uid"] = json!({"expression": "nosuch(1)"});
     let said = said(&file(&[one]));
     let lines: Vec<&str> = said.lines().collect();
