@@ -229,6 +229,10 @@ fn kubectl_get_shows_the_same_columns_and_cells_for_every_kind() {
             if path.contains("metrics.k8s.io") {
                 continue;
             }
+            // A definition of another test that runs at the same time.
+            if path.contains(".example.com") && !path.contains(&group) {
+                continue;
+            }
             let table = table(&place.kubeconfig, &path);
             let columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
             for column in &columns {
