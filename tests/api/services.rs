@@ -78,6 +78,40 @@ fn addresses_and_ports_have_one_owner() {
 }
 
 #[test]
+fn a_manifest_without_an_address_changes_none() {
+    on_both_stores(|server: &Server| {
+        let kubectl = newest(&server.kubeconfig());
+        let empty = |port: u16| {
+            service(
+                "chart",
+                json!({"type": "NodePort", "clusterIP": "", "ports": [{"name": "http", "port": port}]}),
+            )
+        };
+        let shown = || {
+            let path = "{.spec.clusterIP} {.spec.clusterIPs[*]} {.spec.ports[*].nodePort}";
+            kubectl.run(&format!("get service chart -o 'jsonpath={path}'"))
+        };
+        kubectl.run_with("apply -f -", &empty(80));
+        let first = shown();
+        assert_eq!(first.split(' ').count(), 3, "{first}");
+        for (args, body) in [
+            ("apply -f -", empty(81)),
+            ("replace -f -", empty(82)),
+            ("apply --server-side --force-conflicts -f -", empty(82)),
+            ("patch service chart -p '{\"spec\":{\"clusterIP\":\"\"}}'", String::new()),
+            ("patch service chart --type=merge -p '{\"spec\":{\"clusterIP\":null}}'", String::new()),
+            ("patch service chart --type=merge -p '{\"spec\":{\"clusterIPs\":null}}'", String::new()),
+        ] {
+            let answer = kubectl.try_with(args, &body);
+            assert!(answer.ok, "{args}: {answer:?}");
+            assert_eq!(shown(), first, "{args}");
+        }
+        let other = kubectl.try_with("patch service chart -p '{\"spec\":{\"clusterIP\":\"10.96.3.9\"}}'", "");
+        assert!(!other.ok && other.err.contains("may not change once set"), "{other:?}");
+    });
+}
+
+#[test]
 fn services_of_two_families() {
     let ranges =
         ["--service-cidr", "10.96.0.0/16,fd00:96::/112", "--cluster-cidr", "10.244.0.0/16,fd00:244::/48"];

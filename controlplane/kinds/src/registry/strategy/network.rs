@@ -24,9 +24,11 @@ pub fn create_service(object: &mut Value) {
 /// Old clients know one address, new ones a list: whichever changed alone is followed by the other.
 fn follow_addresses(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) {
     let one = spec.view().cluster_ip().text().to_owned();
-    let list = spec.view().cluster_ips();
-    let list_unchanged = same(list, old.cluster_ips()) || list.is_empty();
-    if old.cluster_ip() != one && list_unchanged {
+    if old.cluster_ip() == one {
+        spec.cluster_ips().default_empty(old.cluster_ips());
+        return;
+    }
+    if spec.view().cluster_ips().texts().eq(old.cluster_ips().texts()) {
         if one.is_empty() {
             spec.cluster_ips().clear();
         } else {
@@ -35,18 +37,12 @@ fn follow_addresses(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>
     }
 }
 
-/// A client that replaces a Service without its allocated values means to keep them.
+/// A client that replaces a Service without its allocated values means to keep them. Each is filled in for itself: a
+/// manifest with `clusterIP: ""` changes the address alone, and the list of addresses is still that of before.
 fn keep_allocated(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) {
     if has_address(spec.view()) && has_address(old) {
-        let one = old.cluster_ip();
-        let none = spec.view().cluster_ip().text().is_empty() && spec.view().cluster_ips().is_empty();
-        if none && !one.text().is_empty() {
-            spec.cluster_ip().set(one);
-        }
-        let now = spec.view();
-        if now.cluster_ips().is_empty() && now.cluster_ip() == one.text() && old.cluster_ips().is_set() {
-            spec.cluster_ips().set(old.cluster_ips());
-        }
+        spec.cluster_ip().default_empty(old.cluster_ip());
+        spec.cluster_ips().default_empty(old.cluster_ips());
         if old.ip_families().is_set() {
             spec.ip_families().default_empty(old.ip_families());
         }
@@ -54,7 +50,7 @@ fn keep_allocated(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) 
             spec.ip_family_policy().default_empty(old.ip_family_policy());
         }
     }
-    if has_node_ports(spec.view()) && has_node_ports(old) {
+    if allocates_node_ports(spec.view()) && allocates_node_ports(old) {
         keep_node_ports(spec, old);
     }
     if has_health_port(spec.view()) && has_health_port(old) && old.health_check_node_port().is_set() {
@@ -62,17 +58,14 @@ fn keep_allocated(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) 
     }
 }
 
+/// Ports are known by their names: everything else of them may change.
 fn keep_node_ports(spec: &mut Edit<'_, ServiceSpec>, old: View<'_, ServiceSpec>) {
-    let mut taken = node_ports(spec.view());
+    let given = node_ports(spec.view());
     spec.ports().each_object(|mut port| {
         let now = port.view();
-        let mut known = old.ports().items();
-        let same = known.find(|known| {
-            known.protocol() == now.protocol().text() && known.port().int() == now.port().int()
-        });
+        let same = old.ports().items().find(|known| known.name() == now.name().text());
         let node_port = same.map_or(0, |known| known.node_port().or(0));
-        if now.node_port().or(0) == 0 && node_port != 0 && !taken.contains(&node_port) {
-            taken.push(node_port);
+        if now.node_port().or(0) == 0 && node_port != 0 && !given.contains(&node_port) {
             port.node_port().set(node_port);
         }
     });
@@ -132,6 +125,11 @@ fn has_node_ports(spec: View<'_, ServiceSpec>) -> bool {
     matches!(spec.type_().text(), "NodePort" | "LoadBalancer")
 }
 
+fn allocates_node_ports(spec: View<'_, ServiceSpec>) -> bool {
+    has_node_ports(spec)
+        && !(is_balanced(spec) && spec.allocate_load_balancer_node_ports().get() == Some(false))
+}
+
 fn is_balanced(spec: View<'_, ServiceSpec>) -> bool {
     spec.type_() == "LoadBalancer"
 }
@@ -187,6 +185,75 @@ mod tests {
             json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.10", "clusterIPs": ["10.0.0.9"]}});
         update_service(&mut moved, &old);
         assert_eq!(moved["spec"]["clusterIPs"], json!(["10.0.0.10"]));
+    }
+
+    #[test]
+    fn an_address_that_is_left_out_stays() {
+        let old = json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::9"]}});
+        let kept = json!(["10.0.0.9", "fd00::9"]);
+        for (one, list, want) in [
+            (json!(""), kept.clone(), ("10.0.0.9", kept.clone())),
+            (Value::Null, kept.clone(), ("10.0.0.9", kept.clone())),
+            (json!(""), json!([]), ("10.0.0.9", kept.clone())),
+            (json!(""), Value::Null, ("10.0.0.9", kept.clone())),
+            (json!("10.0.0.9"), Value::Null, ("10.0.0.9", kept.clone())),
+            (json!("10.0.0.9"), kept.clone(), ("10.0.0.9", kept.clone())),
+            // Left for validation to refuse.
+            (json!(""), json!(["10.0.0.8"]), ("10.0.0.9", json!(["10.0.0.8"]))),
+            (json!("10.0.0.8"), kept.clone(), ("10.0.0.8", json!(["10.0.0.8"]))),
+            (json!("10.0.0.8"), Value::Null, ("10.0.0.8", json!(["10.0.0.8"]))),
+        ] {
+            let mut new = json!({"spec": {"type": "ClusterIP", "clusterIP": one, "clusterIPs": list}});
+            let given = new.clone();
+            update_service(&mut new, &old);
+            assert_eq!(
+                (&new["spec"]["clusterIP"], &new["spec"]["clusterIPs"]),
+                (&json!(want.0), &want.1),
+                "{given}"
+            );
+        }
+        let headless = json!({"spec": {"type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"]}});
+        let mut new = json!({"spec": {"type": "ClusterIP", "clusterIP": "", "clusterIPs": ["None"]}});
+        update_service(&mut new, &headless);
+        assert_eq!(new["spec"], headless["spec"]);
+        for one in [json!(""), json!("10.0.0.9")] {
+            let mut external = json!({"spec": {"type": "ExternalName", "clusterIP": one}});
+            update_service(&mut external, &old);
+            assert_eq!(external["spec"]["clusterIP"].as_str().unwrap_or_default(), "", "{one}");
+            assert_eq!(external["spec"]["clusterIPs"], Value::Null, "{one}");
+        }
+    }
+
+    #[test]
+    fn node_ports_that_are_left_out_stay_with_the_names_of_their_ports() {
+        let old = json!({"spec": {"type": "LoadBalancer", "ports": [
+            {"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30053},
+            {"name": "dns-tcp", "port": 53, "protocol": "TCP", "nodePort": 30053},
+            {"name": "web", "port": 80, "protocol": "TCP", "nodePort": 30080}]}});
+        for (ports, want) in [
+            (
+                json!([{"name": "dns", "port": 53}, {"name": "dns-tcp", "port": 53}, {"name": "web", "port": 81}]),
+                [30053, 30053, 30080],
+            ),
+            (
+                json!([{"name": "web", "port": 80}, {"name": "new", "port": 53}, {"name": "dns", "port": 9}]),
+                [30080, 0, 30053],
+            ),
+            (
+                json!([{"name": "other", "port": 80, "nodePort": 30080}, {"name": "web", "port": 81}, {"port": 1}]),
+                [30080, 0, 0],
+            ),
+        ] {
+            let mut new = json!({"spec": {"type": "LoadBalancer", "ports": ports}});
+            update_service(&mut new, &old);
+            let got =
+                [0usize, 1, 2].map(|at| new["spec"]["ports"][at]["nodePort"].as_i64().unwrap_or_default());
+            assert_eq!(got, want, "{ports}");
+        }
+        let mut without = json!({"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+            "ports": [{"name": "web", "port": 80}]}});
+        update_service(&mut without, &old);
+        assert_eq!(without["spec"]["ports"][0]["nodePort"], Value::Null);
     }
 
     #[test]
