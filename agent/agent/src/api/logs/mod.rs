@@ -13,7 +13,7 @@ pub mod follow;
 
 use coracle_cli::causes;
 use http::{Request, StatusCode};
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, PodStatus};
 use std::borrow::Cow;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
@@ -67,48 +67,67 @@ enum LogError {
     NotAvailable { container: String, pod: String },
     #[error("container {container:?} in pod {pod:?} is terminated")]
     Terminated { container: String, pod: String },
-    #[error("container {container:?} in pod {pod:?} is waiting to start{}", waiting(.reason))]
-    Waiting { container: String, pod: String, reason: String },
+    #[error("container {container:?} in pod {pod:?} is waiting to start{}", waiting(.reason.as_deref()))]
+    Waiting { container: String, pod: String, reason: Option<String> },
+    #[error("unable to retrieve container logs for {id}")]
+    Gone { id: String },
 }
 
-fn waiting(reason: &str) -> Cow<'static, str> {
+fn waiting(reason: Option<&str>) -> Cow<'static, str> {
     match reason {
-        "ErrImagePull" => ": image can't be pulled".into(),
-        "ImagePullBackOff" => ": trying and failing to pull image".into(),
-        "" => " - no logs yet".into(),
-        reason => format!(": {reason}").into(),
+        Some("ErrImagePull") => ": image can't be pulled".into(),
+        Some("ImagePullBackOff") => ": trying and failing to pull image".into(),
+        Some(reason) => format!(": {reason}").into(),
+        None => " - no logs yet".into(),
     }
 }
 
-/// Selects the container instance: its id and log file.
+/// Selects the container instance: its id and log file. What the status names decides, so that the previous instance is the one
+/// whose end people read in `lastState`, also while the container waits to run again.
 fn log_of(
     entry: &Entry,
     container: &str,
     previous: bool,
     status: &PodStatus,
 ) -> Result<(String, PathBuf), LogError> {
-    let mut instances = entry.view.containers.iter().filter(|view| view.name == container);
-    let (newest, before) = (instances.next(), instances.next());
-    let found = if previous { before } else { newest };
-    if let Some(found) = found {
-        return Ok((found.id.clone(), found.log_path.clone()));
+    let id = instance_of(spec::name(&entry.pod), container, previous, status)?;
+    let own = id.split_once("://").map_or(id.as_str(), |(_, own)| own);
+    match entry.view.containers.iter().find(|view| view.name == container && view.id == own) {
+        Some(found) => Ok((found.id.clone(), found.log_path.clone())),
+        None => Err(LogError::Gone { id }),
     }
-    let (container, pod) = (container.to_owned(), spec::name(&entry.pod).to_owned());
-    if previous {
-        return Err(LogError::NoPrevious { container, pod });
-    }
+}
+
+/// The id of the instance in the status, with the name of the runtime before it.
+fn instance_of(pod: &str, container: &str, previous: bool, status: &PodStatus) -> Result<String, LogError> {
+    let (name, pod) = (container.to_owned(), pod.to_owned());
     let lists =
         [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     let found = lists.into_iter().flatten().flatten().find(|status| status.name == container);
     let Some(status) = found else {
-        return Err(LogError::NotAvailable { container, pod });
+        return Err(LogError::NotAvailable { container: name, pod });
     };
-    let state = status.state.clone().unwrap_or_default();
-    if state.terminated.is_some() {
-        return Err(LogError::Terminated { container, pod });
+    let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+    let last_id = last.and_then(id_of);
+    if previous {
+        return last_id.ok_or(LogError::NoPrevious { container: name, pod });
     }
-    let reason = state.waiting.and_then(|waiting| waiting.reason).unwrap_or_default();
-    Err(LogError::Waiting { container, pod, reason })
+    let state = status.state.clone().unwrap_or_default();
+    if state.running.is_some() {
+        return Ok(status.container_id.clone().unwrap_or_default());
+    }
+    if let Some(ended) = &state.terminated {
+        return id_of(ended).or(last_id).ok_or(LogError::Terminated { container: name, pod });
+    }
+    if last.is_some() {
+        return last_id.ok_or(LogError::Terminated { container: name, pod });
+    }
+    let reason = state.waiting.map(|waiting| waiting.reason.unwrap_or_default());
+    Err(LogError::Waiting { container: name, pod, reason })
+}
+
+fn id_of(ended: &ContainerStateTerminated) -> Option<String> {
+    ended.container_id.clone().filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]
@@ -135,35 +154,69 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_instance_or_says_why_not() {
-        let waiting = |reason: &str| -> PodStatus {
-            serde_json::from_value(json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "",
-                "ready": false, "restartCount": 0, "state": {"waiting": {"reason": reason}}}]}))
-            .unwrap()
-        };
-        let none = PodStatus::default();
-        let log = |entry: &Entry, previous, status: &PodStatus| {
-            log_of(entry, "c", previous, status).map(|(id, _)| id).map_err(|error| error.to_string())
-        };
-        let twice = entry(&[("c", 1), ("c", 0), ("d", 0)]);
-        assert_eq!(log(&twice, false, &none).unwrap(), "c1");
-        assert_eq!(log(&twice, true, &none).unwrap(), "c0");
-        let once = entry(&[("c", 0)]);
-        assert_eq!(
-            log(&once, true, &none).unwrap_err(),
-            r#"previous terminated container "c" in pod "p" not found"#
-        );
-        let never = entry(&[]);
-        assert_eq!(log(&never, false, &none).unwrap_err(), r#"container "c" in pod "p" is not available"#);
-        for (reason, text) in [
-            ("ContainerCreating", "is waiting to start: ContainerCreating"),
-            ("ErrImagePull", "is waiting to start: image can't be pulled"),
-            ("ImagePullBackOff", "is waiting to start: trying and failing to pull image"),
+    fn the_status_names_the_instance_or_says_why_not() {
+        let two: &[(&str, u32)] = &[("c", 1), ("c", 0), ("d", 0)];
+        let (one, nothing): (&[(&str, u32)], &[(&str, u32)]) = (&two[..1], &[]);
+        let ended = |id: &str| json!({"terminated": {"exitCode": 1, "containerID": id}});
+        let running = json!({"running": {}});
+        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+        let none = json!({});
+        for (instances, state, last, current, before) in [
+            (two, running.clone(), ended("r://c0"), "c1", "c0"),
+            // It waits to be started again: the newest dead instance is the previous one.
+            (two, waits("CrashLoopBackOff"), ended("r://c1"), "c1", "c1"),
+            (one, waits("CrashLoopBackOff"), ended("r://c1"), "c1", "c1"),
+            (two, ended("r://c1"), ended("r://c0"), "c1", "c0"),
+            (two, ended(""), ended("r://c0"), "c0", "c0"),
+            (one, ended("r://c1"), ended("r://c0"), "c1", "unable to retrieve container logs for r://c0"),
+            (one, running, none.clone(), "c1", r#"previous terminated container "c" in pod "p" not found"#),
+            (
+                two,
+                ended(""),
+                none.clone(),
+                r#"container "c" in pod "p" is terminated"#,
+                r#"previous terminated container "c" in pod "p" not found"#,
+            ),
+            (
+                nothing,
+                waits("ContainerCreating"),
+                none.clone(),
+                r#"container "c" in pod "p" is waiting to start: ContainerCreating"#,
+                r#"previous terminated container "c" in pod "p" not found"#,
+            ),
+            (
+                nothing,
+                waits("ErrImagePull"),
+                none.clone(),
+                r#"container "c" in pod "p" is waiting to start: image can't be pulled"#,
+                r#"previous terminated container "c" in pod "p" not found"#,
+            ),
+            (
+                nothing,
+                waits("ImagePullBackOff"),
+                none.clone(),
+                r#"container "c" in pod "p" is waiting to start: trying and failing to pull image"#,
+                r#"previous terminated container "c" in pod "p" not found"#,
+            ),
+            (
+                nothing,
+                none.clone(),
+                none,
+                r#"container "c" in pod "p" is waiting to start - no logs yet"#,
+                r#"previous terminated container "c" in pod "p" not found"#,
+            ),
         ] {
-            assert_eq!(
-                log(&never, false, &waiting(reason)).unwrap_err(),
-                format!(r#"container "c" in pod "p" {text}"#)
-            );
+            let shown = format!("{instances:?} {state} {last}");
+            let status: PodStatus = serde_json::from_value(json!({"containerStatuses": [{"name": "c", "image": "",
+                "imageID": "", "ready": false, "restartCount": 0, "containerID": "r://c1", "state": state, "lastState": last}]}))
+            .unwrap();
+            let log = |previous| {
+                let found = log_of(&entry(instances), "c", previous, &status);
+                found.map_or_else(|error| error.to_string(), |(id, _)| id)
+            };
+            assert_eq!((log(false).as_str(), log(true).as_str()), (current, before), "{shown}");
         }
+        let unknown = log_of(&entry(two), "c", true, &PodStatus::default());
+        assert_eq!(unknown.unwrap_err().to_string(), r#"container "c" in pod "p" is not available"#);
     }
 }
