@@ -27,6 +27,8 @@ mod sync;
 mod volumes;
 // In-place resize.
 mod resize;
+// Messages of its events.
+mod resize_event;
 // Termination and cleanup.
 mod terminate;
 // Reports status and sets probes.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::containers::Applied;
+use super::resize_event;
 use super::task::Worker;
 use crate::events::Kind;
 use crate::lifecycle::stop::{self, Turn};
@@ -172,7 +173,8 @@ impl Worker {
                 let ((reason, event), message) = (error.reasons(), error.to_string());
                 let pending = Resize::Pending { reason, message: message.clone() };
                 if self.resizes.pending.as_ref() != Some(&pending) {
-                    self.executor.events.pod(self.pod(), Kind::Warning, event, message);
+                    let text = resize_event::message(reason, &asked, &message);
+                    self.executor.events.pod(self.pod(), Kind::Warning, event, text);
                 }
                 self.resizes.pending = Some(pending);
                 self.wake_in(DEFERRED);
@@ -271,7 +273,8 @@ impl Worker {
     fn fails(&mut self, message: String) {
         let failing = Resize::Failing(message.clone());
         if self.resizes.failing.as_ref() != Some(&failing) {
-            self.executor.events.pod(self.pod(), Kind::Warning, "ResizeError", message);
+            let text = resize_event::message("error", self.pod(), &message);
+            self.executor.events.pod(self.pod(), Kind::Warning, "ResizeError", text);
         }
         self.resizes.failing = Some(failing);
         self.resizes.verified = false;
@@ -279,8 +282,7 @@ impl Worker {
     }
 
     fn tell(&self, event: &'static str, what: &str) {
-        let generation = self.pod().metadata.generation.unwrap_or(0);
-        let text = format!("Pod resize {what}: {{\"generation\":{generation}}}");
+        let text = resize_event::message(what, self.pod(), "");
         self.executor.events.pod(self.pod(), Kind::Normal, event, text);
     }
 
