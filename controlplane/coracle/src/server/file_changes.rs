@@ -20,7 +20,8 @@ impl FileChanges {
     /// Watches files, and what their names link to. Changes of other files in their directories are seen, too.
     pub(super) fn watch<'p>(files: impl Iterator<Item = &'p PathBuf>) -> std::io::Result<Self> {
         let inotify = Inotify::init()?;
-        let mask = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO | WatchMask::CREATE;
+        let appears = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO | WatchMask::CREATE;
+        let mask = appears | WatchMask::DELETE | WatchMask::MOVED_FROM;
         for directory in directories(files) {
             inotify.watches().add(directory, mask)?;
         }
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_way_to_replace_a_file_is_seen() {
+    async fn every_way_to_replace_or_remove_a_file_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let (real, link) = (dir.path().join("real"), dir.path().join("link"));
         std::fs::create_dir_all(&real).unwrap();
@@ -90,5 +91,13 @@ mod tests {
         std::os::unix::fs::symlink(real.join("other"), link.join("next")).unwrap();
         std::fs::rename(link.join("next"), &path).unwrap();
         assert!(seen(changes).await, "the link points elsewhere");
+        let watched = || FileChanges::watch([&path].into_iter()).unwrap();
+        let changes = watched();
+        std::fs::rename(&path, dir.path().join("away")).unwrap();
+        assert!(seen(changes).await, "it is moved away");
+        std::fs::write(&path, "four").unwrap();
+        let changes = watched();
+        std::fs::remove_file(&path).unwrap();
+        assert!(seen(changes).await, "it is removed");
     }
 }
