@@ -3,6 +3,7 @@
 use super::deprecations::{fractional, old_label};
 use coracle_fields::core::v1::{
     Affinity, Container, ContainerPort, NodeSelectorTerm, PodAffinity, PodSpec, PodTemplateSpec, Volume,
+    VolumeProjection,
 };
 use coracle_fields::{Json, Map, Text, View};
 use std::collections::{HashMap, HashSet};
@@ -138,38 +139,84 @@ fn null_selector(at: &str) -> String {
 
 /// Files of a volume of which one would replace another, or be a directory above it.
 fn overlapping_paths(volume: View<'_, Volume>, warnings: &mut Vec<String>) {
-    let trimmed = |path: &str| path.trim_end_matches('/').to_owned();
-    let (map, secret, downward) = (volume.config_map(), volume.secret(), volume.downward_api());
-    let sources: [(String, Vec<String>); 3] = [
-        (
-            format!("ConfigMap {:?}", map.name().text()),
-            map.items().items().map(|item| trimmed(item.path().text())).collect(),
-        ),
-        (
-            format!("Secret {:?}", secret.secret_name().text()),
-            secret.items().items().map(|item| trimmed(item.path().text())).collect(),
-        ),
-        (
-            "DownwardAPI".to_owned(),
-            downward.items().items().map(|item| trimmed(item.path().text())).collect(),
-        ),
-    ];
-    for (source, paths) in sources {
-        for (index, path) in paths.iter().enumerate().filter(|(_, path)| !path.is_empty()) {
-            let below = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
-            let others = paths[..index].iter().filter(|other| {
-                !other.is_empty() && (*other == path || below(path, other) || below(other, path))
-            });
-            warnings.extend(others.take(PAIRS / MAX_PATHS).map(|other| {
-                format!(
-                    "volume {:?} ({source}): overlapping paths: {path:?} with {other:?}",
-                    volume.name().text()
-                )
-            }));
-            if index >= MAX_PATHS {
-                break;
-            }
+    let name = volume.name().text();
+    let (map, secret) = (volume.config_map(), volume.secret());
+    for (of, items) in [
+        (format!("ConfigMap {:?}", map.name().text()), map.items()),
+        (format!("Secret {:?}", secret.secret_name().text()), secret.items()),
+    ] {
+        let mut files = Files::new(name, of);
+        items.items().for_each(|item| files.add(item.path().text(), "", warnings));
+    }
+    let mut files = Files::new(name, "DownwardAPI".to_owned());
+    volume.downward_api().items().items().for_each(|item| files.add(item.path().text(), "", warnings));
+    let mut files = Files::new(name, "Projected".to_owned());
+    volume.projected().sources().items().for_each(|source| projected_paths(source, &mut files, warnings));
+}
+
+/// Files of one source of a projected volume. What is of a feature that is off has been dropped by now, and nothing may be left.
+fn projected_paths(source: View<'_, VolumeProjection>, files: &mut Files<'_>, warnings: &mut Vec<String>) {
+    let (map, secret, downward) = (source.config_map(), source.secret(), source.downward_api());
+    let (token, bundle) = (source.service_account_token(), source.cluster_trust_bundle());
+    let certificate = source.pod_certificate();
+    if map.items().is_set() {
+        let of = format!("ConfigMap {:?}", map.name().text());
+        map.items().items().for_each(|item| files.add(item.path().text(), &of, warnings));
+    } else if secret.items().is_set() {
+        let of = format!("Secret {:?}", secret.name().text());
+        secret.items().items().for_each(|item| files.add(item.path().text(), &of, warnings));
+    } else if downward.items().is_set() {
+        downward.items().items().for_each(|item| files.add(item.path().text(), "DownwardAPI", warnings));
+    } else if token.is_set() {
+        files.add(token.path().text(), "ServiceAccountToken", warnings);
+    } else if bundle.is_set() {
+        let name = bundle.name().or(bundle.signer_name().text());
+        files.add(bundle.path().text(), &format!("ClusterTrustBundle {name:?}"), warnings);
+    } else if certificate.is_set() {
+        for (path, of) in [
+            (certificate.certificate_chain_path(), "PodCertificate chain"),
+            (certificate.key_path(), "PodCertificate key"),
+            (certificate.credential_bundle_path(), "PodCertificate credential bundle"),
+        ] {
+            files.add(path.text(), of, warnings);
         }
+    } else if !map.is_set() && !secret.is_set() && !downward.is_set() && warnings.len() < PAIRS {
+        warnings.push(format!("volume {:?} (Projected) has no sources provided", files.volume));
+    }
+}
+
+/// The files of a volume that were seen.
+struct Files<'a> {
+    volume: &'a str,
+    /// What the volume shows.
+    of: String,
+    /// Paths, and how warnings show them.
+    seen: Vec<(String, String)>,
+}
+
+impl<'a> Files<'a> {
+    fn new(volume: &'a str, of: String) -> Self {
+        Self { volume, of, seen: Vec::new() }
+    }
+
+    /// Compares a path with those before it; `source` is what it comes from, if the volume has several.
+    fn add(&mut self, path: &str, source: &str, warnings: &mut Vec<String>) {
+        if self.seen.len() > MAX_PATHS {
+            return;
+        }
+        let path = path.trim_end_matches('/');
+        let shown = if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") };
+        let below = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+        let overlaps = |other: &str| {
+            !path.is_empty()
+                && !other.is_empty()
+                && (other == path || below(path, other) || below(other, path))
+        };
+        let others = self.seen.iter().filter(|(other, _)| overlaps(other)).take(PAIRS / MAX_PATHS);
+        warnings.extend(others.map(|(_, other)| {
+            format!("volume {:?} ({}): overlapping paths: {shown} with {other}", self.volume, self.of)
+        }));
+        self.seen.push((path.to_owned(), shown));
     }
 }
 
@@ -278,7 +325,7 @@ fn of_container(
     }
 }
 
-/// How many pairs of ports are compared: whoever has more has been warned enough.
+/// How many pairs of ports or files are compared: whoever has more has been warned enough.
 const PAIRS: usize = 100_000;
 
 /// A port by number and protocol, and where it was seen: path, host address, host port.

@@ -197,4 +197,36 @@ mod tests {
         );
         assert!(pod(&pod_object, Some(&pod_object)).is_empty());
     }
+
+    #[test]
+    fn files_of_a_volume_that_overlap_and_sources_without_any() {
+        let items = |paths: &[&str]| -> Value {
+            paths.iter().map(|path| json!({"key": "k", "path": path})).collect()
+        };
+        for (mut volume, expected) in [
+            (json!({"secret": {"secretName": "s", "items": items(&["a", "b/c"])}}), vec![]),
+            (
+                json!({"configMap": {"name": "m", "items": items(&["a/", "b", "a/b"])}}),
+                vec![r#"volume "v" (ConfigMap "m"): overlapping paths: "a/b" with "a""#],
+            ),
+            (
+                json!({"projected": {"sources": [{"configMap": {"name": "m", "items": items(&["x"])}},
+                    {"secret": {"name": "s"}}, {"secret": {"name": "s", "items": items(&["y", "x/z"])}},
+                    {"serviceAccountToken": {"path": "y"}}]}}),
+                vec![
+                    r#"volume "v" (Projected): overlapping paths: "x/z" (Secret "s") with "x" (ConfigMap "m")"#,
+                    r#"volume "v" (Projected): overlapping paths: "y" (ServiceAccountToken) with "y" (Secret "s")"#,
+                ],
+            ),
+            // What is left of trust bundles and certificates while their features are off.
+            (
+                json!({"projected": {"sources": [{}, {"downwardAPI": {}}]}}),
+                vec![r#"volume "v" (Projected) has no sources provided"#],
+            ),
+        ] {
+            volume["name"] = json!("v");
+            let object = json!({"metadata": {"name": "p"}, "spec": {"volumes": [volume], "containers": [{"name": "c"}]}});
+            assert_eq!(pod(&object, None), expected, "{object}");
+        }
+    }
 }
