@@ -65,6 +65,8 @@ pub mod api_approval;
 pub mod conversion;
 // Schemas of custom resources.
 pub mod schemas;
+// What makes such a schema structural.
+mod structural;
 // CEL rules in those schemas (`x-kubernetes-validations`).
 mod schema_rules;
 // Flow schemas and priority levels.

@@ -1,16 +1,16 @@
-//! Schemas of custom resources: structural, so that every value's type is known.
+//! Schemas of custom resources: structural, with patterns and rules that can be evaluated.
 
 use super::field_ref::{Field, reported_at, walk_as};
-use super::field_rules::TextRules as _;
 use super::schema_rules::{self, Costs, Place};
+use super::structural;
 use coracle_expressions::{estimate, patterns};
 use coracle_fields::Text;
-use coracle_fields::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use coracle_fields::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
+};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
-
-const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// The memory that all patterns of one definition may take: they fit the cache of compiled patterns together.
 const PATTERNS: usize = 64 << 20;
@@ -18,20 +18,26 @@ const PATTERNS: usize = 64 << 20;
 /// The schemas of a new definition.
 pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<CustomResourceDefinition>(definition, errors, |root| {
-        let versions = root.spec().versions().items();
+        let versions: Vec<Field<'_, CustomResourceDefinitionVersion>> =
+            root.spec().versions().items().collect();
         let schemas: Vec<Field<'_, JSONSchemaProps>> =
-            versions.map(|version| version.schema().open_apiv3_schema()).collect();
+            versions.iter().map(|version| version.schema().open_apiv3_schema()).collect();
         // One schema for all versions is reported where it stood before versions had their own.
         let shared = schemas.windows(2).all(|pair| pair[0].value == pair[1].value);
+        let has_status: Vec<bool> =
+            versions.iter().map(|version| version.subresources().status().is_set()).collect();
+        let any_status = has_status.contains(&true);
         let mut patterns = Patterns::default();
-        for own in schemas.into_iter().take(if shared { 1 } else { usize::MAX }) {
+        let count = if shared { 1 } else { schemas.len() };
+        for (own, has_status) in schemas.into_iter().zip(&has_status).take(count) {
+            let has_status = *has_status || (shared && any_status);
             let at = match shared {
                 true => reported_at(&own, &root.below("spec.validation.openAPIV3Schema")),
                 false => own,
             };
             if at.value.is_object() {
                 let before = at.errors();
-                node(&at, "at the root");
+                structural::check(&at, has_status);
                 patterns.check(&at);
                 // Rules about a schema that is none would only repeat its mistakes.
                 if at.errors() == before {
@@ -120,37 +126,6 @@ impl<'a> Patterns<'a> {
     }
 }
 
-fn node(schema: &Field<'_, JSONSchemaProps>, place: &str) {
-    schema_rules::written(schema);
-    let kind = schema.type_();
-    let free = schema.view().x_kubernetes_int_or_string().flag()
-        || schema.view().x_kubernetes_preserve_unknown_fields().flag();
-    let root = place == "at the root";
-    match kind.text() {
-        "" if root || !free => kind.required(&format!("must not be empty {place}")),
-        "" => {}
-        "object" => {}
-        text if root && TYPES.contains(&text) => kind.invalid("must be object at the root"),
-        _ => kind.one_of(&TYPES),
-    }
-    let (items, entries) = (schema.items(), schema.additional_properties());
-    if kind.text() == "array" && !items.is_set() {
-        items.required("must be specified");
-    }
-    for (name, field) in schema.properties().entries() {
-        // What every object has is described by the server.
-        if !(root && matches!(name, "apiVersion" | "kind" | "metadata")) {
-            node(&field, "for specified object fields");
-        }
-    }
-    if items.value.is_object() {
-        node(&items.as_type(), "for specified array items");
-    }
-    if entries.value.is_object() {
-        node(&entries.as_type(), "for specified object fields");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::{changes, errors};
@@ -159,7 +134,7 @@ mod tests {
 
     fn definition(properties: Value) -> Value {
         json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema":
-            {"type": "object", "properties": {"metadata": {}, "spec": {"type": "object", "properties": properties}}}}}]}})
+            {"type": "object", "properties": {"metadata": {"type": "object"}, "spec": {"type": "object", "properties": properties}}}}}]}})
     }
 
     #[test]
