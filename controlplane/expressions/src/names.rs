@@ -61,7 +61,7 @@ pub fn is_escaped(name: &str) -> bool {
 }
 
 /// Whether CEL keeps a word for itself. Fields of this name are also known by it.
-pub(super) fn is_reserved(word: &str) -> bool {
+pub fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word)
 }
 

@@ -5,16 +5,23 @@ use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
 use super::meta;
 use super::webhook_client::client_config;
+use coracle_expressions::names::is_reserved;
 use coracle_fields::admissionregistration::v1::{
-    MatchCondition, MatchResources, MutatingWebhook, MutatingWebhookConfiguration, ParamKind, ParamRef,
-    RuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, Variable,
+    AuditAnnotation, MatchCondition, MatchResources, MutatingWebhook, MutatingWebhookConfiguration,
+    ParamKind, ParamRef, RuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    Validation, Variable,
 };
 use coracle_fields::apiregistration::v1::APIService;
 use coracle_fields::{List, Text};
-use coracle_proto::names::{dns1035_label, dns1123_subdomain, qualified_name};
+use coracle_proto::names::{c_identifier, dns1035_label, dns1123_subdomain, path_segment, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
+
+/// How many annotations of the audit log a policy may have.
+const AUDIT_ANNOTATIONS: usize = 20;
+/// Longest expression of such an annotation, in bytes.
+const AUDIT_EXPRESSION: usize = 5 << 10;
 
 /// A webhook configuration of either kind; webhooks that mutate have all fields of those that validate.
 pub fn webhooks(object: &Value, errors: &mut Vec<FieldError>) {
@@ -104,23 +111,45 @@ fn admission_rule(rule: &Field<'_, RuleWithOperations>) {
     for version in rule.api_versions().items().filter(|version| version.text().is_empty()) {
         version.required("");
     }
-    let resources = rule.resources();
+    admission_resources(&rule.resources());
+    if rule.scope().is_set() {
+        rule.scope().one_of(&["*", "Cluster", "Namespaced"]);
+    }
+}
+
+fn admission_resources(resources: &Field<'_, List<Text>>) {
     if resources.is_empty() {
         resources.required("");
     }
-    for resource in resources.items().filter(|resource| resource.text().is_empty()) {
-        resource.required("");
+    let (mut all_of_resource, mut of_all_resources) = (HashSet::<&str>::new(), HashSet::<&str>::new());
+    for resource in resources.items() {
+        let text = resource.text();
+        if text.is_empty() {
+            resource.required("");
+        }
+        let Some((name, sub)) = text.split_once('/') else { continue };
+        if all_of_resource.contains(name) {
+            resource.invalid(format!("if '{name}/*' is present, must not specify {text}"));
+        }
+        if of_all_resources.contains(sub) {
+            resource.invalid(format!("if '*/{sub}' is present, must not specify {text}"));
+        }
+        if sub == "*" {
+            all_of_resource.insert(name);
+        }
+        if name == "*" {
+            of_all_resources.insert(sub);
+        }
     }
     let has = |name: &str| resources.items().any(|resource| resource.text() == name);
     if resources.len() > 1 && has("*/*") {
         resources.invalid("if '*/*' is present, must not specify other resources");
     }
-    if has("*") && resources.items().any(|resource| resource.text() != "*" && !resource.text().contains('/'))
-    {
+    // Upstream only looks at the last one that has no subresource.
+    let plain = resources.items().map(|resource| resource.text());
+    let last = plain.filter(|text| !text.is_empty() && !text.contains('/')).last();
+    if has("*") && last != Some("*") {
         resources.invalid("if '*' is present, must not specify other resources without subresources");
-    }
-    if rule.scope().is_set() {
-        rule.scope().one_of(&["*", "Cluster", "Namespaced"]);
     }
 }
 
@@ -156,29 +185,59 @@ pub fn admission_policy(object: &Value, errors: &mut Vec<FieldError>) {
         variables(&spec.variables());
         let (validations, annotations) = (spec.validations(), spec.audit_annotations());
         if validations.is_empty() && annotations.is_empty() {
-            validations.required("validations or auditAnnotations must be non-empty");
-            annotations.required("validations or auditAnnotations must be non-empty");
+            let why = "validations or auditAnnotations must contain at least one item";
+            validations.required(why);
+            annotations.required(why);
         }
-        for validation in validations.items() {
-            expression(&validation.expression(), "expression is not specified");
-            if !validation.message_expression().text().trim().is_empty() {
-                expression(&validation.message_expression(), "");
-            }
-            if !validation.reason().is_empty() {
-                validation.reason().one_of(&[
-                    "Forbidden",
-                    "Invalid",
-                    "RequestEntityTooLarge",
-                    "Unauthorized",
-                ]);
-            }
-        }
-        unique(annotations.items().map(|annotation| annotation.key()));
-        for annotation in annotations.items() {
-            annotation.key().has_text("");
-            expression(&annotation.value_expression(), "valueExpression is not specified");
-        }
+        validations.items().for_each(|one| validation(&one));
+        audit_annotations(root.view().metadata().name().text(), &annotations);
     });
+}
+
+fn validation(one: &Field<'_, Validation>) {
+    expression(&one.expression(), "expression is not specified");
+    let (message, said) = (one.message(), one.message_expression());
+    if !said.text().trim().is_empty() {
+        expression(&said, "");
+    } else if !said.text().is_empty() {
+        said.invalid("must be non-empty if specified");
+    }
+    let text = message.text().trim();
+    if !message.text().is_empty() && text.is_empty() {
+        message.invalid("must be non-empty if specified");
+    } else if text.contains(['\n', '\r']) {
+        message.invalid("must not contain line breaks");
+    }
+    if one.reason().is_set() {
+        one.reason().one_of(&["Forbidden", "Invalid", "RequestEntityTooLarge"]);
+    }
+}
+
+/// Annotations of the audit log, whose names begin with that of the policy.
+fn audit_annotations(policy: &str, annotations: &Field<'_, List<AuditAnnotation>>) {
+    if annotations.len() > AUDIT_ANNOTATIONS {
+        annotations.invalid(format!("must not have more than {AUDIT_ANNOTATIONS} auditAnnotations"));
+    }
+    let mut keys = HashSet::new();
+    for annotation in annotations.items() {
+        let (key, value) = (annotation.key(), annotation.value_expression());
+        if policy.is_empty() {
+            key.invalid_as(key.text(), "requires metadata.name be non-empty");
+        } else {
+            let name = format!("{policy}/{}", key.text());
+            for message in qualified_name(&name) {
+                key.invalid_as(name.as_str(), message);
+            }
+        }
+        if value.text().trim().len() > AUDIT_EXPRESSION {
+            value.required(&format!("must not exceed {AUDIT_EXPRESSION} bytes in length"));
+        } else {
+            expression(&value, "valueExpression is not specified");
+        }
+        if !keys.insert(key.text()) {
+            key.duplicate();
+        }
+    }
 }
 
 pub(super) fn failure_policy(policy: &Field<'_, Text>) {
@@ -189,10 +248,38 @@ pub(super) fn failure_policy(policy: &Field<'_, Text>) {
     }
 }
 
-pub(super) fn param_kind(kind: &Field<'_, ParamKind>) {
-    if kind.is_set() {
-        kind.api_version().has_text("");
-        kind.kind().has_text("");
+pub(super) fn param_kind(of: &Field<'_, ParamKind>) {
+    if !of.is_set() {
+        return;
+    }
+    let (version, kind) = (of.api_version(), of.kind());
+    if version.has_text("") {
+        group_version(&version);
+    }
+    if kind.has_text("") {
+        let wrong = dns1035_label(&kind.text().to_lowercase());
+        if !wrong.is_empty() {
+            let wrong = wrong.join(",");
+            kind.invalid(format!("may have mixed case, but should otherwise match: {wrong}"));
+        }
+    }
+}
+
+fn group_version(field: &Field<'_, Text>) {
+    let text = field.text();
+    let (group, version) = text.split_once('/').unwrap_or(("", text));
+    if version.contains('/') {
+        return field.invalid(format!("unexpected GroupVersion string: {text}"));
+    }
+    let wrong = if group.is_empty() { Vec::new() } else { dns1123_subdomain(group) };
+    if !wrong.is_empty() {
+        field.invalid_as(group, wrong.join(","));
+    }
+    let wrong = dns1035_label(version);
+    if version.is_empty() {
+        field.invalid("version must be specified");
+    } else if !wrong.is_empty() {
+        field.invalid_as(version, wrong.join(","));
     }
 }
 
@@ -208,9 +295,13 @@ pub(super) fn constraints(resources: &Field<'_, MatchResources>) {
 }
 
 pub(super) fn variables(list: &Field<'_, List<Variable>>) {
-    unique(list.items().map(|variable| variable.name()));
     for variable in list.items() {
-        variable.name().has_text("name is not specified");
+        let name = variable.name();
+        if name.text().trim().is_empty() {
+            name.required("name is not specified");
+        } else if !c_identifier(name.text()).is_empty() || is_reserved(name.text()) {
+            name.invalid("must be a valid CEL identifier");
+        }
         expression(&variable.expression(), "expression is not specified");
     }
 }
@@ -225,6 +316,13 @@ pub(super) fn matching(resources: &Field<'_, MatchResources>) {
     meta::selector(&resources.object_selector());
     for rules in [resources.resource_rules(), resources.exclude_resource_rules()] {
         for rule in rules.items() {
+            let mut names = HashSet::new();
+            for name in rule.resource_names().items() {
+                name.follows(path_segment);
+                if !names.insert(name.text()) {
+                    name.duplicate();
+                }
+            }
             operations(&rule.operations());
             admission_rule(&rule.as_type());
         }
@@ -235,16 +333,18 @@ pub(super) fn param_ref(parameter: &Field<'_, ParamRef>) {
     if !parameter.is_set() {
         return;
     }
-    match (!parameter.name().is_empty(), parameter.selector().is_set()) {
-        (true, true) => parameter.name().forbidden("name and selector are mutually exclusive"),
+    let (name, selector) = (parameter.name(), parameter.selector());
+    name.follows(path_segment);
+    meta::selector(&selector);
+    match (!name.is_empty(), selector.is_set()) {
+        (true, true) => {
+            name.forbidden("name and selector are mutually exclusive");
+            selector.forbidden("name and selector are mutually exclusive");
+        }
         (false, false) => parameter.required("one of name or selector must be specified"),
         _ => {}
     }
-    if parameter.parameter_not_found_action().is_set() {
-        parameter.parameter_not_found_action().one_of(&["Deny", "Allow"]);
-    } else {
-        parameter.parameter_not_found_action().required("");
-    }
+    parameter.parameter_not_found_action().required_one_of(&["Deny", "Allow"]);
 }
 
 /// A ValidatingAdmissionPolicyBinding.
@@ -376,5 +476,129 @@ mod tests {
             bad[field] = value;
             assert_eq!(errors(webhooks, &json!({"webhooks": [bad]})), [expected]);
         }
+    }
+
+    /// The errors of a policy with a field of its spec.
+    fn policy_with(field: &str, value: Value) -> Vec<String> {
+        let mut policy = json!({"metadata": {"name": "p.x"}, "spec": {"validations": [{"expression": "true"}],
+            "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": ["apps"],
+                "apiVersions": ["v1"], "resources": ["deployments"]}]}}});
+        policy["spec"][field] = value;
+        crate::defaults::extensions::admission_policy(&mut policy);
+        errors(admission_policy, &policy)
+    }
+
+    #[test]
+    fn fields_of_policies() {
+        let variable = |name: &str| json!([{"name": name, "expression": "1"}]);
+        let param = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind});
+        let validation = |field: &str, value: &str| json!([{"expression": "true", field: value}]);
+        let note = |key: &str, value: &str| json!([{"key": key, "valueExpression": value}]);
+        let notes: Vec<Value> =
+            (0..21).map(|at| json!({"key": format!("k{at}"), "valueExpression": "'x'"})).collect();
+        let same = json!([{"key": "k", "valueExpression": "'x'"}, {"key": "k", "valueExpression": "'y'"}]);
+        let long = format!("'{}'", "x".repeat(5 << 10));
+        for (field, value, expected) in [
+            ("variables", json!([variable("x")[0], variable("x")[0]]), ""),
+            ("variables", variable("_a1"), ""),
+            ("variables", variable("a-b"), "spec.variables[0].name: Invalid value: \"a-b\": must be a valid"),
+            (
+                "variables",
+                variable("in"),
+                "spec.variables[0].name: Invalid value: \"in\": must be a valid CEL",
+            ),
+            (
+                "variables",
+                variable("1a"),
+                "spec.variables[0].name: Invalid value: \"1a\": must be a valid CEL",
+            ),
+            ("variables", variable(" "), "spec.variables[0].name: Required value: name is not specified"),
+            ("paramKind", param("v1", "ConfigMap"), ""),
+            ("paramKind", param("a.b/v1", "Thing"), ""),
+            (
+                "paramKind",
+                param("a/b/c", "x"),
+                "spec.paramKind.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c",
+            ),
+            (
+                "paramKind",
+                param("a/", "x"),
+                "spec.paramKind.apiVersion: Invalid value: \"a/\": version must be",
+            ),
+            ("paramKind", param("A/v1", "x"), "spec.paramKind.apiVersion: Invalid value: \"A\": a lowercase"),
+            (
+                "paramKind",
+                param("v1", "a b"),
+                "spec.paramKind.kind: Invalid value: \"a b\": may have mixed case",
+            ),
+            ("validations", validation("reason", "RequestEntityTooLarge"), ""),
+            (
+                "validations",
+                validation("reason", "Unauthorized"),
+                "spec.validations[0].reason: Unsupported value: \"Unauthorized\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\"",
+            ),
+            ("validations", validation("message", "a b\n"), ""),
+            ("validations", validation("message", "a\nb"), "must not contain line breaks"),
+            ("validations", validation("message", " "), "must be non-empty if specified"),
+            ("validations", validation("messageExpression", ""), ""),
+            ("validations", validation("messageExpression", " "), "must be non-empty if specified"),
+            ("auditAnnotations", note("a.b", "'x'"), ""),
+            (
+                "auditAnnotations",
+                note("a/b", "'x'"),
+                "spec.auditAnnotations[0].key: Invalid value: \"p.x/a/b\": a valid label key must consist",
+            ),
+            ("auditAnnotations", note("a b", "'x'"), "Invalid value: \"p.x/a b\": name part must consist"),
+            (
+                "auditAnnotations",
+                note("a", &long),
+                "spec.auditAnnotations[0].valueExpression: Required value: must not exceed 5120 bytes in length",
+            ),
+            ("auditAnnotations", json!(notes[..20]), ""),
+            ("auditAnnotations", json!(notes), "must not have more than 20 auditAnnotations"),
+            ("auditAnnotations", same, "spec.auditAnnotations[1].key: Duplicate value: \"k\""),
+        ] {
+            let said = policy_with(field, value.clone());
+            assert_eq!(said.len(), usize::from(!expected.is_empty()), "{value}: {said:?}");
+            assert!(said.concat().contains(expected), "{value}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn resources_of_rules() {
+        let with = |field: &str, value: &[&str]| {
+            let mut rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["pods"]});
+            rule[field] = json!(value);
+            policy_with("matchConstraints", json!({"resourceRules": [rule]}))
+        };
+        for (resources, wrong) in [
+            (&["pods/*", "pods"], 0),
+            (&["pods/status", "pods/*"], 0),
+            (&["pods/*", "pods/status"], 1),
+            (&["*/scale", "deployments/scale"], 1),
+            (&["*/scale", "*/status"], 0),
+            (&["*", "pods/log"], 0),
+            (&["*", "pods"], 1),
+            (&["pods", "*"], 0),
+            (&["*/*", "pods"], 1),
+        ] {
+            assert_eq!(with("resources", resources).len(), wrong, "{resources:?}");
+        }
+        let place = "spec.matchConstraints.resourceRules[0]";
+        assert_eq!(
+            with("resources", &["pods/*", "pods/status"]),
+            [format!(
+                "{place}.resources[1]: Invalid value: \"pods/status\": if 'pods/*' is present, must not specify pods/status"
+            )]
+        );
+        assert_eq!(with("resourceNames", &["a", "b"]), [""; 0]);
+        assert_eq!(
+            with("resourceNames", &["a", "a", "b/c"]),
+            [
+                format!("{place}.resourceNames[1]: Duplicate value: \"a\""),
+                format!("{place}.resourceNames[2]: Invalid value: \"b/c\": may not contain '/'"),
+            ]
+        );
     }
 }
