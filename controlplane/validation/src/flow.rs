@@ -26,6 +26,11 @@ const VERBS: [&str; 12] = [
     "post",
 ];
 
+/// Most queues of a priority level.
+const MAX_QUEUES: i64 = 10_000_000;
+/// How many bits of the hash of a flow may choose its queues.
+const HASH_BITS: f64 = 60.0;
+
 /// A FlowSchema.
 pub fn schema(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<FlowSchema>(object, errors, |root| {
@@ -84,6 +89,26 @@ fn rule_with_subjects(rule: &Field<'_, PolicyRulesWithSubjects>) {
             "nonResourceURLs must contain at least one value",
             "non-resource URLs",
         );
+        let paths = urls.non_resource_urls();
+        if paths.items().all(|path| path.text() != "*") {
+            paths.items().for_each(|path| url_path(&path));
+        }
+    }
+}
+
+/// A path of URLs; `*` may stand for what follows a slash at its end.
+fn url_path(path: &Field<'_, Text>) {
+    let text = path.text();
+    if text.is_empty() {
+        path.invalid_as("", "must not be empty");
+    } else if !text.starts_with('/') {
+        path.invalid("must start with slash");
+    } else if text.contains(' ') {
+        path.invalid("must not contain white-space");
+    } else if text.contains("//") {
+        path.invalid("must not contain double slash");
+    } else if text.strip_suffix("/*").unwrap_or(text).contains('*') {
+        path.invalid("wildcard can only do suffix matching");
     }
 }
 
@@ -200,12 +225,26 @@ fn limit_response(response: &Field<'_, LimitResponse>) {
                     field.invalid("must be positive");
                 }
             }
-            if hand.int() > queues.int() {
-                hand.invalid(format!("should not be greater than queues ({})", queues.or(0)));
+            let (cards, deck) = (hand.or(0), queues.or(0));
+            if deck > MAX_QUEUES {
+                queues.invalid(format!("must not be greater than {MAX_QUEUES}"));
+            }
+            if cards > 0 && cards > deck {
+                hand.invalid(format!("should not be greater than queues ({deck})"));
+            } else if cards > 0 && entropy_bits(deck, cards) > HASH_BITS {
+                hand.invalid(format!(
+                    "required entropy bits of deckSize {deck} and handSize {cards} should not be greater than {HASH_BITS}"
+                ));
             }
         }
         _ => response.type_().unsupported(&["Queue", "Reject"]),
     }
+}
+
+/// How many bits of a hash it takes to choose a hand of queues.
+fn entropy_bits(deck: i64, hand: i64) -> f64 {
+    // Both are numbers of 32 bits, which have no rounded form.
+    ((deck as f64).log2() * hand as f64).ceil()
 }
 
 #[cfg(test)]
@@ -234,5 +273,57 @@ mod tests {
             errors(level, &json!({"metadata": {"name": "x"}, "spec": {"type": "Limited"}})),
             ["spec.limited: Required value: must not be empty when type is Limited"]
         );
+    }
+
+    #[test]
+    fn paths_of_urls() {
+        for (path, why) in [
+            ("*", ""),
+            ("/", ""),
+            ("/*", ""),
+            ("/a/b", ""),
+            ("/a/*", ""),
+            ("/a/", ""),
+            ("", "must not be empty"),
+            ("x", "must start with slash"),
+            ("/a b", "must not contain white-space"),
+            ("/x//", "must not contain double slash"),
+            ("/a/*/b", "wildcard can only do suffix matching"),
+            ("/a*", "wildcard can only do suffix matching"),
+            ("/*/*", "wildcard can only do suffix matching"),
+        ] {
+            let object = json!({"metadata": {"name": "a"}, "spec": {"matchingPrecedence": 5,
+                "priorityLevelConfiguration": {"name": "l"}, "rules": [{
+                    "subjects": [{"kind": "Group", "group": {"name": "g"}}],
+                    "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": [path]}]}]}});
+            let place = "spec.rules[0].nonResourceRules[0].nonResourceURLs[0]";
+            let wanted = format!("{place}: Invalid value: {path:?}: {why}");
+            let wanted = if why.is_empty() { Vec::new() } else { vec![wanted] };
+            assert_eq!(errors(schema, &object), wanted, "{path}");
+        }
+    }
+
+    #[test]
+    fn hands_and_decks() {
+        for (hand, queues, why) in [
+            (8, 64, ""),
+            (10, 64, ""),
+            (1, 10_000_000, ""),
+            (
+                11,
+                64,
+                "handSize: Invalid value: 11: required entropy bits of deckSize 64 and handSize 11 should not be greater than 60",
+            ),
+            (100, 64, "handSize: Invalid value: 100: should not be greater than queues (64)"),
+            (0, 64, "handSize: Invalid value: 0: must be positive"),
+            (1, 20_000_000, "queues: Invalid value: 20000000: must not be greater than 10000000"),
+        ] {
+            let queuing = json!({"handSize": hand, "queues": queues, "queueLengthLimit": 5});
+            let object = json!({"metadata": {"name": "x"}, "spec": {"type": "Limited",
+                "limited": {"limitResponse": {"type": "Queue", "queuing": queuing}}}});
+            let wanted = format!("spec.limited.limitResponse.queuing.{why}");
+            let wanted = if why.is_empty() { Vec::new() } else { vec![wanted] };
+            assert_eq!(errors(level, &object), wanted, "{hand} of {queues}");
+        }
     }
 }
