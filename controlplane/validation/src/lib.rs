@@ -45,6 +45,8 @@ pub mod cluster;
 pub mod limits;
 // Roles and certificate signing requests.
 pub mod access;
+// Reviews of access.
+pub mod reviews;
 // Autoscalers and disruption budgets.
 pub mod scaling;
 // Client configurations of webhooks.

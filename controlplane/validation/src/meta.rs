@@ -3,7 +3,9 @@
 use super::field_ref::{Field, reported_at, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::names::{self, Rule};
-use coracle_fields::meta::{Condition, LabelSelector, ObjectMeta, OwnerReference, PartialObjectMetadata};
+use coracle_fields::meta::{
+    Condition, LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference, PartialObjectMetadata,
+};
 use coracle_fields::{List, Map, Schema as _, Text, View};
 use coracle_proto::names::{label_value, qualified_name};
 use coracle_proto::status::FieldError;
@@ -14,6 +16,8 @@ use std::collections::BTreeSet;
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// 256 KiB for all annotations together.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
+/// How terms of selectors compare.
+const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -164,25 +168,35 @@ fn finalizers(finalizers: &Field<'_, List<Text>>) {
 /// A label selector.
 pub fn selector(selector: &Field<'_, LabelSelector>) {
     labels(&selector.match_labels());
-    for expression in selector.match_expressions().items() {
-        let (operator, values) = (expression.operator(), expression.values());
-        match operator.text() {
-            "In" | "NotIn" if values.is_empty() => {
-                values.required("must be specified when `operator` is 'In' or 'NotIn'");
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => operator.invalid("not a valid selector operator"),
+    selector.match_expressions().items().for_each(|term| requirement(&term, false));
+}
+
+/// A term of a label selector. Those that are only asked about may have operators of newer versions.
+pub(super) fn requirement(term: &Field<'_, LabelSelectorRequirement>, takes_any_operator: bool) {
+    let (operator, values) = (term.operator(), term.values());
+    match_values(operator.text(), &values);
+    if !takes_any_operator && !OPERATORS.contains(&operator.text()) {
+        operator.invalid("not a valid selector operator");
+    }
+    let key = term.key();
+    for message in qualified_name(key.text()) {
+        key.invalid_as(key.text(), message);
+    }
+    for value in values.items() {
+        value.follows(label_value);
+    }
+}
+
+/// Terms of selectors have values exactly if their operator compares with some.
+pub(super) fn match_values(operator: &str, values: &Field<'_, List<Text>>) {
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            values.required("must be specified when `operator` is 'In' or 'NotIn'");
         }
-        let key = expression.key();
-        for message in qualified_name(key.text()) {
-            key.invalid_as(key.text(), message);
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
         }
-        for value in values.items() {
-            value.follows(label_value);
-        }
+        _ => {}
     }
 }
 

@@ -18,6 +18,7 @@ use coracle_fields::authorization::v1::{
 };
 use coracle_fields::{List, Made, Schema as _, Text, View, make};
 use coracle_proto::status::{ApiError, FieldError};
+use coracle_validation::reviews;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -65,6 +66,7 @@ impl Action for Reviewer {
         let mut review = call.body;
         let status = match self.review {
             Review::SelfAccess => {
+                check_selectors(&review, "SelfSubjectAccessReview")?;
                 let spec = SelfSubjectAccessReview::of(&review).spec();
                 let asked = (spec.resource_attributes(), spec.non_resource_attributes());
                 access(self.authz.as_ref(), call.user, asked, "SelfSubjectAccessReview").await?.into_value()
@@ -73,6 +75,7 @@ impl Action for Reviewer {
                 let spec = SubjectAccessReview::of(&review).spec();
                 let asked = (spec.resource_attributes(), spec.non_resource_attributes());
                 let user = subject(spec)?;
+                check_selectors(&review, "SubjectAccessReview")?;
                 access(self.authz.as_ref(), &user, asked, "SubjectAccessReview").await?.into_value()
             }
             Review::LocalAccess => {
@@ -85,6 +88,7 @@ impl Action for Reviewer {
                     )));
                 }
                 let user = subject(spec)?;
+                check_selectors(&review, "LocalSubjectAccessReview")?;
                 access(self.authz.as_ref(), &user, asked, "LocalSubjectAccessReview").await?.into_value()
             }
             Review::SelfRules => {
@@ -149,6 +153,16 @@ fn subject(spec: View<'_, SubjectAccessReviewSpec>) -> Result<User, ApiError> {
     }
     let extra = spec.extra().entries().map(|(key, values)| (key.to_lowercase(), list(values))).collect();
     Ok(User { name: name.into(), groups, uid: spec.uid().text().into(), extra })
+}
+
+/// Refuses a review that asks about selectors without sense.
+fn check_selectors(review: &Value, kind: &str) -> Result<(), ApiError> {
+    let mut causes = Vec::new();
+    reviews::selectors(review, &mut causes);
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid("authorization.k8s.io", kind, "", causes))
 }
 
 /// What a review asks for: a resource or a path.
