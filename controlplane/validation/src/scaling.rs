@@ -224,6 +224,10 @@ fn scaling_rules(rules: &Field<'_, HPAScalingRules>) {
             policy.period_seconds().invalid("must be less than or equal to 1800");
         }
     }
+    let tolerance = rules.tolerance();
+    if tolerance.text().parse::<Quantity>().is_ok_and(|quantity| quantity.signum() < 0) {
+        tolerance.invalid("must be greater than or equal to 0");
+    }
 }
 
 /// A change of an autoscaler's status.
@@ -286,6 +290,20 @@ mod tests {
                 "spec.metrics[0].pods: Required value: must populate information for the given metric source",
             ]
         );
+    }
+
+    #[test]
+    fn tolerances() {
+        for (tolerance, wrong) in [("0", false), ("100m", false), ("-1", true), ("-1m", true)] {
+            let mut hpa = json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"},
+                "behavior": {"scaleUp": {"tolerance": tolerance}}}});
+            crate::defaults::autoscalers::v2(&mut hpa);
+            let wanted = format!(
+                "spec.behavior.scaleUp.tolerance: Invalid value: {tolerance:?}: must be greater than or equal to 0"
+            );
+            let wanted = if wrong { vec![wanted] } else { Vec::new() };
+            assert_eq!(errors(autoscaler, &hpa), wanted, "{tolerance}");
+        }
     }
 
     #[test]
