@@ -15,6 +15,8 @@ type Props<'s> = View<'s, JSONSchemaProps>;
 pub const RULE: u64 = 10_000_000;
 /// All rules of a schema together.
 pub const SCHEMA: u64 = 100_000_000;
+/// The longest pattern of a format, in characters.
+const NAME_PATTERN: u64 = 128;
 /// The largest request.
 const REQUEST: u64 = 3 << 20;
 
@@ -103,11 +105,13 @@ struct Guess<'s> {
     size: Option<u64>,
     /// The size of items, where no schema tells.
     item: Option<u64>,
+    /// Whether upstream takes it for endless, if it is a text.
+    endless: bool,
 }
 
 impl<'s> Guess<'s> {
     fn of(schema: Props<'s>) -> Self {
-        Self { cost: 0, schema: Some(schema), size: most_elements(schema), item: None }
+        Self { cost: 0, schema: Some(schema), size: most_elements(schema), ..Self::default() }
     }
 
     fn costs(cost: u64) -> Self {
@@ -182,6 +186,7 @@ impl<'s> Estimator<'s> {
                     schema: None,
                     size: Some(all.len() as u64),
                     item: all.iter().map(Guess::length).max(),
+                    endless: false,
                 }
             }
             Expr::Map(map) => {
@@ -227,7 +232,7 @@ impl<'s> Estimator<'s> {
         let turns = over.length().saturating_mul(condition.cost.saturating_add(step.cost));
         let cost = over.cost.saturating_add(start.cost).saturating_add(result.cost).saturating_add(turns);
         match &inner.accu_init.expr {
-            Expr::List(_) | Expr::Map(_) => Guess { cost, schema: None, size: over.size, item: step.item },
+            Expr::List(_) | Expr::Map(_) => Guess { size: over.size, item: step.item, ..Guess::costs(cost) },
             _ => Guess::costs(cost),
         }
     }
@@ -244,10 +249,12 @@ impl<'s> Estimator<'s> {
                 schema: yes.schema.or(no.schema),
                 size: yes.size.max(no.size),
                 item: yes.item.max(no.item),
+                endless: yes.endless || no.endless,
             },
             (operators::INDEX, [of, _]) => Guess { cost: 1, ..of.inside() },
             (operators::ADD, [a, b]) => {
-                let size = a.length().saturating_add(b.length());
+                let endless = (a.endless || b.endless) && call.args.iter().any(is_text);
+                let size = if endless { u64::MAX } else { a.length().saturating_add(b.length()) };
                 let lists =
                     [a, b].iter().any(|side| side.schema.is_some_and(|schema| schema.type_() == "array"))
                         || matches!(call.args[1].expr, Expr::List(_));
@@ -256,6 +263,7 @@ impl<'s> Estimator<'s> {
                     schema: None,
                     size: Some(size),
                     item: a.item.max(b.item),
+                    endless,
                 }
             }
             (operators::IN, [_, list]) => Guess::costs(list.length()),
@@ -271,6 +279,16 @@ impl<'s> Estimator<'s> {
                 (Some(a), Some(b)) => a.min(b),
                 (a, b) => a.or(b).unwrap_or(1),
             })),
+            ("split", [_, _]) if target.is_some() => {
+                let made = function(name, target, &args);
+                Guess { size: limit_of(&call.args[1]).or(made.size), ..made }
+            }
+            // Upstream knows no longest part of a text.
+            ("join", _)
+                if is_split(call.target.as_deref()) && target.is_some_and(|list| list.length() > 0) =>
+            {
+                Guess::costs(u64::MAX)
+            }
             _ => function(name, target, &args),
         };
         match name {
@@ -280,8 +298,41 @@ impl<'s> Estimator<'s> {
     }
 }
 
+/// Whether an expression is a text, as far as that can be told without types.
+fn is_text(node: &IdedExpr) -> bool {
+    match &node.expr {
+        Expr::Literal(LiteralValue::String(_)) => true,
+        Expr::Call(call) => match call.func_name.as_str() {
+            operators::ADD => call.args.iter().any(is_text),
+            name => name == "string" && call.target.is_none(),
+        },
+        _ => false,
+    }
+}
+
+/// Whether an expression is the parts of a text.
+fn is_split(node: Option<&IdedExpr>) -> bool {
+    matches!(node.map(|node| &node.expr), Some(Expr::Call(call)) if call.func_name == "split")
+}
+
+/// How many parts an expression asks for, if it says so itself.
+fn limit_of(node: &IdedExpr) -> Option<u64> {
+    match &node.expr {
+        Expr::Literal(LiteralValue::Int(limit)) => u64::try_from(*limit.inner()).ok(),
+        _ => None,
+    }
+}
+
 fn sum(all: &[Guess<'_>]) -> u64 {
     all.iter().fold(0, |cost, guess| cost.saturating_add(guess.cost))
+}
+
+/// Whether the schema of a value says that it is a number or a truth value.
+fn is_scalar(of: Guess<'_>) -> bool {
+    of.schema.is_some_and(|schema| {
+        matches!(schema.type_().text(), "integer" | "number" | "boolean")
+            && !schema.x_kubernetes_int_or_string().flag()
+    })
 }
 
 /// The cost of a function itself, and the size of what it gives.
@@ -323,7 +374,11 @@ fn function<'s>(name: &str, target: Option<Guess<'s>>, args: &[Guess<'s>]) -> Gu
             sized(tenth(size), size)
         }
         "bytes" | "quote" | "format" | "url" | "isURL" | "ip" | "isIP" | "cidr" | "isCIDR" | "quantity"
-        | "isQuantity" | "semver" | "isSemver" | "validate" => sized(tenth(length).max(1), length),
+        | "isQuantity" | "semver" | "isSemver" => sized(tenth(length).max(1), length),
+        "validate" => Guess::costs(tenth(other(0)).saturating_mul(NAME_PATTERN / 4)),
+        // What an optional holds has no size for upstream, nor has the text of a number.
+        "value" if target.is_some() => Guess { endless: true, ..Guess::costs(1) },
+        "string" if target.is_none() => Guess { endless: is_scalar(of), ..Guess::costs(1) },
         _ => Guess::costs(1),
     }
 }
@@ -360,6 +415,43 @@ mod tests {
         assert!(costs(&object, "self.a.contains(self.b__dash__c)") > RULE);
         assert!(costs(&object, "self.map.all(k, self.map[k].matches('^[a-z]+$'))") > RULE);
         assert_eq!(costs(&object, "true"), 0);
+    }
+
+    #[test]
+    fn formats_cost_what_their_patterns_do() {
+        let of = |text: Value| json!({"type": "object", "properties": {"s": text}});
+        let rule = "format.dns1123Label().validate(self.s).hasValue()";
+        let cost = costs(&of(json!({"type": "string"})), rule);
+        assert!(cost > RULE && cost < RULE + RULE / 100, "{cost}");
+        assert!(costs(&of(json!({"type": "string", "maxLength": 50})), rule) < 1000);
+        let whole = names::of_root(&json!({"type": "object"}));
+        let named = "!format.dns1123Label().validate(self.metadata.name).hasValue()";
+        assert!(costs(&whole, named) > RULE);
+    }
+
+    #[test]
+    fn texts_that_upstream_takes_for_endless() {
+        let schema = json!({"type": "object", "properties": {"s": {"type": "string", "maxLength": 50},
+            "i": {"type": "integer"}, "l": {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 5}}}});
+        for (rule, is_endless) in [
+            ("self.s.split(',', 2).join('-') == 'a-b'", true),
+            ("self.s.split(',').join('-') == 'a-b'", true),
+            ("self.s.split(',', 0).join('-') == ''", false),
+            ("self.s.split(',', 2).all(part, part != '')", false),
+            ("self.l.join('-') == 'a-b'", false),
+            ("self.?s.optMap(v, v + 'a').orValue('') == 'b'", true),
+            ("self.?s.optMap(v, 'a' + 'b' + v).orValue('') == 'b'", true),
+            ("self.?i.optMap(v, v + 1).orValue(1) == 2", false),
+            ("self.?s.optMap(v, v == 'a').orValue(true)", false),
+            ("'x' + string(self.i) == 'x1'", true),
+            ("'x' + self.s + string(self.i) == 'x1'", true),
+            ("string(self.i) == '1' && self.s == string(self.i)", false),
+            ("self.i + 1 == 2 && self.s + 'x' == 'yx'", false),
+        ] {
+            let cost = costs(&schema, rule);
+            assert_eq!(cost > 100 * RULE, is_endless, "{rule}: {cost}");
+            assert!(is_endless || cost < 1000, "{rule}: {cost}");
+        }
     }
 
     #[test]
