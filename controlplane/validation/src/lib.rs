@@ -19,6 +19,8 @@ pub mod names;
 pub mod meta;
 // Names and quantities of resources.
 mod quantities;
+// What the containers of a pod have altogether.
+mod pod_sums;
 // The spec of a PersistentVolumeClaim.
 mod claim_spec;
 // Pods and pod templates.

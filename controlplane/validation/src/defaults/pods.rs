@@ -1,6 +1,7 @@
 //! Defaults of Pods and pod templates.
 
 use super::{containers, quantities, volumes};
+use crate::pod_sums;
 use coracle_fields::core::v1::{Pod, PodSpec, PodTemplate, PodTemplateSpec};
 use coracle_fields::{Edit, Schema};
 use serde_json::Value;
@@ -63,12 +64,12 @@ fn pod_level_requests(spec: &mut Edit<'_, PodSpec>) {
     if limits.is_empty() {
         return;
     }
-    let sums = quantities::sum_of_requests(spec.view()).into_iter();
+    let sums = pod_sums::requests(spec.view()).into_iter();
     let sums = sums.filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory"));
     let limits = limits
         .into_iter()
         .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
-    let amounts = sums.map(|(name, sum)| (name, Value::from(sum))).chain(limits);
+    let amounts = sums.map(|(name, sum)| (name, Value::from(sum.to_string()))).chain(limits);
     quantities::fill_missing(spec.resources().requests(), amounts);
     if spec.view().resources().requests().entries().next().is_none() {
         spec.resources().requests().clear();

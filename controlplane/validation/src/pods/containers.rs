@@ -189,7 +189,7 @@ fn restart_policy(container: &Field<'_, Container>) {
         policy.required("must specify restartPolicy when restart rules are used");
     }
     if rules.len() > 20 {
-        rules.too_long(20);
+        rules.too_many(20);
     }
     for rule in rules.items() {
         rule.action().one_of(&["Restart", "RestartAllContainers"]);
@@ -197,7 +197,7 @@ fn restart_policy(container: &Field<'_, Container>) {
         if codes.is_set() {
             codes.operator().one_of(&["In", "NotIn"]);
             if codes.values().len() > 255 {
-                codes.values().too_long(255);
+                codes.values().too_many(255);
             }
         } else {
             codes.required("must be specified");

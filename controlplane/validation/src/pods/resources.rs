@@ -2,13 +2,14 @@
 
 use crate::field_ref::{Field, FieldRef};
 use crate::field_rules::TextRules as _;
+use crate::pod_sums;
 use crate::quantities::{amount, any_name, container_name, is_huge, is_native};
 use coracle_fields::core::v1::{PodSpec, ResourceClaim, ResourceRequirements};
 use coracle_fields::{Amount, List, Map};
 use coracle_proto::names::dns1123_label;
 use coracle_proto::quantity::Quantity;
 use serde_json::json;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// How many names of claims a sentence lists.
 const NAMES_SHOWN: usize = 100;
@@ -78,19 +79,27 @@ fn huge_pages(field: &FieldRef<'_>, name: &str, quantity: &Quantity) {
 }
 
 fn claim_names(list: &Field<'_, List<ResourceClaim>>, claims: &BTreeSet<&str>) {
-    let mut seen = HashSet::new();
+    let mut seen: HashMap<&str, HashSet<&str>> = HashMap::new();
     for claim in list.items() {
         let (name, request) = (claim.view().name().text(), claim.view().request().text());
         if name.is_empty() {
             claim.required("");
             continue;
         }
-        if !request.is_empty() {
-            claim.request().follows(dns1123_label);
-        }
-        if !seen.insert((name, request)) {
-            let text = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
-            claim.with(&json!(text)).duplicate();
+        // Without a request, all requests of the claim are meant.
+        let before = seen.entry(name).or_default();
+        if before.contains("") {
+            claim.with(&json!(name)).duplicate();
+        } else {
+            if !request.is_empty() {
+                claim.request().follows(dns1123_label);
+            }
+            if before.contains(request) {
+                claim.with(&json!(format!("{name}/{request}"))).duplicate();
+            } else if request.is_empty() {
+                before.iter().for_each(|_| claim.with(&json!(name)).duplicate());
+            }
+            before.insert(request);
         }
         if !claims.contains(name) {
             // Thousands of names in each of thousands of sentences would fill the memory.
@@ -121,14 +130,34 @@ pub(super) fn pod_level(spec: &Field<'_, PodSpec>, claims: &BTreeSet<&str>) {
         resources.claims().forbidden("claims may not be set for Resources at pod-level");
     }
     requirements(&resources, pod_name, claims);
+    holds_containers(&resources, spec);
+}
+
+/// The pod as a whole has at least what its containers have.
+fn holds_containers(resources: &Field<'_, ResourceRequirements>, spec: &Field<'_, PodSpec>) {
+    let at_least = |list: Field<'_, Map<Amount>>, name: &str, sum: Quantity, what: &str| {
+        let place = list.key(name);
+        let of_pod = place.get().and_then(|text| text.parse::<Quantity>().ok());
+        if let Some(of_pod) = of_pod.filter(|of_pod| sum > *of_pod) {
+            let why = format!("must be greater than or equal to aggregate container {what} of {sum}");
+            place.invalid_as(of_pod.to_string(), why);
+        }
+    };
+    for (name, sum) in pod_sums::requests(spec.view()) {
+        at_least(resources.requests(), &name, sum, "requests");
+    }
+    for (name, sum) in pod_sums::limits(spec.view()).into_iter().filter(|(name, _)| is_huge(name)) {
+        at_least(resources.limits(), &name, sum, "limits");
+    }
     for (name, limit) in resources.view().limits().entries() {
         let Some(of_pod) = limit.text().parse::<Quantity>().ok() else { continue };
-        for container in spec.containers().items() {
-            let own = container.view().resources().limits().key(name).get();
+        for (index, container) in spec.view().containers().items().enumerate() {
+            let own = container.resources().limits().key(name).get();
             if let Some(own) = own.and_then(|text| text.parse::<Quantity>().ok())
                 && own > of_pod
             {
-                container.resources().limits().key(name).invalid_as(
+                // Upstream's path is not where the limit is.
+                resources.below(&format!("containers[{index}][{name}].limits")).invalid_as(
                     own.to_string(),
                     format!("must be less than or equal to pod limits of {of_pod}"),
                 );

@@ -208,6 +208,94 @@ fn bad_containers() {
 }
 
 #[test]
+fn a_pod_has_what_its_containers_have() {
+    let container =
+        |name: &str, resources: Value| json!({"name": name, "image": "i", "resources": resources});
+    let at_least = |place: &str, is: &str, what: &str, sum: &str| {
+        let why = format!("must be greater than or equal to aggregate container {what} of {sum}");
+        format!("spec.resources.{place}: Invalid value: \"{is}\": {why}")
+    };
+    let part = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let huge = json!({"requests": {"cpu": "1m"}, "limits": {"hugepages-2Mi": "2Mi"}});
+    let mut sidecar = container("s", part("300m"));
+    sidecar["restartPolicy"] = json!("Always");
+    let limited = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}});
+    let cases = [
+        (json!({"requests": {"cpu": "1"}}), vec![], vec![part("400m"), part("600m")], vec![]),
+        (json!({"limits": {"cpu": "1"}}), vec![], vec![part("400m"), part("600m")], vec![]),
+        (
+            json!({"requests": {"cpu": "1"}}),
+            vec![],
+            vec![part("600m"), part("600m")],
+            vec![at_least("requests[cpu]", "1", "requests", "1200m")],
+        ),
+        (
+            json!({"requests": {"cpu": "500m"}}),
+            vec![sidecar.clone(), container("i", part("400m"))],
+            vec![part("100m")],
+            vec![at_least("requests[cpu]", "500m", "requests", "700m")],
+        ),
+        (
+            json!({"limits": {"cpu": "1", "hugepages-2Mi": "2Mi"}}),
+            vec![],
+            vec![huge.clone(), huge],
+            vec![
+                at_least("requests[hugepages-2Mi]", "2Mi", "requests", "4Mi"),
+                at_least("limits[hugepages-2Mi]", "2Mi", "limits", "4Mi"),
+            ],
+        ),
+        (
+            json!({"limits": {"cpu": "1"}}),
+            vec![],
+            vec![limited],
+            vec!["spec.resources.containers[0][cpu].limits: Invalid value: \"2\": must be less than or equal to pod limits of 1".to_owned()],
+        ),
+    ];
+    for (whole, init, containers, expected) in cases {
+        let containers: Vec<Value> = containers
+            .into_iter()
+            .zip(["a", "b"])
+            .map(|(resources, name)| container(name, resources))
+            .collect();
+        let object = pod_with(json!({"resources": whole, "initContainers": init, "containers": containers}));
+        assert_eq!(errors(pod, &object), expected, "{whole}");
+    }
+}
+
+#[test]
+fn a_container_names_a_claim_once() {
+    let claims = |claims: Value| {
+        pod_with(json!({"resourceClaims": [{"name": "a", "resourceClaimName": "c"}],
+            "containers": [{"name": "c", "image": "i", "resources": {"claims": claims}}]}))
+    };
+    let twice = |at: usize, what: &str| {
+        format!("spec.containers[0].resources.claims[{at}]: Duplicate value: \"{what}\"")
+    };
+    let (all, x, y) =
+        (json!({"name": "a"}), json!({"name": "a", "request": "x"}), json!({"name": "a", "request": "y"}));
+    for (list, wrong) in [
+        (json!([all]), vec![]),
+        (json!([x, y]), vec![]),
+        (json!([x, x]), vec![twice(1, "a/x")]),
+        (json!([all, all]), vec![twice(1, "a")]),
+        (json!([all, x]), vec![twice(1, "a")]),
+        (json!([x, all]), vec![twice(1, "a")]),
+    ] {
+        assert_eq!(errors(pod, &claims(list.clone())), wrong, "{list}");
+    }
+}
+
+#[test]
+fn restart_rules_are_few() {
+    let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}});
+    let object = container_with(json!({"restartPolicy": "Never", "restartPolicyRules": vec![rule; 25]}));
+    assert_eq!(
+        errors(pod, &object),
+        ["spec.containers[0].restartPolicyRules: Too many: 25: must have at most 20 items"]
+    );
+}
+
+#[test]
 fn new_pods_have_no_ephemeral_containers() {
     let object = pod_with(json!({"ephemeralContainers": [{"name": "d", "image": "i"}]}));
     assert_eq!(errors(create, &object), ["spec.ephemeralContainers: Forbidden: cannot be set on create"]);
@@ -429,6 +517,11 @@ fn cpu_and_memory_of_the_pod_as_a_whole_are_resized() {
     for (new, old, wrong) in [
         (cpu("3"), cpu("2"), ""),
         (cpu("2"), with(Value::Null), ""),
+        (
+            cpu("50m"),
+            cpu("2"),
+            "spec.resources.requests[cpu]: Invalid value: \"50m\": must be greater than or equal to aggregate container requests of 100m",
+        ),
         (with(json!({"requests": {"cpu": "1"}, "limits": {"cpu": "4", "memory": "1Gi"}})), cpu("1"), ""),
         (with(Value::Null), cpu("2"), "spec.resources: Forbidden: pod-level resources cannot be removed"),
         (
