@@ -1,12 +1,16 @@
 //! Environment variables and where their values come from.
 
+use super::containers::ephemeral;
+use super::facts::PodFacts;
+use super::paths::no_backsteps;
 use crate::field_ref::{Field, FieldRef};
 use crate::field_rules::TextRules as _;
 use crate::names::subdomain;
-use coracle_fields::core::v1::{EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector};
+use coracle_fields::core::v1::{EnvFromSource, EnvVar, ObjectFieldSelector, PodSpec, ResourceFieldSelector};
 use coracle_fields::{List, Text};
-use coracle_proto::names::{config_map_key, dns1123_subdomain, env_var_name, qualified_name};
+use coracle_proto::names::{config_map_key, dns1123_label, dns1123_subdomain, env_var_name, qualified_name};
 use coracle_proto::quantity::Quantity;
+use serde_json::json;
 
 const ENV_FIELDS: [&str; 9] = [
     "metadata.name",
@@ -66,8 +70,10 @@ fn value_from(variable: &Field<'_, EnvVar>) {
     if file.is_set() {
         sources += 1;
         file.key().named(env_var_name);
-        file.volume_name().has_text("");
-        file.path().has_text("");
+        file.volume_name().named(dns1123_label);
+        if file.path().has_text("") && !no_backsteps(file.path().text()) {
+            file.path().invalid("must not contain '..'");
+        }
     }
     if sources == 0 {
         from.invalid_as(
@@ -78,6 +84,27 @@ fn value_from(variable: &Field<'_, EnvVar>) {
         from.invalid_as("", "may not be specified when `value` is not empty");
     } else if sources > 1 {
         from.invalid_as("", "may not have more than one field specified at a time");
+    }
+}
+
+/// Files of variables are in volumes that the pod has and that are made for it: the node reads them.
+pub(super) fn files(spec: &Field<'_, PodSpec>, pod: &PodFacts<'_>) {
+    let containers = spec.init_containers().items().chain(spec.containers().items());
+    for container in containers.chain(ephemeral(spec)) {
+        for variable in container.env().items() {
+            let file = variable.value_from().file_key_ref();
+            if !file.is_set() {
+                continue;
+            }
+            let name = file.volume_name();
+            match pod.volumes.get(name.text()) {
+                None => name.with(&json!(name.text())).not_found(),
+                Some(volume) if !volume.empty_dir().is_set() => {
+                    name.invalid("referenced volume must be of type emptyDir");
+                }
+                Some(_) => {}
+            }
+        }
     }
 }
 

@@ -166,6 +166,7 @@ pub(super) fn pod_spec(spec: &Field<'_, PodSpec>, pod_name: &str, of: Of) {
     }
     resources::overhead(&spec.overhead());
     os::check(spec);
+    env::files(spec, &pod);
 }
 
 fn names(spec: &Field<'_, PodSpec>) {

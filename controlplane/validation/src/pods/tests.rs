@@ -263,6 +263,29 @@ fn a_pod_has_what_its_containers_have() {
 }
 
 #[test]
+fn files_of_variables_are_in_volumes_of_the_pod() {
+    let with = |volume: &str, path: &str| {
+        let file = json!({"volumeName": volume, "path": path, "key": "A"});
+        let env = json!([{"name": "A", "valueFrom": {"fileKeyRef": file}}]);
+        pod_with(json!({"containers": [{"name": "c", "image": "i", "env": env}],
+            "volumes": [{"name": "v", "emptyDir": {}}, {"name": "h", "hostPath": {"path": "/"}}]}))
+    };
+    let at = "spec.containers[0].env[0].valueFrom.fileKeyRef";
+    for (volume, path, wrong) in [
+        ("v", "a/b", String::new()),
+        ("v", "../a", format!("{at}.path: Invalid value: \"../a\": must not contain '..'")),
+        ("w", "a", format!("{at}.volumeName: Not found: \"w\"")),
+        (
+            "h",
+            "a",
+            format!("{at}.volumeName: Invalid value: \"h\": referenced volume must be of type emptyDir"),
+        ),
+    ] {
+        assert_eq!(errors(pod, &with(volume, path)).join("|"), wrong, "{volume} {path}");
+    }
+}
+
+#[test]
 fn a_container_names_a_claim_once() {
     let claims = |claims: Value| {
         pod_with(json!({"resourceClaims": [{"name": "a", "resourceClaimName": "c"}],

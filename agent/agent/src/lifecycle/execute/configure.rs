@@ -1,7 +1,7 @@
 //! Step 5: the configuration of a container: environment, mounts and managed files.
 
 use coracle_proto::cri;
-use k8s_openapi::api::core::v1::{Container, FileKeySelector};
+use k8s_openapi::api::core::v1::{Container, FileKeySelector, PodSpec};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
@@ -48,6 +48,8 @@ pub(in crate::lifecycle) enum ConfigureError {
     ImageVolume(PullFailure),
     #[error("cannot find the volume {volume:?} referenced by fileKeyRef")]
     NoEnvVolume { volume: String },
+    #[error("the volume {volume:?} referenced by fileKeyRef is not an emptyDir")]
+    NotEmptyDir { volume: String },
     #[error("failed to read {path:?} of volume {volume:?}, referenced by fileKeyRef: {source}")]
     EnvFile { volume: String, path: String, source: io::Error },
     #[error("failed to write {path}: {source}")]
@@ -143,6 +145,7 @@ impl Job {
             sources.secrets.extend(found.map(|object| (name, object)));
         }
         for reference in env::files(container) {
+            only_empty_dir(&spec::spec(&self.pod), &reference.volume_name)?;
             let text = tokio::task::block_in_place(|| read_env_file(reference, prepared))?;
             sources.files.insert((reference.volume_name.clone(), reference.path.clone()), text);
         }
@@ -255,6 +258,17 @@ impl Job {
 /// Largest file of environment variables.
 const MAX_ENV_FILE: u64 = 1 << 20;
 
+/// Variables come from files of the pod itself: the agent could read any file of the host for it.
+fn only_empty_dir(spec: &PodSpec, volume: &str) -> Result<(), ConfigureError> {
+    let found = spec.volumes.iter().flatten().find(|one| one.name == volume);
+    match found {
+        Some(found) if found.empty_dir.is_none() => {
+            Err(ConfigureError::NotEmptyDir { volume: volume.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The text of a file of variables. It is in a volume that containers of the pod write: links are not followed.
 fn read_env_file(reference: &FileKeySelector, prepared: Option<&Prepared>) -> Result<String, ConfigureError> {
     let (volume, path) = (reference.volume_name.clone(), reference.path.clone());
@@ -283,4 +297,23 @@ fn read_env_file(reference: &FileKeySelector, prepared: Option<&Prepared>) -> Re
 fn make_public_file(path: &Path) -> io::Result<()> {
     let (parent, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
     HostDir::create(parent)?.rewrite(name, b"", 0o666)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn files_of_variables_are_in_empty_dirs() {
+        let spec: PodSpec = serde_json::from_value(json!({"containers": [],
+            "volumes": [{"name": "v", "emptyDir": {}}, {"name": "h", "hostPath": {"path": "/"}}]}))
+        .unwrap();
+        assert!(only_empty_dir(&spec, "v").is_ok());
+        assert_eq!(
+            only_empty_dir(&spec, "h").unwrap_err().to_string(),
+            "the volume \"h\" referenced by fileKeyRef is not an emptyDir"
+        );
+    }
 }
