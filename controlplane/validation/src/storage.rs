@@ -12,16 +12,17 @@ use super::quantities::quantity;
 use crate::tree::{same, same_at};
 use coracle_fields::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
+    TopologySelectorTerm,
 };
 use coracle_fields::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
-use coracle_fields::{Amount, Made, Map, Schema, Text, View, storage_class};
-use coracle_proto::names::{dns1123_subdomain, qualified_name};
+use coracle_fields::{Amount, List, Made, Map, Schema, Text, View, storage_class};
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Fields of a PersistentVolume's spec that are no sources.
 const NOT_SOURCES: [&str; 9] = [
@@ -139,6 +140,15 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
         if spec.volume_mode().is_set() {
             spec.volume_mode().one_of(&["Block", "Filesystem"]);
         }
+        let class = spec.volume_attributes_class_name();
+        if class.is_set() {
+            if class.has_text("an empty string is disallowed") {
+                class.follows(dns1123_subdomain);
+            }
+            if !spec.csi().is_set() {
+                spec.csi().required("has to be specified when using volumeAttributesClassName");
+            }
+        }
     });
 }
 
@@ -176,8 +186,21 @@ fn volume_source(spec: &Field<'_, PersistentVolumeSpec>) {
             }
         }
         "csi" => {
-            driver_name(&spec.csi().driver());
-            spec.csi().volume_handle().has_text("");
+            let csi = spec.csi();
+            driver_name(&csi.driver());
+            csi.volume_handle().has_text("");
+            // Upstream does not look at `nodeStageSecretRef`.
+            for secret in [
+                csi.controller_publish_secret_ref(),
+                csi.controller_expand_secret_ref(),
+                csi.node_publish_secret_ref(),
+                csi.node_expand_secret_ref(),
+            ] {
+                if secret.is_set() {
+                    secret.name().named(dns1123_subdomain);
+                    secret.namespace().named(dns1123_label);
+                }
+            }
         }
         _ => {}
     }
@@ -207,18 +230,17 @@ pub fn volume_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             let affinity = reported_at(&root.spec().node_affinity(), &root.below("nodeAffinity"));
             affinity.immutable(old.spec().node_affinity());
         }
+        let class = root.spec().volume_attributes_class_name();
+        if old.spec().volume_attributes_class_name().is_set() && !class.is_set() {
+            class.forbidden("update from non-nil value to nil is forbidden");
+        }
     });
 }
 
 /// A StorageClass.
 pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<StorageClass>(object, errors, |root| {
-        let provisioner = root.provisioner();
-        if provisioner.has_text("") {
-            for message in qualified_name(&provisioner.text().to_lowercase()) {
-                provisioner.invalid(message);
-            }
-        }
+        provisioner(&root.provisioner());
         parameters(&root.parameters());
         root.reclaim_policy().one_of(&["Delete", "Retain"]);
         let mode = root.volume_binding_mode();
@@ -227,19 +249,44 @@ pub fn class(object: &Value, errors: &mut Vec<FieldError>) {
         } else {
             mode.required("");
         }
-        for term in root.allowed_topologies().items() {
-            let mut keys = HashSet::new();
-            for expression in term.match_label_expressions().items() {
-                if expression.values().is_empty() {
-                    expression.values().required("");
-                }
-                expression.key().follows(qualified_name);
-                if !keys.insert(expression.view().key().text()) {
-                    expression.key().duplicate();
+        topologies(&root.allowed_topologies());
+    });
+}
+
+fn provisioner(name: &Field<'_, Text>) {
+    if name.has_text("") {
+        let lower = name.text().to_lowercase();
+        for message in qualified_name(&lower) {
+            name.invalid_as(lower.as_str(), message);
+        }
+    }
+}
+
+/// No two terms, and none without expressions, are the same: upstream compares each also with one that is empty.
+fn topologies(terms: &Field<'_, List<TopologySelectorTerm>>) {
+    let mut seen: HashSet<BTreeMap<&str, BTreeSet<&str>>> = HashSet::from([BTreeMap::new()]);
+    for term in terms.items() {
+        let mut asked = BTreeMap::new();
+        for expression in term.match_label_expressions().items() {
+            let (key, values) = (expression.key(), expression.values());
+            if values.is_empty() {
+                values.required("");
+            }
+            let mut set = BTreeSet::new();
+            for value in values.items() {
+                if !set.insert(value.text()) {
+                    value.duplicate();
                 }
             }
+            key.follows(qualified_name);
+            if asked.insert(key.text(), set).is_some() {
+                key.duplicate();
+            }
         }
-    });
+        if !seen.insert(asked) {
+            term.match_label_expressions().with(&json!("")).duplicate();
+        }
+    }
 }
 
 fn parameters(parameters: &Field<'_, Map<Text>>) {
@@ -262,15 +309,9 @@ fn parameters(parameters: &Field<'_, Map<Text>>) {
 pub fn class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let old = StorageClass::of(old);
     walk_as::<StorageClass>(new, errors, |root| {
-        for (name, field, was) in [
-            ("parameters", root.parameters().erased(), old.parameters().erased()),
-            ("provisioner", root.provisioner().erased(), old.provisioner().erased()),
-            ("reclaimPolicy", root.reclaim_policy().erased(), old.reclaim_policy().erased()),
-        ] {
-            if !same_at(field.view(), was) {
-                field.forbidden(format!("updates to {name} are forbidden."));
-            }
-        }
+        root.parameters().immutable(old.parameters());
+        root.provisioner().immutable(old.provisioner());
+        root.reclaim_policy().immutable(old.reclaim_policy());
         root.volume_binding_mode().immutable(old.volume_binding_mode());
     });
 }
@@ -278,7 +319,8 @@ pub fn class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 /// A VolumeAttributesClass.
 pub fn attributes_class(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<VolumeAttributesClass>(object, errors, |root| {
-        driver_name(&root.driver_name());
+        // Not the name of a CSI driver, though it is one: what provisions may have any qualified name.
+        provisioner(&root.driver_name());
         if root.parameters().is_empty() {
             root.parameters().required("must contain at least one key/value pair");
         }
@@ -290,8 +332,14 @@ pub fn attributes_class(object: &Value, errors: &mut Vec<FieldError>) {
 pub fn attributes_class_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let old = VolumeAttributesClass::of(old);
     walk_as::<VolumeAttributesClass>(new, errors, |root| {
-        root.driver_name().immutable(old.driver_name());
-        root.parameters().immutable(old.parameters());
+        for (name, field, was) in [
+            ("driverName", root.driver_name().erased(), old.driver_name().erased()),
+            ("parameters", root.parameters().erased(), old.parameters().erased()),
+        ] {
+            if !same_at(field.view(), was) {
+                field.forbidden(format!("updates to {name} are forbidden."));
+            }
+        }
     });
 }
 
@@ -510,6 +558,90 @@ mod tests {
         moved["spec"]["hostPath"]["path"] = json!("/z");
         assert!(
             changes(volume_update, &moved, &good)[0].starts_with("spec.persistentvolumesource: Forbidden")
+        );
+    }
+
+    #[test]
+    fn volumes_of_drivers() {
+        let with = |csi: Value| json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "csi": csi}});
+        let secret = json!({"name": "s", "namespace": "n"});
+        let all = json!({"driver": "d.io", "volumeHandle": "h", "controllerPublishSecretRef": secret,
+            "controllerExpandSecretRef": secret, "nodePublishSecretRef": secret, "nodeExpandSecretRef": secret,
+            "nodeStageSecretRef": {}});
+        assert_eq!(errors(volume, &with(all.clone())), [""; 0]);
+        let mut wrong = all.clone();
+        wrong["nodePublishSecretRef"] = json!({});
+        wrong["controllerExpandSecretRef"] = json!({"name": "A", "namespace": "a.b"});
+        let said: Vec<String> = errors(volume, &with(wrong))
+            .iter()
+            .filter_map(|error| error.split(": ").next().map(str::to_owned))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "spec.csi.controllerExpandSecretRef.name",
+                "spec.csi.controllerExpandSecretRef.namespace",
+                "spec.csi.nodePublishSecretRef.name",
+                "spec.csi.nodePublishSecretRef.namespace",
+            ]
+        );
+        let mut classed = with(all);
+        classed["spec"]["volumeAttributesClassName"] = json!("fast");
+        assert_eq!(errors(volume, &classed), [""; 0]);
+        let mut none = classed.clone();
+        none["spec"]["volumeAttributesClassName"] = Value::Null;
+        assert_eq!(changes(volume_update, &classed, &none), [""; 0]);
+        assert_eq!(
+            changes(volume_update, &none, &classed),
+            ["spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden"]
+        );
+        let mut host = json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/x"}, "volumeAttributesClassName": ""}});
+        let csi = "spec.csi: Required value: has to be specified when using volumeAttributesClassName";
+        let empty = "spec.volumeAttributesClassName: Required value: an empty string is disallowed";
+        assert_eq!(errors(volume, &host), [empty, csi]);
+        host["spec"]["volumeAttributesClassName"] = json!("fast");
+        assert_eq!(errors(volume, &host), [csi]);
+    }
+
+    #[test]
+    fn classes() {
+        let with = |topologies: Value| {
+            json!({"provisioner": "d.io", "parameters": {"a": "b"}, "reclaimPolicy": "Delete",
+                "volumeBindingMode": "Immediate", "allowedTopologies": topologies})
+        };
+        let zone = |values: Value| json!({"matchLabelExpressions": [{"key": "zone", "values": values}]});
+        let (at, twice) = ("matchLabelExpressions", "Duplicate value");
+        for (topologies, wrong) in [
+            (json!([]), String::new()),
+            (json!([zone(json!(["x", "y"])), zone(json!(["x"]))]), String::new()),
+            (
+                json!([zone(json!(["x", "x"]))]),
+                format!("allowedTopologies[0].{at}[0].values[1]: {twice}: \"x\""),
+            ),
+            (
+                json!([zone(json!(["x", "y"])), zone(json!(["y", "x"]))]),
+                format!("allowedTopologies[1].{at}: {twice}: \"\""),
+            ),
+            (json!([{}]), format!("allowedTopologies[0].{at}: {twice}: \"\"")),
+        ] {
+            assert_eq!(errors(class, &with(topologies.clone())).join("|"), wrong, "{topologies}");
+        }
+        let old = with(json!([]));
+        let mut new = old.clone();
+        new["provisioner"] = json!("e.io");
+        assert_eq!(
+            changes(class_update, &new, &old),
+            ["provisioner: Invalid value: \"e.io\": field is immutable"]
+        );
+        let attributes = |driver: &str| json!({"driverName": driver, "parameters": {"a": "b"}});
+        for driver in ["d.io", "a/b", "a_b", "A.b"] {
+            assert_eq!(errors(attributes_class, &attributes(driver)), [""; 0], "{driver}");
+        }
+        assert!(!errors(attributes_class, &attributes("a b")).is_empty());
+        assert_eq!(
+            changes(attributes_class_update, &attributes("a"), &attributes("b")),
+            ["driverName: Forbidden: updates to driverName are forbidden."]
         );
     }
 }
