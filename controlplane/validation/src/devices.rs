@@ -1,15 +1,15 @@
 //! Field rules of device classes, claims, their templates, and slices of devices.
 
 use super::compiled::{self, EXPRESSION};
-use super::device_rules;
 use super::field_errors::unique;
 use super::field_ref::{Field, FieldRef, walk_as};
 use super::field_rules::TextRules as _;
 use super::names::{self, driver_name};
 use super::pods::scheduling::node_selector;
 use super::quantities::quantity;
+use super::{device_facts, device_rules};
 use coracle_fields::resource::v1::{
-    AllocationResult, DeviceClass, DeviceRequest, DeviceSelector, ExactDeviceRequest,
+    AllocationResult, Device, DeviceClass, DeviceRequest, DeviceSelector, ExactDeviceRequest,
     OpaqueDeviceConfiguration, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
     ResourceSliceSpec,
 };
@@ -22,6 +22,8 @@ use std::collections::HashSet;
 const MANY: usize = 32;
 const CONSUMERS: usize = 256;
 const DEVICES: usize = 128;
+/// With taints or shared counters.
+const LARGE_DEVICES: usize = 64;
 const BAD_REQUEST: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
@@ -101,8 +103,8 @@ fn device_request(request: &Field<'_, ExactDeviceRequest>) {
     selectors(&request.selectors());
     compiled::selectors(&request.selectors());
     device_rules::tolerations(&request.tolerations());
-    for (name, amount) in request.capacity().requests().entries() {
-        amount.all_good(qualified_name(name));
+    // Upstream takes any name.
+    for (_, amount) in request.capacity().requests().entries() {
         quantity(&amount);
     }
     let (mode, count) = (request.allocation_mode(), request.count());
@@ -303,7 +305,12 @@ pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
         }
         where_from(&spec);
         let devices = spec.devices();
-        if few(&devices, DEVICES) {
+        if !devices.is_empty() && !spec.shared_counters().is_empty() {
+            spec.invalid_as("", "only one of `sharedCounters` or `devices` is allowed");
+        }
+        let large =
+            |device: View<'_, Device>| !device.taints().is_empty() || !device.consumes_counters().is_empty();
+        if few(&devices, if devices.view().items().any(large) { LARGE_DEVICES } else { DEVICES }) {
             for device in devices.items() {
                 device.name().follows(dns1123_label);
                 device_rules::taints(&device.taints());
@@ -313,10 +320,14 @@ pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
                 if facts > MANY {
                     let why = "the total number of attributes and capacities must not exceed 32";
                     device.invalid_as(facts, why);
+                } else {
+                    device_facts::facts(&device);
                 }
+                device_facts::consumed(&device.consumes_counters());
             }
             unique(devices.items().map(|device| device.name()));
         }
+        device_facts::sets(&spec.shared_counters());
     });
 }
 

@@ -79,6 +79,8 @@ pub mod flow;
 pub mod devices;
 // Taints, binding conditions and shared capacity of devices.
 mod device_rules;
+// Attributes, capacities and counters of devices.
+mod device_facts;
 // Reading and changing JSON trees.
 pub mod tree;
 // Default values of fields, per kind.
