@@ -213,6 +213,11 @@ fn the_file_is_followed_and_only_its_paths_are_open_to_everybody() {
     eventually("it is counted", SOON, || reloads("failure") == "3");
     assert_eq!(name(), Ok("staff:ann".into()));
     assert_eq!(nobody("/version"), 401);
+    std::fs::remove_file(&path).unwrap();
+    let gone = format!("cannot read {}", path.display());
+    eventually("the log says that it is gone", SOON, || server.log().contains(&gone));
+    eventually("it is counted", SOON, || reloads("failure") == "4");
+    assert_eq!(name(), Ok("staff:ann".into()));
 
     let mut none = first;
     none["jwt"] = json!([]);
