@@ -44,7 +44,14 @@ fn invalid(path: &str, value: &Value, rest: &str) -> FieldError {
     FieldError::invalid(path, value, &format!("{path} in body {rest}"))
 }
 
-fn value(schema: Props<'_>, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+/// Checks a value at a path by a part of a schema.
+pub(super) fn value(
+    schema: Props<'_>,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     if old == Some(value) {
         return;
     }

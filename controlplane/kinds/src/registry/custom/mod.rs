@@ -10,6 +10,8 @@ pub mod defaults;
 mod list_items;
 // Values that the schema does not allow.
 pub mod check;
+// Defaults that the schema does not allow.
+pub mod default_rules;
 // Rules in CEL.
 pub mod rules;
 // Versions that a webhook converts.

@@ -5,7 +5,8 @@ use coracle_fields::{Schema as _, View};
 use coracle_proto::schema;
 use serde_json::Value;
 
-const KEPT: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// What every object has, whatever its schema says.
+pub(super) const KEPT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Prunes a whole object; the paths of what was dropped.
 pub fn root(schema: &Value, object: &mut Value) -> Vec<String> {
@@ -14,7 +15,8 @@ pub fn root(schema: &Value, object: &mut Value) -> Vec<String> {
     dropped
 }
 
-fn prune(
+/// Prunes a value at a path by a part of a schema. `embedded` tells whether it is an object of its own.
+pub(super) fn prune(
     schema: View<'_, JSONSchemaProps>,
     value: &mut Value,
     path: &str,

@@ -61,6 +61,13 @@ pub fn of(schema: &Value) -> Vec<Place> {
     all
 }
 
+/// Every rule of a part of a schema.
+pub(super) fn within(part: View<'_, JSONSchemaProps>) -> Vec<Place> {
+    let mut all = Vec::new();
+    collect(part, &mut Vec::new(), &mut all);
+    all
+}
+
 fn collect(schema: View<'_, JSONSchemaProps>, steps: &mut Vec<Step>, all: &mut Vec<Place>) {
     let rules: Vec<Rule> = schema.x_kubernetes_validations().items().map(Rule::of).collect();
     if !rules.is_empty() {
@@ -114,6 +121,28 @@ pub fn check(places: &[Place], object: &Value, old: Option<&Value>, errors: &mut
         }
         review.errors
     }));
+}
+
+/// The errors of each of some values by its rules, both when it is new and when it is set again. They share one budget.
+pub(super) fn of_values(values: &[(Vec<Place>, &Value)]) -> Vec<Vec<FieldError>> {
+    if values.is_empty() {
+        return Vec::new();
+    }
+    expressions::evaluate_blocking(expressions::VALIDATION, |budget| {
+        let mut all = Vec::new();
+        for (places, value) in values {
+            let mut review = Review { budget: &mut *budget, errors: Vec::new() };
+            for old in [None, Some(*value)] {
+                // What is wrong with a new value is not said twice.
+                if review.errors.is_empty() {
+                    let seen = Seen { now: value, old, unchanged: old.is_some() };
+                    places.iter().for_each(|place| place.walk(&place.steps, seen, "", &mut review));
+                }
+            }
+            all.push(review.errors);
+        }
+        all
+    })
 }
 
 impl Place {

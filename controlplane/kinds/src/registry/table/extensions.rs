@@ -1,7 +1,7 @@
 //! Custom resource definitions.
 
 use crate::registry::kinds::Kind;
-use crate::registry::{columns, strategy};
+use crate::registry::{columns, custom, strategy};
 use coracle_validation::{defaults, definitions};
 
 fn row(kind: &str, plural: &str) -> Kind {
@@ -21,8 +21,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::plain())
             .defaults(defaults::extensions::definition)
             .prepare(strategy::cluster::create_definition, strategy::cluster::update_definition)
-            .validate(definitions::definition, definitions::definition_update)
-            .validate_create(definitions::new_definition)
+            .validate(definitions::definition, custom::default_rules::definition_update)
+            .validate_create(custom::default_rules::new_definition)
             .warnings(strategy::formats::definition),
     ]
 }
