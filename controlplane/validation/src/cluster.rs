@@ -227,11 +227,10 @@ pub fn priority_class_update(new: &Value, old: &Value, errors: &mut Vec<FieldErr
 /// A RuntimeClass.
 pub fn runtime_class(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<RuntimeClass>(object, errors, |root| {
-        let handler = root.handler();
-        for message in dns1123_label(handler.text()) {
-            handler.invalid_as(handler.text(), message);
-        }
-        for (name, field) in root.overhead().pod_fixed().entries() {
+        root.handler().named(dns1123_label);
+        // Upstream checks them as limits of a container.
+        let fixed = reported_at(&root.overhead().pod_fixed(), &root.overhead().below("limits"));
+        for (name, field) in fixed.entries() {
             container_name(&field, name);
             amount(&field, name);
         }
@@ -267,6 +266,20 @@ mod tests {
                 &json!({"spec": {"podCIDRs": ["10.0.0.0/24"]}})
             ),
             ["spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"]
+        );
+    }
+
+    #[test]
+    fn runtime_classes() {
+        let of =
+            |handler: &str, cpu: &str| json!({"handler": handler, "overhead": {"podFixed": {"cpu": cpu}}});
+        assert_eq!(errors(runtime_class, &of("h", "1")), [""; 0]);
+        assert_eq!(
+            errors(runtime_class, &of("", "-1")),
+            [
+                "handler: Required value",
+                "overhead.limits[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+            ]
         );
     }
 

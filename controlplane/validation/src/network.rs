@@ -1,6 +1,6 @@
 //! Field rules of Ingresses, network policies and service address ranges.
 
-use super::field_ref::{Field, reported_at, walk_as};
+use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
 use super::meta;
 use super::names::{canonical_cidr, is_old_cidr, network, new_cidr};
@@ -353,14 +353,13 @@ pub fn ip_address(object: &Value, errors: &mut Vec<FieldError>) {
         if !parent.is_set() {
             return parent.required("");
         }
-        // Upstream names the fields of the reference as if they were the spec's.
-        let group = reported_at(&parent.group(), &spec.below("group"));
+        let group = parent.group();
         if !group.is_empty() {
             group.follows(dns1123_subdomain);
         }
-        reported_at(&parent.resource(), &spec.below("resource")).named(path_segment);
-        reported_at(&parent.name(), &spec.below("name")).named(path_segment);
-        let namespace = reported_at(&parent.namespace(), &spec.below("namespace"));
+        parent.resource().named(path_segment);
+        parent.name().named(path_segment);
+        let namespace = parent.namespace();
         if !namespace.is_empty() {
             namespace.follows(path_segment);
         }
@@ -380,6 +379,19 @@ mod tests {
     use super::super::testing::errors;
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn addresses_have_a_parent() {
+        let of = |parent: serde_json::Value| json!({"spec": {"parentRef": parent}});
+        assert_eq!(
+            errors(ip_address, &of(json!({"resource": "services", "name": "a", "namespace": "n"}))),
+            [""; 0]
+        );
+        assert_eq!(
+            errors(ip_address, &of(json!({"resource": ""}))),
+            ["spec.parentRef.resource: Required value", "spec.parentRef.name: Required value"]
+        );
+    }
 
     #[test]
     fn ingresses() {

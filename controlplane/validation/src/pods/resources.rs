@@ -1,6 +1,6 @@
 //! Requests and limits.
 
-use crate::field_ref::{Field, FieldRef};
+use crate::field_ref::{Field, FieldRef, reported_at};
 use crate::field_rules::TextRules as _;
 use crate::pod_sums;
 use crate::quantities::{amount, any_name, container_name, is_huge, is_native};
@@ -168,7 +168,8 @@ fn holds_containers(resources: &Field<'_, ResourceRequirements>, spec: &Field<'_
 
 /// What the runtime itself needs.
 pub(super) fn overhead(overhead: &Field<'_, Map<Amount>>) {
-    for (name, field) in overhead.entries() {
+    // Upstream checks it as limits of a container.
+    for (name, field) in reported_at(overhead, &overhead.below("limits")).entries() {
         container_name(&field, name);
         amount(&field, name);
     }
