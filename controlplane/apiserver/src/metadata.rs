@@ -4,7 +4,7 @@ use coracle_fields::Schema as _;
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_kinds::object::Object;
 use coracle_kinds::registry::kinds::Kind;
-use coracle_proto::status::ApiError;
+use coracle_proto::status::{ApiError, FieldError};
 use rand::RngExt;
 use serde_json::{Map, Value};
 
@@ -67,11 +67,21 @@ pub fn redraw_name(object: &mut Value) {
     PartialObjectMetadata::edit(object).metadata().name().set(name);
 }
 
-/// Checks uid and resource version of a change against the stored object; says whether the client named a version.
-pub fn check_preconditions(kind: &Kind, new: &Value, current: &Object) -> Result<bool, ApiError> {
+/// Checks uid and resource version of a change against the stored object; says whether the client named a version. Another
+/// uid is a conflict in an object that replaces the stored one, and an invalid change in a patch.
+pub fn check_preconditions(
+    kind: &Kind,
+    new: &Value,
+    current: &Object,
+    patched: bool,
+) -> Result<bool, ApiError> {
     let meta = PartialObjectMetadata::of(new).metadata();
     let uid = meta.uid().text();
     if !uid.is_empty() && uid != current.meta.uid {
+        if patched {
+            let cause = FieldError::invalid("metadata.uid", &Value::from(uid), "field is immutable");
+            return Err(ApiError::invalid(&kind.group, &kind.kind, &current.meta.name, vec![cause]));
+        }
         let why = format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
             current.meta.uid
@@ -98,8 +108,11 @@ pub fn carry_over(new: &mut Value, old: &Value) {
     meta.namespace().set(before.namespace());
     meta.uid().set(before.uid());
     meta.creation_timestamp().set(before.creation_timestamp());
-    meta.deletion_timestamp().set(before.deletion_timestamp());
-    meta.deletion_grace_period_seconds().set(before.deletion_grace_period_seconds());
+    // Only a deletion begins one: field rules refuse a time that was not there, and another number of seconds.
+    if before.deletion_timestamp().is_set() {
+        meta.deletion_timestamp().set(before.deletion_timestamp());
+    }
+    meta.deletion_grace_period_seconds().default(before.deletion_grace_period_seconds());
     meta.generation().set(before.generation());
     meta.resource_version().set(before.resource_version());
     meta.generate_name().set(before.generate_name());
@@ -132,4 +145,33 @@ pub fn ends_with(kind: &Kind, object: &Value) -> bool {
         && meta.deletion_grace_period_seconds().or(0) == 0
         && meta.finalizers().is_empty()
         && (kind.strategy.removable)(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_deletion_begins_one() {
+        let with = |time: Value, seconds: Value| {
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "uid": "u",
+                "deletionTimestamp": time, "deletionGracePeriodSeconds": seconds}})
+        };
+        let time = "2020-01-01T00:00:00Z";
+        let old = with(Value::Null, Value::Null);
+        let ending = with(json!(time), json!(30));
+        for (mut new, old, want) in [
+            (old.clone(), &old, (json!(null), json!(null))),
+            // The field rules refuse these.
+            (ending.clone(), &old, (json!(time), json!(30))),
+            (with(Value::Null, json!(5)), &ending, (json!(time), json!(5))),
+            (old.clone(), &ending, (json!(time), json!(30))),
+            (with(json!("2019-01-01T00:00:00Z"), Value::Null), &ending, (json!(time), json!(30))),
+        ] {
+            carry_over(&mut new, old);
+            let meta = &new["metadata"];
+            assert_eq!((&meta["deletionTimestamp"], &meta["deletionGracePeriodSeconds"]), (&want.0, &want.1));
+        }
+    }
 }

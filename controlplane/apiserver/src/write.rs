@@ -226,7 +226,9 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let mut write = self.trace(verb, target, target.name);
         let scope = write.scope();
-        let changed = scoped(scope, pin!(self.change_object(target, change, input, &mut write))).await;
+        let patched = matches!(verb, Verb::Patch | Verb::Apply);
+        let changed =
+            scoped(scope, pin!(self.change_object(target, change, input, patched, &mut write))).await;
         write.ended(changed.as_ref().err());
         if let Ok(written) = &changed
             && is_pending(&written.object)
@@ -241,6 +243,7 @@ impl Api {
         target: &Target<'_>,
         change: &Change<'_>,
         input: AdmissionInput<'_>,
+        patched: bool,
         write: &mut WriteTrace,
     ) -> Result<Written, ApiError> {
         let kind = target.kind;
@@ -256,7 +259,7 @@ impl Api {
                 _ => self.objects.get(kind, target.namespace, target.name).await?,
             };
             write.changes(target, &current);
-            match self.change_once(target, &current, change, input, write).await {
+            match self.change_once(target, &current, change, input, patched, write).await {
                 Err(Raced::Retry) => write.retried(),
                 Err(Raced::Failed(error)) => return Err(error),
                 Ok(written) => return Ok(written),
@@ -271,6 +274,7 @@ impl Api {
         current: &Arc<Object>,
         change: &Change<'_>,
         input: AdmissionInput<'_>,
+        patched: bool,
         write: &mut WriteTrace,
     ) -> Result<Written, Raced> {
         let kind = target.kind;
@@ -281,7 +285,7 @@ impl Api {
         at.initializes = is_pending(current) && target.subresource.is_empty();
         let (insists, progress) = match input {
             AdmissionInput::Object => {
-                let insists = begin_change(target, current, &old, &mut new)?;
+                let insists = begin_change(target, current, &old, &mut new, patched)?;
                 write.mark_if_detailed(WriteMark::Prepared);
                 let mutated = self.mutate(&mut at, &mut new).await?;
                 write.mark(WriteMark::Mutated);
@@ -293,11 +297,12 @@ impl Api {
                 let mutated = self.admission.mutate(&mut at, &mut new).await?;
                 write.mark(WriteMark::Mutated);
                 new = projection.merge(&old, &new)?;
-                (begin_change(target, current, &old, &mut new)?, AdmissionProgress::Mutated(mutated))
+                (begin_change(target, current, &old, &mut new, patched)?, AdmissionProgress::Mutated(mutated))
             }
-            AdmissionInput::Admitted(admitted) => {
-                (begin_change(target, current, &old, &mut new)?, AdmissionProgress::Admitted(admitted))
-            }
+            AdmissionInput::Admitted(admitted) => (
+                begin_change(target, current, &old, &mut new, patched)?,
+                AdmissionProgress::Admitted(admitted),
+            ),
         };
         decode::conform(kind, &mut new, Some(&old))?;
         // To be given a node is no change of what was asked for.
@@ -461,10 +466,11 @@ fn begin_change(
     current: &Object,
     old: &Value,
     new: &mut Value,
+    patched: bool,
 ) -> Result<bool, ApiError> {
     let kind = target.kind;
     metadata::check_body(kind, target.namespace, target.name, new)?;
-    let insists = metadata::check_preconditions(kind, new, current)?;
+    let insists = metadata::check_preconditions(kind, new, current, patched)?;
     metadata::carry_over(new, old);
     kind.prepare_update(target.subresource, new, old);
     kind.fill(new);

@@ -89,12 +89,12 @@ impl ReportRequest {
         }
     }
 
-    /// Whether the pod was deleted, or another one has its name, after the server refused the request with a code. A failed
-    /// precondition on the uid differs from other conflicts only by its text, so the pod is read.
+    /// Whether the pod was deleted, or another one has its name, after the server refused the request with a code. Another uid
+    /// is a conflict in a deletion and an invalid change in a patch, like much else, so the pod is read.
     pub(super) async fn is_gone(&self, client: &kube::Client, refused: u16) -> bool {
         match refused {
             404 => true,
-            409 => {
+            409 | 422 => {
                 let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
                 match pods.get(&self.name).await {
                     Ok(pod) => pod.metadata.uid.as_deref() != Some(self.api_uid.as_str()),
@@ -193,10 +193,9 @@ mod tests {
             (404, "", true),
             (500, "", false),
         ];
-        let cases = reads.map(|(read, uid, gone)| (409, read, uid, gone));
-        for (refused, read, uid, gone) in
-            cases.into_iter().chain([(404, 200, UID, true), (403, 404, "", false)])
-        {
+        let cases =
+            reads.into_iter().flat_map(|(read, uid, gone)| [409, 422].map(|code| (code, read, uid, gone)));
+        for (refused, read, uid, gone) in cases.chain([(404, 200, UID, true), (403, 404, "", false)]) {
             let service = tower::service_fn(move |_: Request<Body>| async move {
                 let body = match read {
                     200 => {

@@ -109,7 +109,7 @@ impl Work {
                     pod = Made::new(new);
                     next = todo(pod.view(), completes.is_some());
                 }
-                Err(error) if error.is(404) || error.is(409) => return,
+                Err(error) if error.is(404) || error.is(409) || error.is(422) => return,
                 Err(error) => {
                     tracing::debug!(error = %causes::chain(&error), uid, "cannot write pod status, will retry");
                     tokio::time::sleep(PAUSE).await;

@@ -223,9 +223,10 @@ impl Writes {
     }
 }
 
+/// A patch for another uid is invalid, a deletion of one a conflict.
 fn gone_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
     match result {
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        Err(error) if error.is_not_found() || error.is_conflict() || error.code == 422 => Ok(()),
         other => other,
     }
 }
