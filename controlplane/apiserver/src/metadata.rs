@@ -109,7 +109,7 @@ pub fn carry_over(new: &mut Value, old: &Value) {
     meta.uid().set(before.uid());
     meta.creation_timestamp().set(before.creation_timestamp());
     // Only a deletion begins one: field rules refuse a time that was not there, and another number of seconds.
-    if before.deletion_timestamp().is_set() {
+    if before.deletion_timestamp().is_set() || !meta.view().deletion_timestamp().is_set() {
         meta.deletion_timestamp().set(before.deletion_timestamp());
     }
     meta.deletion_grace_period_seconds().default(before.deletion_grace_period_seconds());
