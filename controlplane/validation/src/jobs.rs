@@ -386,6 +386,7 @@ pub fn new_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
             root.metadata().name().invalid("must be no more than 52 characters");
         }
         time_zone(&root.spec().time_zone());
+        pods::new_template(&root.spec().job_template().spec().template(), None);
     });
 }
 
@@ -397,6 +398,8 @@ pub fn cron_job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         if zone.view().get() != before.get() {
             time_zone(&zone);
         }
+        let before = CronJob::of(old).spec().job_template().spec().template();
+        pods::new_template(&root.spec().job_template().spec().template(), Some(before));
     });
 }
 

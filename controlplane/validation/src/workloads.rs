@@ -39,12 +39,24 @@ pub fn deployment(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
+/// A Deployment, or another workload with such a template, that is new.
+pub fn new_workload(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<Deployment>(object, errors, |root| pods::new_template(&root.spec().template(), None));
+}
+
 /// The selector of a Deployment, or of another workload with such a selector, never changes: pods would be orphaned.
 pub fn fixed_selector(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    changed_template(new, old, errors);
     let old = Deployment::of(old);
     walk_as::<Deployment>(new, errors, |root| {
         root.spec().selector().immutable(old.spec().selector());
     });
+}
+
+/// The template of a changed workload of any such kind.
+pub fn changed_template(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let before = Deployment::of(old).spec().template();
+    walk_as::<Deployment>(new, errors, |root| pods::new_template(&root.spec().template(), Some(before)));
 }
 
 /// Counts in the status of a Deployment, ReplicaSet or ReplicationController.
@@ -198,6 +210,7 @@ fn claimed(name: Option<&str>) -> Value {
 
 /// A change of a StatefulSet.
 pub fn stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    changed_template(new, old, errors);
     const CHANGEABLE: [&str; 7] = [
         "replicas",
         "ordinals",

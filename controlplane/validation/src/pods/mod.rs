@@ -7,7 +7,7 @@ use super::names::is_ip;
 use coracle_fields::core::v1::{
     ContainerResizePolicy, Pod, PodResourceClaim, PodSpec, PodTemplate, PodTemplateSpec,
 };
-use coracle_fields::{List, Map, Text};
+use coracle_fields::{List, Map, Schema as _, Text, View};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -77,6 +77,7 @@ pub fn pod(object: &Value, errors: &mut Vec<FieldError>) {
 pub fn create(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<Pod>(object, errors, |pod| {
         let spec = pod.spec();
+        security::new_label_policy(&spec, None);
         if !spec.ephemeral_containers().is_empty() {
             spec.ephemeral_containers().forbidden("cannot be set on create");
         }
@@ -115,9 +116,25 @@ pub(super) fn template(template: &Field<'_, PodTemplateSpec>) {
     }
 }
 
+/// What holds for new templates, and for templates that were otherwise before.
+pub(super) fn new_template(template: &Field<'_, PodTemplateSpec>, before: Option<View<'_, PodTemplateSpec>>) {
+    security::new_label_policy(&template.spec(), before.map(|before| before.spec()));
+}
+
 /// A PodTemplate object.
 pub fn pod_template(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<PodTemplate>(object, errors, |object| template(&object.template()));
+}
+
+/// A PodTemplate object that is new.
+pub fn new_pod_template(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<PodTemplate>(object, errors, |object| new_template(&object.template(), None));
+}
+
+/// A changed PodTemplate object.
+pub fn pod_template_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let before = PodTemplate::of(old).template();
+    walk_as::<PodTemplate>(new, errors, |object| new_template(&object.template(), Some(before)));
 }
 
 fn annotations(annotations: &Field<'_, Map<Text>>, spec: &Field<'_, PodSpec>) {

@@ -7,7 +7,7 @@ use crate::field_rules::TextRules as _;
 use coracle_fields::core::v1::{
     AppArmorProfile, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Sysctl,
 };
-use coracle_fields::{Int64, List};
+use coracle_fields::{Int64, List, View};
 use coracle_proto::names::user_id;
 use std::collections::HashSet;
 
@@ -35,6 +35,15 @@ pub(super) fn pod_context(context: &Field<'_, PodSecurityContext>, spec: &Field<
     }
     seccomp(&context.seccomp_profile());
     app_armor(&context.app_armor_profile());
+}
+
+/// Upstream takes `MountOption` only with the feature `SELinuxMount`, which is off, or where a policy was before.
+pub(super) fn new_label_policy(spec: &Field<'_, PodSpec>, before: Option<View<'_, PodSpec>>) {
+    let policy = spec.security_context().se_linux_change_policy();
+    let had = before.is_some_and(|spec| spec.security_context().se_linux_change_policy().is_set());
+    if policy.text() == "MountOption" && !had {
+        policy.unsupported(&["Recursive"]);
+    }
 }
 
 fn sysctls(list: &Field<'_, List<Sysctl>>, spec: &Field<'_, PodSpec>) {

@@ -309,6 +309,27 @@ fn a_container_names_a_claim_once() {
 }
 
 #[test]
+fn labels_by_mount_are_not_new() {
+    let with = |policy: Value| json!({"securityContext": {"seLinuxChangePolicy": policy}});
+    let (mount, recursive) = (pod_with(with(json!("MountOption"))), pod_with(with(json!("Recursive"))));
+    let refused = |at: &str| {
+        format!(
+            "{at}.securityContext.seLinuxChangePolicy: Unsupported value: \"MountOption\": supported values: \"Recursive\""
+        )
+    };
+    assert_eq!(errors(pod, &mount), [""; 0]);
+    assert_eq!(errors(create, &recursive), [""; 0]);
+    assert_eq!(errors(create, &mount), [refused("spec")]);
+    let of = |policy: Value| json!({"template": {"spec": with(policy)}});
+    let at = refused("template.spec");
+    assert_eq!(errors(new_pod_template, &of(json!("MountOption"))), [at.clone()]);
+    for (before, wrong) in [(json!(null), at), (json!("Recursive"), String::new())] {
+        let said = changes(pod_template_update, &of(json!("MountOption")), &of(before)).join("|");
+        assert_eq!(said, wrong);
+    }
+}
+
+#[test]
 fn restart_rules_are_few() {
     let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}});
     let object = container_with(json!({"restartPolicy": "Never", "restartPolicyRules": vec![rule; 25]}));

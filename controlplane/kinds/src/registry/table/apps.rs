@@ -26,6 +26,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::workloads::daemon_set)
             .prepare(strategy::workloads::create_daemon_set, keep_status)
             .validate(workloads::daemon_set, workloads::fixed_selector)
+            .validate_create(workloads::new_workload)
             .validate_status(workloads::daemon_status)
             .warnings(strategy::warnings::workload),
         row("Deployment", "deployments")
@@ -39,6 +40,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .prepare(strategy::workloads::create_deployment, keep_status)
             .prepare_status(strategy::workloads::deployment_status)
             .validate(workloads::deployment, workloads::fixed_selector)
+            .validate_create(workloads::new_workload)
             .validate_status(workloads::replica_status)
             .warnings(strategy::warnings::named_workload),
         row("ReplicaSet", "replicasets")
@@ -51,6 +53,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::workloads::replica_set)
             .prepare(strategy::workloads::create_replicas, keep_status)
             .validate(workloads::replica_set, workloads::fixed_selector)
+            .validate_create(workloads::new_workload)
             .validate_status(workloads::replica_status)
             .warnings(strategy::warnings::named_workload),
         row("StatefulSet", "statefulsets")
@@ -67,6 +70,7 @@ pub(super) fn kinds() -> Vec<Kind> {
                 strategy::workloads::update_stateful_set_one_by_one,
             )
             .validate(workloads::stateful_set, workloads::stateful_set_update)
+            .validate_create(workloads::new_workload)
             .validate_status(workloads::stateful_status)
             .warnings(strategy::warnings::workload),
     ]

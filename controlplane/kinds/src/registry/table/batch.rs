@@ -4,6 +4,7 @@ use crate::registry::kinds::{Kind, keep_status};
 use crate::registry::{columns, fields, strategy};
 use coracle_validation::defaults;
 use coracle_validation::jobs;
+use coracle_validation::workloads;
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("batch", "v1", kind, plural)
@@ -32,6 +33,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::jobs::job)
             .prepare(strategy::workloads::create_job, keep_status)
             .validate(jobs::job, jobs::job_update)
+            .validate_create(workloads::new_workload)
             .validate_status(jobs::job_status)
             .warnings(strategy::warnings::job),
     ]

@@ -93,7 +93,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::pod_template())
             .defaults(defaults::pods::pod_template)
             .warnings(strategy::warnings::pod_template)
-            .validate(pods::pod_template, ANY_CHANGE),
+            .validate(pods::pod_template, pods::pod_template_update)
+            .validate_create(pods::new_pod_template),
     ];
     kinds.extend(more());
     kinds
@@ -111,7 +112,8 @@ fn more() -> Vec<Kind> {
             .columns(columns::replication_controller())
             .defaults(defaults::workloads::replication_controller)
             .prepare(strategy::workloads::create_replicas, keep_status)
-            .validate(workloads::replication_controller, ANY_CHANGE)
+            .validate(workloads::replication_controller, workloads::changed_template)
+            .validate_create(workloads::new_workload)
             .validate_status(workloads::replica_status)
             .warnings(strategy::warnings::workload),
         row("ResourceQuota", "resourcequotas")
