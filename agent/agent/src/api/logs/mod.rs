@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn the_status_names_the_instance_or_says_why_not() {
         let two: &[(&str, u32)] = &[("c", 1), ("c", 0), ("d", 0)];
-        let (one, nothing): (&[(&str, u32)], &[(&str, u32)]) = (&two[..1], &[]);
+        let (one, nothing) = (&two[..1], &two[..0]);
         let ended = |id: &str| json!({"terminated": {"exitCode": 1, "containerID": id}});
         let running = json!({"running": {}});
         let waits = |reason: &str| json!({"waiting": {"reason": reason}});
