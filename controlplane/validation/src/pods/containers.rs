@@ -17,13 +17,6 @@ const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const NOT_FOR_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 const NOT_FOR_EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 
-/// Ephemeral containers, which have all fields of containers.
-pub(super) fn ephemeral<'a>(
-    spec: &Field<'a, PodSpec>,
-) -> impl Iterator<Item = Field<'a, Container>> + use<'a> {
-    spec.ephemeral_containers().items().map(|container| container.as_type())
-}
-
 pub(super) fn containers(spec: &Field<'_, PodSpec>, pod: &PodFacts<'_>) {
     let list = spec.containers();
     if list.is_empty() {

@@ -1,7 +1,6 @@
 //! Environment variables and where their values come from.
 
-use super::containers::ephemeral;
-use super::facts::PodFacts;
+use super::facts::{PodFacts, ephemeral};
 use super::paths::no_backsteps;
 use crate::field_ref::{Field, FieldRef};
 use crate::field_rules::TextRules as _;

@@ -1,7 +1,8 @@
 //! What the rules of a container need to know of its pod.
 
+use crate::field_ref::Field;
 use coracle_fields::View;
-use coracle_fields::core::v1::{PodSpec, Volume};
+use coracle_fields::core::v1::{Container, PodSpec, Volume};
 use std::collections::{BTreeSet, HashMap};
 
 /// What the rules of a container need to know of its pod.
@@ -26,4 +27,11 @@ impl<'a> PodFacts<'a> {
             claims: spec.resource_claims().items().map(|claim| claim.name().text()).collect(),
         }
     }
+}
+
+/// Ephemeral containers, which have all fields of containers.
+pub(super) fn ephemeral<'a>(
+    spec: &Field<'a, PodSpec>,
+) -> impl Iterator<Item = Field<'a, Container>> + use<'a> {
+    spec.ephemeral_containers().items().map(|container| container.as_type())
 }

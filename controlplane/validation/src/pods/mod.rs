@@ -31,8 +31,7 @@ mod status;
 mod updates;
 pub mod volumes;
 
-use containers::ephemeral;
-use facts::PodFacts;
+use facts::{PodFacts, ephemeral};
 pub(super) use probes::port as port_or_name;
 pub use resize::resize;
 pub use status::status_update;

@@ -1,6 +1,6 @@
 //! Fields that are not allowed for the operating system of a pod (`spec.os`).
 
-use super::containers::ephemeral;
+use super::facts::ephemeral;
 use crate::field_ref::Field;
 use coracle_fields::core::v1::{Container, PodSpec};
 use serde_json::json;
