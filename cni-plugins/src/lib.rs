@@ -1,4 +1,5 @@
-//! The CNI plugins and their parts: the protocol, netlink, nftables, and one module per plugin.
+//! The CNI plugins and their parts: the protocol, netlink, nftables, and one module per plugin. The options of a plugin are in
+//! the `config.rs` of its module, its executable in `bin/`.
 
 // CNI itself: environment, stdin, results, errors.
 pub mod protocol;

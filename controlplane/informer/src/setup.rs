@@ -54,7 +54,8 @@ impl<'a> Setup<'a> {
         Self { ignored_delays: limit, ..self }
     }
 
-    /// A kind for a controller; `name` is also its service account: `<name>-controller` unless it is complete.
+    /// A kind for a controller. `name` is the controller's service account in `kube-system`, whose role is in
+    /// `controlplane/kinds/src/registry/bootstrap/controllers.txt`, and the source of its Events.
     pub fn resource(&mut self, name: &'static str, group: &str, plural: &str) -> Resource {
         let (client, recorder) = self.identity(name);
         let kind = client.kind(group, plural);

@@ -1,4 +1,5 @@
-//! Field rules of Services.
+//! Field rules of Services. Whether addresses and node ports are free and in the server's ranges is decided by
+//! `actions/service_addresses.rs` of the API server; warnings are in `strategy/warnings.rs` of the table of kinds.
 
 use super::endpoints::usable_address;
 use super::field_ref::{Field, walk_as};

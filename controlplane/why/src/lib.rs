@@ -3,6 +3,8 @@
 //! Works against any Kubernetes API with the rights of the user. The analysis is pure (`explain`, `survey`, and one file per
 //! area): it reads from a `World`, which asks a `Cluster` for what is missing and runs the analysis again. A cause is only
 //! named when an object, an event or a log proves it.
+//!
+//! `trouble/table.rs` lists all kinds of trouble, `explain::inspect` which function looks for them in which kind of object.
 
 #![forbid(unsafe_code)]
 

@@ -13,6 +13,7 @@ const LEASES: &str = "kube-node-lease";
 /// Seconds that the clock of a node may be ahead.
 const AHEAD: i64 = 10;
 
+/// Conditions that are trouble when they are `True`: name, trouble, how the cause goes on after "the node". Remedies are in `remedy`.
 const PRESSURES: [(&str, Trouble, &str); 4] = [
     ("MemoryPressure", Trouble::NodeMemoryPressure, "is short of memory"),
     ("DiskPressure", Trouble::NodeDiskPressure, "is short of disk space or inodes"),

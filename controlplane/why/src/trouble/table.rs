@@ -1,4 +1,5 @@
-//! All kinds of trouble: meaning, name and severity, by area.
+//! All kinds of trouble: meaning, name and severity, by area. `docs/why.md` has the same rows in the same order; a unit test
+//! compares them, and another requires a case for each.
 
 troubles! {
     /// No node has enough unrequested CPU for the pod.

@@ -1,4 +1,5 @@
-//! Columns of `kubectl get`, as users know them. Cells of kinds that are views read the stored form of the object.
+//! Columns of `kubectl get`, as users know them. Cells of kinds that are views read the stored form of the object. What a
+//! column means is said in `descriptions.rs`; every column of a built-in kind needs that.
 
 use coracle_fields::meta::PartialObjectMetadata;
 use coracle_fields::{Json, Schema, View};
