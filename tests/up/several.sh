@@ -39,8 +39,8 @@ CORACLE_BIN=$BIN CORACLE_NAME=a CORACLE_DATA_DIR=/mnt/none scripts/demo > /run/d
 grep -qx '2 of 2 pods of deployment.apps/web are ready' /run/demo
 if grep -q ' created$' /run/demo; then echo "what was there is created again"; cat /run/demo; exit 1; fi
 grep -qx 'open in a browser on this machine: http://127.0.0.1:8080/' /run/demo
-sed -n '/^\$ coracle trace deployment\/web$/,$p' /run/demo > /run/timeline
-for part in '2 pods ready' '% explained' 'critical path:'; do
+sed -n '/^\$ coracle trace deployment\/web --short$/,$p' /run/demo > /run/timeline
+for part in '2 pods ready' '% explained' '^total '; do
     grep -q "$part" /run/timeline || { echo "the demo does not end with its timeline: $part"; cat /run/demo; exit 1; }
 done
 if grep -q 'open in a browser' /run/timeline; then echo "something follows the timeline"; cat /run/demo; exit 1; fi

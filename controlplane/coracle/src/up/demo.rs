@@ -106,7 +106,7 @@ impl Demo {
             "\n{created}{ready} of {ready} pods of deployment.apps/{NAME} are ready\n\
              {url} answers after {seconds:.2} s\n\n\
              open in a browser on this machine: {url}\n\n\
-             $ coracle trace deployment/{NAME}\n"
+             $ coracle trace deployment/{NAME} --short\n"
         )
     }
 }
@@ -291,7 +291,7 @@ async fn answers(page: &HttpsClient) -> Result<(), DemoError> {
 /// Draws what the Deployment caused. Of one that is older than the timelines nothing is kept, and pods that were started again since
 /// are shown as such: neither is an error here, because the page answers.
 pub(super) fn show_timeline(kubeconfig: &Path) -> anyhow::Result<()> {
-    let args = TraceArgs::of_object(&format!("deployment/{NAME}"), kubeconfig)?;
+    let args = TraceArgs::short_of_object(&format!("deployment/{NAME}"), kubeconfig)?;
     if trace::run(&args)? == AWAY {
         bail!("the timeline of the demo cannot be read");
     }

@@ -35,6 +35,9 @@ pub struct TraceArgs {
     /// Draw every span.
     #[arg(long)]
     pub(super) all: bool,
+    /// Draw only the stages of the critical path, each with its share of the time.
+    #[arg(long)]
+    pub(super) short: bool,
     /// Output format.
     #[arg(short, long, value_enum)]
     pub(super) output: Option<Output>,
@@ -87,11 +90,12 @@ pub fn plugin_arguments(mut arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 impl TraceArgs {
-    /// Options that draw an object of the namespace `default`.
-    pub(crate) fn of_object(object: &str, kubeconfig: &Path) -> Result<Self, clap::Error> {
-        let words: [&OsStr; 5] = [
+    /// Options that draw the short form of an object of the namespace `default`.
+    pub(crate) fn short_of_object(object: &str, kubeconfig: &Path) -> Result<Self, clap::Error> {
+        let words: [&OsStr; 6] = [
             "trace".as_ref(),
             object.as_ref(),
+            "--short".as_ref(),
             "--namespace=default".as_ref(),
             "--kubeconfig".as_ref(),
             kubeconfig.as_ref(),
@@ -111,6 +115,9 @@ impl TraceArgs {
         }
         if self.follow && matches!(self.output, Some(Output::Json | Output::Otlp)) {
             return wrong("--follow draws: it cannot be combined with -o json and -o otlp");
+        }
+        if self.short && (self.all || self.compare || self.output.is_some()) {
+            return wrong("--short is a form of its own: it cannot be combined with --all, --compare and -o");
         }
         match (&self.object[..], self.trace.as_deref(), &self.command[..]) {
             ([], None, []) => {
@@ -140,7 +147,8 @@ impl TraceArgs {
     }
 
     pub(super) fn form(&self) -> Form {
-        Form { all: self.all, compare: self.compare, wide: self.output == Some(Output::Wide) }
+        let wide = self.output == Some(Output::Wide);
+        Form { all: self.all, compare: self.compare, wide, short: self.short }
     }
 }
 
@@ -186,7 +194,8 @@ mod tests {
 
     #[test]
     fn an_object_of_another_command() {
-        let args = TraceArgs::of_object("deployment/web", Path::new("/k")).unwrap();
+        let args = TraceArgs::short_of_object("deployment/web", Path::new("/k")).unwrap();
+        assert!(args.form().short);
         assert_eq!(args.task().unwrap(), Task::Object { kind: "deployment", name: "web" });
     }
 
@@ -205,6 +214,9 @@ mod tests {
             &["pod/a", "--since", "yesterday"],
             &["pod/a", "--timeout=-5s"],
             &["pod/a", "--follow", "-o", "json"],
+            &["pod/a", "--short", "-o", "json"],
+            &["pod/a", "--short", "--all"],
+            &["pod/a", "--short", "--compare"],
         ] {
             assert_eq!(parse(arguments).task().unwrap_err().exit_code(), 2, "{arguments:?}");
         }

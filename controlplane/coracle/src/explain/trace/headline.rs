@@ -1,6 +1,6 @@
 //! The lines above the waterfall: what happened, who did it, how it ended.
 
-use super::answer::{Object, Span, Subject};
+use super::answer::{Object, Span, Subject, Trace};
 use super::names::{self, age};
 use super::nodes::Builder;
 use super::outcome::outcome;
@@ -11,8 +11,26 @@ use super::width::{length, printable};
 /// Controllers whose turns evict pods.
 const EVICTION: [&str; 2] = ["taint-eviction-controller", "device-taint-eviction-controller"];
 
-/// What it is, who did it, how it ended; in as few lines as possible.
+/// What it is, who did it, how it ended, and how much is explained; in as few lines as possible.
 pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String> {
+    let mut parts = parts(builder, now);
+    parts.push(explained(builder.trace));
+    joined(parts, width)
+}
+
+/// The same without how much is explained.
+pub(super) fn short(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String> {
+    joined(parts(builder, now), width)
+}
+
+/// How much of the critical path is explained.
+pub(super) fn explained(trace: &Trace) -> String {
+    let covered = (trace.summary.covered * 1000.0 + 0.5) as u64;
+    format!("{}.{} % explained", covered / 10, covered % 10)
+}
+
+/// What it is, who did it, how it ended.
+fn parts(builder: &Builder<'_>, now: i128) -> Vec<String> {
     let trace = builder.trace;
     let mut parts = vec![trace.title()];
     if let Some(root) = builder.root() {
@@ -37,8 +55,11 @@ pub(super) fn head(builder: &Builder<'_>, width: usize, now: i128) -> Vec<String
         parts.push(format!("{verb}{by} {} ago", age(passed)));
     }
     parts.push(outcome(builder));
-    let covered = (trace.summary.covered * 1000.0 + 0.5) as u64;
-    parts.push(format!("{}.{} % explained", covered / 10, covered % 10));
+    parts
+}
+
+/// Parts in lines that are not longer than `width` if they allow it.
+fn joined(parts: Vec<String>, width: usize) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for part in parts {
         if line.is_empty() {
@@ -136,7 +157,7 @@ fn past(verb: &str) -> &str {
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::answer::{Summary, Trace};
+    use super::super::answer::Summary;
     use super::*;
 
     pub(in super::super) fn object(resource: &str, name: &str) -> Object {

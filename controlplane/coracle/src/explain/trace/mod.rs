@@ -22,7 +22,7 @@ mod requests;
 mod scheduling;
 // Rows of control loops.
 mod turns;
-// The short form.
+// Rows that are alike.
 mod shorten;
 mod details;
 // Pods of a trace.
@@ -35,6 +35,8 @@ mod outcome;
 mod summary;
 // What the terminal can show.
 mod width;
+// The short form: stages of the critical path.
+mod stages;
 // The waterfall.
 mod waterfall;
 // A trace that goes on.

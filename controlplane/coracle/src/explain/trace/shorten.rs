@@ -1,5 +1,5 @@
-//! Rows that repeat are one row. The short form: short rows become parts of the row above, of rows that are alike only the first, the slowest and that of the critical
-//! path stay.
+//! Rows that repeat are one row. Without `--all`, short rows become parts of the row above, and of rows that are alike only the first, the
+//! slowest and that of the critical path stay.
 
 use super::names;
 use super::nodes::{Builder, SHORTEST};

@@ -15,10 +15,16 @@ const NOT_RECORDED: &str = "not recorded";
 
 /// What the critical path consists of, how pods differ, why it does not go on, and what the server notes.
 pub(super) fn foot(builder: &Builder<'_>, width: usize) -> Vec<String> {
+    let lines = critical_path(builder).into_iter().chain(pods(builder));
+    let mut lines: Vec<String> = lines.flat_map(|line| wrap(&printable(&line), width)).collect();
+    lines.extend(problems(builder, width));
+    lines
+}
+
+/// Why it does not go on, and what the server notes.
+pub(super) fn problems(builder: &Builder<'_>, width: usize) -> Vec<String> {
     let trace = builder.trace;
     let mut lines = Vec::new();
-    lines.extend(critical_path(builder));
-    lines.extend(pods(builder));
     if matches!(trace.state.as_str(), "stuck" | "failed") {
         lines.extend(reasons(builder));
     }
@@ -44,20 +50,24 @@ fn hint(trace: &Trace) -> Option<String> {
     Some(format!("`coracle why {}{namespace}` says more", names::object(object)))
 }
 
-fn critical_path(builder: &Builder<'_>) -> Option<String> {
+/// The pieces of the critical path, each with what it is counted as.
+pub(super) fn pieces<'a>(builder: &Builder<'a>) -> Vec<(String, &'a Piece)> {
     let known: HashMap<&str, &Span> =
         builder.trace.spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let name = |piece: &Piece| match piece.span.as_deref() {
+        None => Some(gap(piece)),
+        Some(id) => known.get(id).map(|span| group(builder, span)),
+    };
+    builder.trace.critical.iter().filter_map(|piece| Some((name(piece)?, piece))).collect()
+}
+
+fn critical_path(builder: &Builder<'_>) -> Option<String> {
     let (mut sums, mut missing) = (BTreeMap::<String, u64>::new(), 0);
-    for piece in &builder.trace.critical {
+    for (name, piece) in pieces(builder) {
         let taken = piece.end.saturating_sub(piece.start);
-        match &piece.span {
-            None if piece.name == NOT_RECORDED => missing += taken,
-            None => *sums.entry(gap(piece)).or_default() += taken,
-            Some(id) => {
-                if let Some(span) = known.get(id.as_str()) {
-                    *sums.entry(group(builder, span)).or_default() += taken;
-                }
-            }
+        match name == NOT_RECORDED {
+            true => missing += taken,
+            false => *sums.entry(name).or_default() += taken,
         }
     }
     let mut sums: Vec<(String, u64)> = sums.into_iter().collect();

@@ -5,6 +5,7 @@ use super::headline;
 use super::names::{self, time};
 use super::nodes::{Builder, SHORTEST};
 use super::row::Node;
+use super::stages;
 use super::summary;
 use super::width::{Screen, Style, cut, cut_name, join, length, printable, wrap};
 
@@ -26,6 +27,8 @@ pub(super) struct Form {
     pub(super) compare: bool,
     /// Labels are not cut.
     pub(super) wide: bool,
+    /// Only the stages of the critical path.
+    pub(super) short: bool,
 }
 
 /// Widths of the columns.
@@ -53,6 +56,9 @@ pub(super) fn head(trace: &Trace, form: Form, screen: Screen, now: i128) -> Vec<
 
 /// The lines of a trace; `now` is in nanoseconds since 1970.
 pub(super) fn draw(trace: &Trace, form: Form, screen: Screen, now: i128) -> Vec<String> {
+    if form.short {
+        return stages::draw(trace, screen, now);
+    }
     let mut builder = Builder::new(trace, form.all);
     let nodes = builder.rows();
     let style = screen.style;

@@ -4,7 +4,7 @@ use super::super::width::{ASCII, UNICODE};
 use super::*;
 use std::path::Path;
 
-const PLAIN: Form = Form { all: false, compare: false, wide: false };
+const PLAIN: Form = Form { all: false, compare: false, wide: false, short: false };
 
 /// Draws a fixture two seconds after it began, and compares with `golden/<name>.txt`. With CORACLE_BLESS the file is written.
 fn check(name: &str, answer: &str, form: Form, width: usize, style: Style) {
@@ -63,6 +63,14 @@ fn other_forms() {
     check("pod-ready.100.compare", answer, Form { compare: true, ..PLAIN }, 100, UNICODE);
     check("pod-ready.80.wide", answer, Form { wide: true, ..PLAIN }, 80, UNICODE);
     check("pod-ready.80.all", answer, Form { all: true, ..PLAIN }, 80, UNICODE);
+}
+
+#[test]
+fn the_short_form() {
+    let short = Form { short: true, ..PLAIN };
+    check("deployment-ready.80.short", fixture!("deployment-ready.json"), short, 80, UNICODE);
+    check("deployment-ready.60.short.ascii", fixture!("deployment-ready.json"), short, 60, ASCII);
+    check("deployment-stuck.80.short", fixture!("deployment-stuck.json"), short, 80, UNICODE);
 }
 
 #[test]
@@ -142,7 +150,10 @@ fn a_rolling_update_is_short_and_its_last_pod_has_a_name() {
 fn an_empty_trace_and_a_narrow_terminal() {
     let screen = Screen { width: 10, height: 5, style: UNICODE, color: true, terminal: true };
     assert!(!draw(&Trace::default(), PLAIN, screen, 0).is_empty());
+    let short = Form { short: true, ..PLAIN };
+    assert!(!draw(&Trace::default(), short, screen, 0).is_empty());
     let trace = first(fixture!("pod-ready.json"));
+    assert!(draw(&trace, short, screen, 0).last().is_some_and(|line| line.starts_with("total")));
     let drawn = draw(&trace, PLAIN, screen, 0);
     assert!(drawn.iter().any(|line| line.starts_with("\x1b[1m")), "the critical path is bold");
 }
