@@ -61,6 +61,16 @@ fn a_cluster_is_as_before_and_what_is_not_done_is_said() {
 }
 
 #[test]
+fn the_demo_answers_and_ends_with_the_stages_of_its_timeline() {
+    let output = in_sandbox("demo.sh");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.ends_with("answered and explained\n"), "{text}");
+    // How long it took.
+    print!("{text}");
+}
+
+#[test]
 fn several_clusters_run_side_by_side_and_are_reached_from_the_machine() {
     let output = in_sandbox("several.sh");
     let text = text(&output);
