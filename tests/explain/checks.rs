@@ -40,6 +40,9 @@ const PARTS: &[(&str, &[&str])] = &[
     ("sandbox-stop", &["network-remove", "cgroup-remove"]),
 ];
 
+/// An agent that is killed before it reported the end of these goes on with them after its restart.
+const GOES_ON: [&str; 2] = ["pod-start", "terminate"];
+
 /// The first of each of these stages begins after that of the one before it.
 const OF_A_POD: &[&str] =
     &["write", "attempt", "seen", "pod-start", "sandbox", "network", "cni-plugin", "oci-start", "ready"];
@@ -171,21 +174,27 @@ pub fn starts_follow_bindings<'a>(view: &TraceView, uids: impl IntoIterator<Item
     }
 }
 
-/// What had ended stays as it was in a later answer about the same. Spans of nodes move within what their clocks may be off.
+/// What had ended stays as it was in a later answer about the same. Spans move within what the clocks of nodes may be off: those of a
+/// node all by the same time, and requests with the connections that nodes made for them.
 pub fn kept(before: &TraceView, after: &TraceView) {
     assert_eq!((&before.trace, &before.begin), (&after.trace, &after.begin), "{}", outline(after));
     let by_id: HashMap<&str, &SpanView> = after.spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let all = before.spans.iter().chain(&after.spans);
+    let tolerance = BETWEEN_PROCESSES + 2 * all.map(|span| span.uncertainty).max().unwrap_or_default();
+    let fits = |was: u64, is: u64| was.abs_diff(is) <= tolerance;
+    let is_unfinished = |span: &SpanView| span.flags.iter().any(|flag| flag == "unfinished");
     let mut ended = 0;
-    for span in before.spans.iter().filter(|span| !span.flags.iter().any(|flag| flag == "unfinished")) {
+    for span in before.spans.iter().filter(|span| !is_unfinished(span)) {
         let Some(end) = span.end else { continue };
         ended += 1;
         let now =
             by_id.get(span.id.as_str()).unwrap_or_else(|| panic!("{span:#?} is lost\n{}", outline(after)));
-        let fits = |was: u64, is: u64| was.abs_diff(is) <= 2 * span.uncertainty;
+        let ends = match GOES_ON.contains(&span.stage.as_str()) {
+            true => now.end.is_none_or(|now| now + tolerance >= end),
+            false => now.end.is_some_and(|now| fits(end, now)),
+        };
         assert!(
-            now.stage == span.stage
-                && fits(span.start, now.start)
-                && now.end.is_some_and(|now| fits(end, now)),
+            now.stage == span.stage && fits(span.start, now.start) && ends,
             "{span:#?} is now {now:#?}\n{}",
             outline(after)
         );
