@@ -168,7 +168,8 @@ pub fn history(world: &World) {
     let container = json!({"name": "c", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["/bin/sleep", "3600"]});
     let mut first = container.clone();
     first["name"] = json!("first");
-    first["command"] = json!(["/bin/sleep", "5"]);
+    // Enough for two commands on a machine that does other things.
+    first["command"] = json!(["/bin/sleep", "15"]);
     let pod =
         json!({"terminationGracePeriodSeconds": 1, "initContainers": [first], "containers": [container]});
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
