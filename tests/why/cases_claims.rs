@@ -89,12 +89,12 @@ pub fn cases() -> Vec<Case> {
             .then("wait --for=jsonpath={.status.phase}=Bound pvc/data --timeout=60s")
             .because("can only be used where kubernetes.io/hostname In gone, and there is no such node")
             .says("kubernetes.io/hostname In gone", "bring the node back"),
+        not_reclaimed(),
     ]
 }
 
-/// A volume whose policy is to be deleted with its claim, on controllers that have nothing that could delete it. Ours leave such a
-/// volume alone.
-pub fn not_reclaimed() -> Case {
+/// A volume whose policy is to be deleted with its claim, while the controllers have nothing that could delete it.
+fn not_reclaimed() -> Case {
     let spec = "spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: $NS, \
                 persistentVolumeReclaimPolicy: Delete, nfs: {server: 192.0.2.1, path: /w}}";
     let claim = claim("data", "storageClassName: $NS, volumeName: $NS");

@@ -170,9 +170,7 @@ fn on_stock_server() {
         );
     };
     let server = stock::Stock::start(&programs);
-    let mut cases = without_nodes();
-    cases.push(cases_claims::not_reclaimed());
-    produce_and_ask(&server.kubeconfig, cases, |run| {
+    produce_and_ask(&server.kubeconfig, without_nodes(), |run| {
         run.part("other ways to ask", || output::elsewhere(run));
     });
 }
