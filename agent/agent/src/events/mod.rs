@@ -24,6 +24,9 @@ use std::sync::Arc;
 
 /// Maximum number of queued events; later ones are dropped.
 const QUEUE_SIZE: usize = 1000;
+/// Longest message in characters. Only Events with `eventTime` are limited by the API; those of a resize have the resources of all
+/// containers, as JSON that somebody may read.
+const LONGEST: usize = 16 * 1024;
 
 /// Queues events; never blocks.
 #[derive(Clone)]
@@ -148,9 +151,8 @@ async fn send(seen: &mut Correlator, client: &kube::Client, node: &str, draft: D
     }
 }
 
-/// Truncates a message to the API's limit.
 fn cut(message: &str) -> String {
-    message.chars().take(1024).collect()
+    message.chars().take(LONGEST).collect()
 }
 
 fn event(draft: &Draft, observed: &Observed, namespace: &str, node: &str) -> Event {
