@@ -14,36 +14,11 @@ use coracle_fields::resource::v1::{DeviceClass, DeviceSelector};
 use coracle_fields::{List, Text};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Longest selector of devices, in bytes.
 pub const EXPRESSION: usize = 10 << 10;
-
-/// A rule for whole objects.
-type Rule = fn(&Value, &mut Vec<FieldError>);
-
-/// The errors of a rule that the old object does not have.
-pub fn changed(rule: Rule, new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let mut found = Vec::new();
-    rule(new, &mut found);
-    if found.is_empty() {
-        return;
-    }
-    let mut before = Vec::new();
-    rule(old, &mut before);
-    let known: HashSet<(String, &str)> = before.iter().map(place).collect();
-    found.retain(|error| !known.contains(&place(error)));
-    errors.append(&mut found);
-}
-
-/// An error without its place in lists: items may be inserted and removed.
-fn place(error: &FieldError) -> (String, &str) {
-    let parts = error.field.split('[').enumerate();
-    let names = parts
-        .map(|(at, part)| if at == 0 { part } else { part.split_once(']').map_or(part, |(_, rest)| rest) });
-    (names.collect(), &error.message)
-}
 
 /// Conditions of a webhook configuration of either kind.
 pub fn webhooks(object: &Value, errors: &mut Vec<FieldError>) {
@@ -213,6 +188,7 @@ fn of_variable(of: Type) -> Type {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ratchet::{Rule, changed};
     use super::super::testing::errors;
     use super::*;
     use serde_json::json;

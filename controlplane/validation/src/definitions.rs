@@ -230,7 +230,7 @@ pub fn definition_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>)
         }
         conversion::authority(&spec, before);
     });
-    super::compiled::changed(kept, new, old, errors);
+    super::ratchet::changed(kept, new, old, errors);
     super::api_approval::changed(new, old, errors);
     super::schemas::changed(new, old, errors);
 }

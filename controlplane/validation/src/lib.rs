@@ -13,6 +13,8 @@ mod path;
 pub mod field_errors;
 // Rules that many fields have.
 pub mod field_rules;
+// Changes of objects that an earlier version stored.
+pub mod ratchet;
 // Names, addresses, and short strings that follow a pattern.
 pub mod names;
 // Metadata of every object.

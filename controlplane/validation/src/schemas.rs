@@ -52,7 +52,7 @@ pub fn new(definition: &Value, errors: &mut Vec<FieldError>) {
 
 /// The schemas of a changed definition; what was wrong before may stay.
 pub fn changed(new_one: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    super::compiled::changed(new, new_one, old, errors);
+    super::ratchet::changed(new, new_one, old, errors);
 }
 
 /// The rules of a schema and of all below it.

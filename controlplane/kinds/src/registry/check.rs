@@ -2,7 +2,7 @@
 
 use super::kinds::{Change, Kind};
 use coracle_proto::status::FieldError;
-use coracle_validation::meta;
+use coracle_validation::{meta, ratchet};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -39,14 +39,15 @@ impl Kind {
         errors
     }
 
-    /// The rules that a change breaks, metadata first.
+    /// The rules that a change breaks, metadata first. A rule that the stored object breaks in the
+    /// same way is not among them.
     pub fn check_update(&self, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         meta::check_update(new, old, &mut errors);
         let (new, old) = (self.stored_form(new), self.stored_form(old));
         match subresource {
             "" => {
-                (self.strategy.validate)(&new, &mut errors);
+                ratchet::changed(self.strategy.validate, &new, &old, &mut errors);
                 (self.strategy.validate_update)(&new, &old, &mut errors);
             }
             "status" => (self.strategy.validate_status)(&new, &old, &mut errors),
@@ -96,7 +97,7 @@ impl Kind {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::registry::index::Registry;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn views_are_held_to_the_rules_of_what_is_stored() {
@@ -113,6 +114,33 @@ mod tests {
                 "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
                 "spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0",
             ]
+        );
+    }
+
+    #[test]
+    fn changes_are_not_held_to_errors_of_the_stored_object() {
+        let kind = Registry::builtin().resource("", "v1", "persistentvolumes").unwrap();
+        let volume = |finalizers: &[&str], handle: &str| {
+            let csi =
+                json!({"driver": "d.io", "volumeHandle": handle, "nodePublishSecretRef": {"name": "s"}});
+            json!({"metadata": {"name": "v", "resourceVersion": "1", "finalizers": finalizers}, "spec": {"accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"}, "csi": csi}})
+        };
+        let fields = |new: &Value, old: &Value| -> Vec<String> {
+            kind.check_update("", new, old).into_iter().map(|error| error.field).collect()
+        };
+        let old = volume(&["example.com/hold"], "h");
+        assert_eq!(fields(&volume(&[], "h"), &old), [""; 0]);
+        assert_eq!(
+            fields(&volume(&[], ""), &old),
+            ["spec.csi.volumeHandle", "spec.persistentvolumesource"],
+            "errors of the change"
+        );
+        let mut sound = volume(&[], "h");
+        sound["spec"]["csi"]["nodePublishSecretRef"]["namespace"] = json!("n");
+        assert_eq!(
+            fields(&old, &sound),
+            ["spec.csi.nodePublishSecretRef.namespace", "spec.persistentvolumesource"]
         );
     }
 

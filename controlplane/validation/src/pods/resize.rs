@@ -2,6 +2,7 @@
 
 use super::{MIRROR, qos};
 use crate::field_ref::{Field, walk_as};
+use crate::ratchet;
 use crate::tree::same;
 use coracle_fields::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use coracle_fields::{Amount, Edit, List, Map, Schema as _, View};
@@ -12,7 +13,7 @@ const ONLY_SIZES: &str = "only cpu and memory resources are mutable";
 
 /// A change by `/resize`. The pod's quality of service stays, and so does what it has requests and limits for.
 pub fn resize(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    super::pod(new, errors);
+    ratchet::changed(super::pod, new, old, errors);
     let old = Pod::of(old);
     walk_as::<Pod>(new, errors, |pod| {
         let (spec, before) = (pod.spec(), old.spec());

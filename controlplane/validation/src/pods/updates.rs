@@ -2,6 +2,7 @@
 
 use super::MIRROR;
 use crate::field_ref::{Field, walk_as};
+use crate::ratchet;
 use crate::tree::{Tree, same, same_at};
 use coracle_fields::core::v1::{Container, Pod, PodSchedulingGate, PodSpec, Toleration};
 use coracle_fields::{Edit, Int64, List, Map, Schema as _, Text, View};
@@ -176,7 +177,7 @@ fn difference(path: &str, old: &Value, new: &Value) -> Vec<String> {
 
 /// `/ephemeralcontainers`: they may be added, never changed or removed.
 pub fn ephemeral_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    super::pod(new, errors);
+    ratchet::changed(super::pod, new, old, errors);
     let old = Pod::of(old);
     walk_as::<Pod>(new, errors, |pod| {
         if old.metadata().annotations().key(MIRROR).is_set() {

@@ -4,7 +4,7 @@ use super::{check, prune, rules};
 use coracle_fields::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use coracle_fields::{Schema as _, View};
 use coracle_proto::status::FieldError;
-use coracle_validation::{compiled, definitions};
+use coracle_validation::{definitions, ratchet};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ pub fn definition_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>)
     let before = errors.len();
     definitions::definition_update(new, old, errors);
     if errors.len() == before {
-        compiled::changed(values, new, old, errors);
+        ratchet::changed(values, new, old, errors);
     }
 }
 

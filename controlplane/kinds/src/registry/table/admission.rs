@@ -3,7 +3,7 @@
 use crate::registry::columns;
 use crate::registry::kinds::Kind;
 use coracle_validation::defaults;
-use coracle_validation::{compiled, extensions, initializers, mutating_policies};
+use coracle_validation::{compiled, extensions, initializers, mutating_policies, ratchet};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("admissionregistration.k8s.io", "v1", kind, plural)
@@ -31,7 +31,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::mutating_policy())
             .defaults(defaults::extensions::mutating_policy)
             .validate(mutating_policies::policy, |new, old, errors| {
-                compiled::changed(compiled::mutating_policy, new, old, errors);
+                ratchet::changed(compiled::mutating_policy, new, old, errors);
             })
             .validate_create(compiled::mutating_policy),
         row("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings")
@@ -50,7 +50,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::webhooks())
             .defaults(defaults::extensions::mutating_webhooks)
             .validate(extensions::webhooks, |new, old, errors| {
-                compiled::changed(compiled::webhooks, new, old, errors);
+                ratchet::changed(compiled::webhooks, new, old, errors);
             })
             .validate_create(compiled::webhooks),
         row("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
@@ -62,7 +62,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::admission_policy())
             .defaults(defaults::extensions::admission_policy)
             .validate(extensions::admission_policy, |new, old, errors| {
-                compiled::changed(compiled::validating_policy, new, old, errors);
+                ratchet::changed(compiled::validating_policy, new, old, errors);
             })
             .validate_create(compiled::validating_policy),
         row("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
@@ -81,7 +81,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::webhooks())
             .defaults(defaults::extensions::validating_webhooks)
             .validate(extensions::webhooks, |new, old, errors| {
-                compiled::changed(compiled::webhooks, new, old, errors);
+                ratchet::changed(compiled::webhooks, new, old, errors);
             })
             .validate_create(compiled::webhooks),
     ]

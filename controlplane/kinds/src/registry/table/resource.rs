@@ -2,7 +2,7 @@
 
 use crate::registry::kinds::Kind;
 use crate::registry::{columns, fields};
-use coracle_validation::{compiled, defaults, devices};
+use coracle_validation::{compiled, defaults, devices, ratchet};
 
 fn row(kind: &str, plural: &str) -> Kind {
     Kind::new("resource.k8s.io", "v1", kind, plural)
@@ -16,7 +16,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .cluster()
             .generation()
             .validate(devices::class, |new, old, errors| {
-                compiled::changed(compiled::device_class, new, old, errors);
+                ratchet::changed(compiled::device_class, new, old, errors);
             })
             .validate_create(compiled::device_class),
         row("ResourceClaim", "resourceclaims")
