@@ -205,7 +205,7 @@ mod tests {
                     "x-kubernetes-preserve-unknown-fields": true}}}}))
         };
         for rule in [
-            json!({"rule": "self.n > 0", "messageExpression": "'n is ' + string(self.n)", "fieldPath": ".n"}),
+            json!({"rule": "self.n > 0", "messageExpression": "string(self.n)", "fieldPath": ".n"}),
             json!({"rule": "self.n >= oldSelf.n", "reason": "FieldValueForbidden"}),
             json!({"rule": "oldSelf.?n.orValue(0) <= self.n", "optionalOldSelf": true}),
             json!({"rule": "self.list.all(x, x > 0) && self.list.isSorted()"}),
