@@ -98,6 +98,16 @@ fn pods() {
                 "resourceClaims": many(n, |i| json!({"name": format!("r{i}"), "resourceClaimName": "x"})),
             }))
         }),
+        ("sidecars of a pod with resources", |n| {
+            let sidecar = |i: usize| {
+                let resource = format!("example.com/r{i}");
+                json!({"name": format!("s{i}"), "image": "i", "restartPolicy": "Always",
+                    "resources": {"limits": {resource: "1"}}})
+            };
+            pod(
+                json!({"resources": {"limits": {"cpu": "4", "memory": "8Gi"}}, "initContainers": many(n, sidecar)}),
+            )
+        }),
         ("ports", |n| {
             container(
                 json!({"ports": many(n, |i| json!({"containerPort": 80, "hostPort": i + 1, "name": "web"}))}),

@@ -29,15 +29,25 @@ fn sum(spec: View<'_, PodSpec>, pick: Pick) -> Amounts {
     }
     for container in spec.init_containers().items() {
         let own = amounts(container, pick);
-        let mut now = sidecars.clone();
-        add(&mut now, &own);
-        raise(&mut peak, &now);
+        // Of what it has nothing itself, there is no more than the sidecars have, which count in the total.
+        for (name, quantity) in &own {
+            let now = match sidecars.get(name).cloned() {
+                Some(mut sum) => {
+                    sum.add(quantity);
+                    sum
+                }
+                None => quantity.clone(),
+            };
+            raise(&mut peak, name, now);
+        }
         if container.restart_policy() == "Always" {
             add(&mut total, &own);
-            sidecars = now;
+            add(&mut sidecars, &own);
         }
     }
-    raise(&mut total, &peak);
+    for (name, quantity) in peak {
+        raise(&mut total, &name, quantity);
+    }
     total
 }
 
@@ -52,11 +62,9 @@ fn add(total: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// Each amount is at least what `floor` says.
-fn raise(total: &mut Amounts, floor: &Amounts) {
-    for (name, quantity) in floor {
-        if total.get(name).is_none_or(|sum| sum < quantity) {
-            total.insert(name.clone(), quantity.clone());
-        }
+/// The amount of a resource is at least `floor`.
+fn raise(total: &mut Amounts, name: &str, floor: Quantity) {
+    if total.get(name).is_none_or(|sum| *sum < floor) {
+        total.insert(name.to_owned(), floor);
     }
 }

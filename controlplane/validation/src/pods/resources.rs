@@ -149,13 +149,11 @@ fn holds_containers(resources: &Field<'_, ResourceRequirements>, spec: &Field<'_
     for (name, sum) in pod_sums::limits(spec.view()).into_iter().filter(|(name, _)| is_huge(name)) {
         at_least(resources.limits(), &name, sum, "limits");
     }
-    for (name, limit) in resources.view().limits().entries() {
-        let Some(of_pod) = limit.text().parse::<Quantity>().ok() else { continue };
-        for (index, container) in spec.view().containers().items().enumerate() {
-            let own = container.resources().limits().key(name).get();
-            if let Some(own) = own.and_then(|text| text.parse::<Quantity>().ok())
-                && own > of_pod
-            {
+    let limit_of_pod = |name: &str| resources.view().limits().key(name).get()?.parse::<Quantity>().ok();
+    for (index, container) in spec.view().containers().items().enumerate() {
+        for (name, limit) in container.resources().limits().entries() {
+            let Some(of_pod) = limit_of_pod(name) else { continue };
+            if let Some(own) = limit.text().parse::<Quantity>().ok().filter(|own| *own > of_pod) {
                 // Upstream's path is not where the limit is.
                 resources.below(&format!("containers[{index}][{name}].limits")).invalid_as(
                     own.to_string(),
