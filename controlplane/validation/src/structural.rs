@@ -426,16 +426,16 @@ fn map_keys(schema: &Props<'_>, item: &Props<'_>) {
         kind.invalid_as(kind.text(), "must be object if parent array's x-kubernetes-list-type is map");
     }
     let required: HashSet<&str> = item.view().required().texts().collect();
-    let mut seen = HashSet::new();
+    let names: HashSet<&str> = keys.view().texts().collect();
+    // Both errors show all keys, so that each is reported once.
+    if is_object && names.iter().any(|key| !item.properties().key(key).is_set()) {
+        keys.invalid("entries must all be names of item properties");
+    }
+    if is_object && names.len() < keys.len() {
+        keys.invalid("must not contain duplicate entries");
+    }
     for key in keys.view().texts() {
         let field = item.properties().key(key);
-        let is_first = seen.insert(key);
-        if is_object && !field.is_set() {
-            keys.invalid("entries must all be names of item properties");
-        }
-        if is_object && !is_first {
-            keys.invalid("must not contain duplicate entries");
-        }
         if !field.is_set() {
             continue;
         }
