@@ -201,7 +201,7 @@ impl<'a> Files<'a> {
 
     /// Compares a path with those before it; `source` is what it comes from, if the volume has several.
     fn add(&mut self, path: &str, source: &str, warnings: &mut Vec<String>) {
-        if self.seen.len() > MAX_PATHS {
+        if self.seen.len() > MAX_PATHS || warnings.len() >= PAIRS {
             return;
         }
         let path = path.trim_end_matches('/');
