@@ -59,6 +59,10 @@ impl Controller for Volumes {
         let problem = if phase == "Released" { fate.problem() } else { None };
         let phase = if problem.is_some() { "Failed" } else { phase };
         let is_new = body.view().status().phase() != phase;
+        // The cache may not have the claim yet.
+        if is_new && problem.is_some() && self.is_claimed(&spec).await? {
+            return Ok(Requeue::Now);
+        }
         body.edit().status().phase().set(phase);
         if is_new {
             body.edit().status().message().clear();
