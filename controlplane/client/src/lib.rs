@@ -74,9 +74,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that acts as `user`; the user's last name part is its field manager.
+    /// A client that acts as `user`; the user's last name part is its field manager, and the server's is `kube-apiserver`.
     pub fn new(api: Arc<dyn Pipeline>, user: User) -> Self {
-        let manager = user.name.rsplit(':').next().unwrap_or(&user.name).to_owned();
+        let manager = match user.name.as_str() {
+            "system:apiserver" => "kube-apiserver",
+            name => name.rsplit(':').next().unwrap_or(name),
+        };
+        let manager = manager.to_owned();
         let options = WriteOptions { field_manager: manager, ..WriteOptions::default() };
         Self { api, user: Arc::new(user), options: Arc::new(options) }
     }
@@ -109,9 +113,18 @@ impl Client {
         self.api.take_fence(lease).await
     }
 
-    /// The same server, as a controller's service account in `kube-system`.
-    pub fn controller(&self, name: &str) -> Self {
-        self.acting_as(User::service_account("kube-system", name))
+    /// The same client with another field manager: who owns the fields that it sets.
+    #[must_use]
+    pub fn managing_as(&self, manager: &str) -> Self {
+        let options =
+            WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::clone(&self.options) };
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
+    /// The same server, as a controller's service account in `kube-system`. The field manager is `kube-controller-manager`: in
+    /// Kubernetes the controllers share a process, after which it is named.
+    pub fn controller(&self, account: &str) -> Self {
+        self.acting_as(User::service_account("kube-system", account)).managing_as("kube-controller-manager")
     }
 
     /// The server's recorder, for spans of control loops.
