@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 use super::test_cluster::Cluster;
+use coracle_informer::identity::Account;
 use coracle_informer::informer::Name;
+use coracle_kinds::registry::bootstrap;
 use serde_json::{Value, json};
 
 fn web() -> Name {
@@ -407,4 +409,25 @@ async fn a_dry_run_of_a_service_is_held_to_what_is_taken_and_takes_nothing() {
         drawn["spec"]["clusterIP"].is_string() && drawn["spec"]["ports"][0]["nodePort"].is_u64(),
         "{drawn}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn controllers_act_as_accounts_that_have_their_roles() {
+    let ranges = ["10.43.0.0/16".to_owned()];
+    let made = bootstrap::Cluster { service_ranges: &ranges, service_address: "10.43.0.1", port: 6443 };
+    let objects = bootstrap::objects(&made);
+    let has_role = |account: &str| {
+        let subjects = json!([{"kind": "ServiceAccount", "namespace": "kube-system", "name": account}]);
+        let name = format!("system:controller:{account}");
+        objects.iter().any(|object| object["metadata"]["name"] == name && object["subjects"] == subjects)
+    };
+    let accounts = Cluster::accounts().await;
+    for name in ["daemon-set-controller", "node-controller", "persistent-volume-binder"] {
+        assert!(accounts.contains(&Account::Service(name)), "{name}: {accounts:?}");
+    }
+    for account in accounts {
+        let Account::Service(name) = account else { continue };
+        // Kubernetes has no controller that deletes Events.
+        assert!(has_role(name) || name == "event-ttl-controller", "{name} has no role");
+    }
 }

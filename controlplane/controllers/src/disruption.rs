@@ -8,6 +8,7 @@ use coracle_fields::autoscaling_v1::Scale;
 use coracle_fields::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 use coracle_fields::{Made, Schema as _, fields, make};
 use coracle_informer::conditions::{self, Condition};
+use coracle_informer::identity::Identity;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::{Pod, controller_of};
@@ -26,6 +27,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 const NAME: &str = "disruption-controller";
+const IDENTITY: Identity = Identity::of(NAME).with_events("controllermanager");
 /// How long an eviction that was granted counts although the pod is still there, in seconds.
 const GRANTED_SECONDS: i64 = 120;
 
@@ -140,8 +142,8 @@ struct Budgets {
 
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
-    let budgets = setup.resource(NAME, "policy", "poddisruptionbudgets");
-    let pods = setup.resource(NAME, "", "pods");
+    let budgets = setup.resource(IDENTITY, "policy", "poddisruptionbudgets");
+    let pods = setup.resource(IDENTITY, "", "pods");
     let index = setup.pods();
     let scalable: HashMap<(&'static str, &'static str), Resource> = [
         ("ReplicaSet", "apps", "replicasets"),
@@ -150,7 +152,7 @@ pub fn start(setup: &mut Setup<'_>) {
         ("ReplicationController", "", "replicationcontrollers"),
     ]
     .into_iter()
-    .map(|(kind, group, plural)| ((group, kind), setup.resource(NAME, group, plural)))
+    .map(|(kind, group, plural)| ((group, kind), setup.resource(IDENTITY, group, plural)))
     .collect();
     let all = budgets.cache.clone();
     let mut handlers = setup.enqueue_on_change(&budgets);
@@ -177,7 +179,7 @@ pub fn start(setup: &mut Setup<'_>) {
         });
     }
     let queue = handlers.queue.clone();
-    let client = setup.client(NAME);
+    let client = setup.client(IDENTITY);
     setup.run(Budgets { client, budgets, pods, index, scalable }, &queue, 2);
 }
 

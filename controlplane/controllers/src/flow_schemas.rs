@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use coracle_fields::flowcontrol::v1::FlowSchema;
 use coracle_informer::conditions::{self, Condition};
+use coracle_informer::identity::{Account, Identity};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -11,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 const FLOWS: &str = "api-priority-and-fairness-config-consumer-v1";
+const IDENTITY: Identity = Identity::without_account(Account::Server, FLOWS).with_manager(FLOWS);
 
 /// The status with the condition in it, or `None` when it says so already.
 fn with(mut list: Vec<Condition>, condition: Condition) -> Option<Value> {
@@ -24,8 +26,8 @@ struct Flows {
 
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
-    let schemas = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "flowschemas");
-    let levels = setup.resource(FLOWS, "flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations");
+    let schemas = setup.resource(IDENTITY, "flowcontrol.apiserver.k8s.io", "flowschemas");
+    let levels = setup.resource(IDENTITY, "flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations");
     let all = schemas.cache.clone();
     let mut handlers = setup.enqueue_on_change(&schemas);
     // A level may come or go for any schema.

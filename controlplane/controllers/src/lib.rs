@@ -169,8 +169,8 @@ pub fn start(factory: &ClientFactory, options: &Options) -> JoinSet<()> {
     bootstrap_tokens::start(&mut setup);
     let quotas = quota::start(&mut setup, options.charges.clone(), options.shared_store);
     let namespaces = namespace::start(&mut setup, options.extensions.clone());
-    let client = setup.client(gc::NAME);
-    let watched = (setup.recorder(gc::NAME), setup.supervisor());
+    let client = setup.client(gc::IDENTITY);
+    let watched = (setup.recorder(gc::IDENTITY), setup.supervisor());
     let collector = gc::Collector::new(client.clone(), options.extensions.clone(), watched);
     setup.add_queue(gc::NAME, &collector.queue());
     for _ in 0..4 {

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use coracle_fields::fields;
 use coracle_fields::rbac::v1::{AggregationRule, ClusterRole};
+use coracle_informer::identity::Identity;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const NAME: &str = "clusterrole-aggregation-controller";
+const IDENTITY: Identity = Identity::of(NAME).with_manager(NAME);
 
 struct Roles {
     roles: Resource,
@@ -33,7 +35,7 @@ fields! {
 
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
-    let roles = setup.resource(NAME, "rbac.authorization.k8s.io", "clusterroles");
+    let roles = setup.resource(IDENTITY, "rbac.authorization.k8s.io", "clusterroles");
     let all = roles.cache.clone();
     let mut handlers = setup.enqueue_on_change(&roles);
     // Any role may be part of any aggregate.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use coracle_fields::core::v1::Secret;
 use coracle_fields::{Made, Schema as _, View};
+use coracle_informer::identity::{Account, Identity};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -17,6 +18,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 const NAME: &str = "tokens-controller";
+const IDENTITY: Identity = Identity::without_account(Account::ControllerManager, NAME);
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
@@ -29,8 +31,8 @@ struct Tokens {
 
 /// Starts the controller; `ca` is what Secrets get besides the token.
 pub fn start(setup: &mut Setup<'_>, keys: Arc<Keys>, ca: RootCa) {
-    let secrets = setup.resource(NAME, "", "secrets");
-    let accounts = setup.resource(NAME, "", "serviceaccounts");
+    let secrets = setup.resource(IDENTITY, "", "secrets");
+    let accounts = setup.resource(IDENTITY, "", "serviceaccounts");
     let mut handlers = setup.enqueue_on_change(&secrets);
     let all = secrets.cache.clone();
     handlers.on_change(&accounts.kind, &accounts.cache, move |change, add| {

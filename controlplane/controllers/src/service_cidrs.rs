@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use coracle_fields::make;
 use coracle_fields::networking::v1::ServiceCIDR;
 use coracle_informer::conditions::{self, Condition};
+use coracle_informer::identity::{Account, Identity};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -18,6 +19,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 const NAME: &str = "service-cidrs-controller";
+const IDENTITY: Identity = Identity::of(NAME).with_events("service-cidr-controller");
+/// Kubernetes makes the default one in its API server.
+const RESTORER: Identity = Identity::without_account(Account::Server, "kubernetes-service-cidr-controller");
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 /// Addresses with this label are those of Services.
 const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
@@ -31,13 +35,16 @@ struct ServiceCidrs {
     /// What the default one has; it is not made again when there is nothing.
     default: Vec<String>,
     ranges: Resource,
+    /// The same, to make the default one again.
+    restored: Resource,
     addresses: Resource,
 }
 
 /// Starts the controller. `default` are the ranges of the ServiceCIDR that is made again when it was deleted.
 pub fn start(setup: &mut Setup<'_>, default: &[String]) {
-    let ranges = setup.resource(NAME, "networking.k8s.io", "servicecidrs");
-    let addresses = setup.resource(NAME, "networking.k8s.io", "ipaddresses");
+    let ranges = setup.resource(IDENTITY, "networking.k8s.io", "servicecidrs");
+    let restored = setup.resource(RESTORER, "networking.k8s.io", "servicecidrs");
+    let addresses = setup.resource(IDENTITY, "networking.k8s.io", "ipaddresses");
     let mut handlers = setup.enqueue_on_change(&ranges);
     let all = ranges.cache.clone();
     // Another range may contain the addresses from now on.
@@ -49,7 +56,7 @@ pub fn start(setup: &mut Setup<'_>, default: &[String]) {
         }
     });
     let queue = handlers.queue.clone();
-    setup.run(ServiceCidrs { default: default.to_vec(), ranges, addresses }, &queue, 1);
+    setup.run(ServiceCidrs { default: default.to_vec(), ranges, restored, addresses }, &queue, 1);
 }
 
 /// Ranges that wait for the end of addresses.
@@ -130,7 +137,7 @@ impl ServiceCidrs {
     async fn restore(&self, name: &Name) -> Result<Requeue, Failure> {
         if name.name == DEFAULT && !self.default.is_empty() {
             let range = make!(ServiceCIDR { metadata: { name: DEFAULT }, spec: { cidrs: &self.default } });
-            match self.ranges.create("", range).await {
+            match self.restored.create("", range).await {
                 Ok(_) => tracing::info!(ranges = ?self.default, "the default ServiceCIDR is made again"),
                 Err(error) if error.is_already_exists() => {}
                 Err(error) => return Err(error.into()),
@@ -222,12 +229,13 @@ mod tests {
     async fn the_default_range_comes_back() {
         let cluster = Cluster::start().await;
         let client = cluster.client.clone();
-        let factory = move |name: &str| client.controller(name);
+        let factory = move |identity: Identity| identity.client(&client);
         let mut setup = Setup::new(&factory, Arc::default(), Default::default());
         let controller = ServiceCidrs {
             default: vec!["10.43.0.0/16".into()],
-            ranges: setup.resource(NAME, "networking.k8s.io", "servicecidrs"),
-            addresses: setup.resource(NAME, "networking.k8s.io", "ipaddresses"),
+            ranges: setup.resource(IDENTITY, "networking.k8s.io", "servicecidrs"),
+            restored: setup.resource(RESTORER, "networking.k8s.io", "servicecidrs"),
+            addresses: setup.resource(IDENTITY, "networking.k8s.io", "ipaddresses"),
         };
         let there = |c: &Cluster, name: &str| c.get("networking.k8s.io/servicecidrs", &Name::new("", name));
         for name in ["other", DEFAULT, DEFAULT] {

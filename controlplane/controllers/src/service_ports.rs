@@ -4,6 +4,7 @@
 use coracle_cli::causes;
 use coracle_client::node_ports::{NodePorts, PORTS, TakenPort};
 use coracle_fields::core::v1::Service;
+use coracle_informer::identity::{Account, Identity};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::setup::Setup;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 /// As Events name it.
 const NAME: &str = "portallocator-repair-controller";
+const IDENTITY: Identity = Identity::without_account(Account::Server, NAME);
 const INTERVAL: Duration = Duration::from_secs(180);
 /// How long a port may wait for its Service.
 const GRACE: SignedDuration = SignedDuration::from_mins(9);
@@ -31,7 +33,7 @@ struct Repair {
 /// Starts the task, where there are ports.
 pub fn start(setup: &mut Setup<'_>, ports: Option<Arc<dyn NodePorts>>) {
     let Some(ports) = ports else { return };
-    let repair = Arc::new(Repair { services: setup.resource(NAME, "", "services"), ports });
+    let repair = Arc::new(Repair { services: setup.resource(IDENTITY, "", "services"), ports });
     setup.spawn(NAME, move || repair.clone().run());
 }
 
@@ -249,9 +251,9 @@ mod tests {
         ports.free(&of_web).await.unwrap();
         let queues = Arc::default();
         let client = cluster.client.clone();
-        let factory = move |name: &str| client.controller(name);
+        let factory = move |identity: Identity| identity.client(&client);
         let mut setup = Setup::new(&factory, queues, coracle_cli::supervise::Supervisor::default());
-        let repair = Repair { services: setup.resource(NAME, "", "services"), ports: ports.clone() };
+        let repair = Repair { services: setup.resource(IDENTITY, "", "services"), ports: ports.clone() };
         let _tasks = setup.start();
         let (mut leaks, now) = (Leaks::new(), Timestamp::now());
         let numbers =

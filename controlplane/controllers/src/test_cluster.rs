@@ -1,8 +1,12 @@
 //! A cluster for tests, with these controllers.
 
 use super::{Options, start};
+use coracle_informer::identity::{Account, Identity};
 use coracle_testing as testing;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// A cluster with all controllers.
 pub struct Cluster(testing::Cluster);
@@ -31,7 +35,27 @@ impl Cluster {
         Self(Self::build(Options::default()).await)
     }
 
+    /// The accounts of all controllers.
+    pub async fn accounts() -> BTreeSet<Account> {
+        // The controller of certificates is not started: it needs a signer.
+        let accounts = Arc::new(Mutex::new(BTreeSet::from([Account::Service(crate::csr::NAME)])));
+        let noted = accounts.clone();
+        let note = move |identity: Identity| {
+            noted.lock().insert(identity.account);
+        };
+        let _cluster = Self::build_noting(Options::default(), note).await;
+        accounts.lock().clone()
+    }
+
     async fn build(options: Options) -> testing::Cluster {
+        Self::build_noting(options, |_| {}).await
+    }
+
+    /// Calls `note` with the identities of the controllers.
+    async fn build_noting(
+        options: Options,
+        note: impl Fn(Identity) + Send + Sync + 'static,
+    ) -> testing::Cluster {
         testing::Cluster::with(|parts| {
             let options = Options {
                 ca: "PEM".into(),
@@ -43,7 +67,11 @@ impl Cluster {
                 ..options
             };
             let client = parts.client.clone();
-            start(&move |name: &str| client.controller(name), &options)
+            let factory = move |identity: Identity| {
+                note(identity);
+                identity.client(&client)
+            };
+            start(&factory, &options)
         })
         .await
     }

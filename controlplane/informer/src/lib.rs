@@ -37,7 +37,9 @@ pub mod recorder;
 pub mod resource;
 // The reconcile loop around a controller.
 pub mod runner;
-// Starts controllers: identities, informers, shared indexes, tasks.
+// The identities of controllers: account, source of Events, field manager.
+pub mod identity;
+// Starts controllers: informers, shared indexes, tasks.
 pub mod setup;
 // Leader election by Lease.
 pub mod election;

@@ -64,7 +64,7 @@ impl From<Option<Timestamp>> for Requeue {
 /// A controller.
 #[async_trait]
 pub trait Controller: Send + Sync + 'static {
-    /// Name in logs, metrics and Events.
+    /// Name in logs, metrics and traces.
     fn name(&self) -> &'static str;
 
     /// Brings one object closer to its desired state. Never runs twice at the same time for the same name. May be called when

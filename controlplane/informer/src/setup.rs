@@ -1,5 +1,6 @@
 //! Builds and starts controllers: clients, informers, shared indexes and tasks.
 
+use super::identity::{Account, Identity};
 use super::index::Pods;
 use super::informer::{EnqueueHandlers, Informers, Name};
 use super::queue::{Item, Queue};
@@ -15,8 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Creates the client of a controller, by its name.
-pub type ClientFactory = dyn Fn(&str) -> Client + Send + Sync;
+/// Creates the client of a controller.
+pub type ClientFactory = dyn Fn(Identity) -> Client + Send + Sync;
+
+/// Reads caches only.
+const READER: Identity = Identity::without_account(Account::Server, "informers");
 
 /// Everything a controller's constructor needs.
 pub struct Setup<'a> {
@@ -24,7 +28,7 @@ pub struct Setup<'a> {
     informers: Informers,
     tasks: JoinSet<()>,
     pods: Option<Arc<Pods>>,
-    recorders: HashMap<&'static str, (Client, Recorder)>,
+    identities: HashMap<Identity, (Client, Recorder)>,
     queue_metrics: Arc<QueueMetrics>,
     supervisor: Supervisor,
     ignored_delays: Option<Duration>,
@@ -37,10 +41,10 @@ impl<'a> Setup<'a> {
     pub fn new(factory: &'a ClientFactory, queue_metrics: Arc<QueueMetrics>, supervisor: Supervisor) -> Self {
         Self {
             factory,
-            informers: Informers::recording(factory("informers").recorder()),
+            informers: Informers::recording(factory(READER).recorder()),
             tasks: JoinSet::new(),
             pods: None,
-            recorders: HashMap::new(),
+            identities: HashMap::new(),
             queue_metrics,
             supervisor,
             ignored_delays: None,
@@ -54,29 +58,30 @@ impl<'a> Setup<'a> {
         Self { ignored_delays: limit, ..self }
     }
 
-    /// A kind for a controller. `name` is the controller's service account in `kube-system`, whose role is in
-    /// `controlplane/kinds/src/registry/bootstrap/controllers.txt`, and the source of its Events.
-    pub fn resource(&mut self, name: &'static str, group: &str, plural: &str) -> Resource {
-        let (client, recorder) = self.identity(name);
+    /// A kind for a controller. A name stands for the controller's service account in `kube-system`, whose role is in
+    /// `controlplane/kinds/src/registry/bootstrap/controllers.txt`, and for the source of its Events; an [`Identity`] can have
+    /// different names for them.
+    pub fn resource(&mut self, identity: impl Into<Identity>, group: &str, plural: &str) -> Resource {
+        let (client, recorder) = self.identity(identity.into());
         let kind = client.kind(group, plural);
         let cache = client.cache(&kind);
         Resource::new(&client, &recorder, kind, cache)
     }
 
     /// The client of a controller.
-    pub fn client(&mut self, name: &'static str) -> Client {
-        self.identity(name).0
+    pub fn client(&mut self, identity: impl Into<Identity>) -> Client {
+        self.identity(identity.into()).0
     }
 
-    fn identity(&mut self, name: &'static str) -> (Client, Recorder) {
-        if let Some((client, recorder)) = self.recorders.get(name) {
+    fn identity(&mut self, identity: Identity) -> (Client, Recorder) {
+        if let Some((client, recorder)) = self.identities.get(&identity) {
             return (client.clone(), recorder.clone());
         }
-        let client = (self.factory)(name);
+        let (client, name) = ((self.factory)(identity), identity.events);
         let writer = Writer { client: client.clone(), kind: client.kind("", "events") };
         let (recorder, task) = Recorder::new(name, writer);
         self.tasks.spawn(self.supervisor.clone().finish(format!("events of {name}"), task));
-        self.recorders.insert(name, (client.clone(), recorder.clone()));
+        self.identities.insert(identity, (client.clone(), recorder.clone()));
         (client, recorder)
     }
 
@@ -85,7 +90,7 @@ impl<'a> Setup<'a> {
         if let Some(pods) = &self.pods {
             return pods.clone();
         }
-        let client = (self.factory)("pod-index");
+        let client = (self.factory)(READER);
         let cache = client.cache(&client.kind("", "pods"));
         let pods = Arc::new(Pods::of_cache(cache, self.supervisor.clone()));
         let index = pods.clone();
@@ -138,8 +143,8 @@ impl<'a> Setup<'a> {
     }
 
     /// The event recorder of a controller.
-    pub fn recorder(&mut self, name: &'static str) -> Recorder {
-        self.identity(name).1
+    pub fn recorder(&mut self, identity: impl Into<Identity>) -> Recorder {
+        self.identity(identity.into()).1
     }
 
     /// The supervisor: counts panics and quarantines objects.

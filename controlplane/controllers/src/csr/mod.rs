@@ -32,7 +32,7 @@ use subject::{Subject, subject};
 use tokio::sync::watch;
 use wire::{CLIENT, NODE_CLIENT, NODE_SERVING, Request};
 
-const NAME: &str = "certificate-controller";
+pub(crate) const NAME: &str = "certificate-controller";
 /// How long requests are kept, in seconds: approved or issued, denied or failed, undecided.
 const KEEP_ISSUED: i64 = 3600;
 const KEEP_DENIED: i64 = 3600;

@@ -13,6 +13,7 @@ use super::replicas::{PodControl, pod_of};
 use async_trait::async_trait;
 use coracle_fields::Made;
 use coracle_fields::core::v1;
+use coracle_informer::identity::Identity;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::pod::Pod;
@@ -29,6 +30,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const NAME: &str = "daemonset-controller";
+const IDENTITY: Identity = Identity::of("daemon-set-controller").with_events(NAME);
 
 struct Daemons {
     control: PodControl,
@@ -40,10 +42,10 @@ struct Daemons {
 
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
-    let owners = setup.resource(NAME, "apps", "daemonsets");
-    let pods = setup.resource(NAME, "", "pods");
-    let nodes = setup.resource(NAME, "", "nodes");
-    let revisions = setup.resource(NAME, "apps", "controllerrevisions");
+    let owners = setup.resource(IDENTITY, "apps", "daemonsets");
+    let pods = setup.resource(IDENTITY, "", "pods");
+    let nodes = setup.resource(IDENTITY, "", "nodes");
+    let revisions = setup.resource(IDENTITY, "apps", "controllerrevisions");
     let index = setup.pods();
     let all = owners.cache.clone();
     let mut handlers = setup.enqueue_on_change(&owners);

@@ -13,6 +13,7 @@ use coracle_fields::core::v1;
 use coracle_fields::discovery::v1::{Endpoint, EndpointSlice};
 use coracle_fields::meta::{self, OwnerReference};
 use coracle_fields::{Made, View, fields, make};
+use coracle_informer::identity::Identity;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::has_address;
 use coracle_informer::resource::Resource;
@@ -63,15 +64,15 @@ fields! {
 
 /// Starts the three controllers.
 pub fn start(setup: &mut Setup<'_>) {
-    let parts = |setup: &mut Setup<'_>, name| Parts {
-        services: setup.resource(name, "", "services"),
-        pods: setup.resource(name, "", "pods"),
-        nodes: setup.resource(name, "", "nodes"),
-        slices: setup.resource(name, "discovery.k8s.io", "endpointslices"),
-        endpoints: setup.resource(name, "", "endpoints"),
+    let parts = |setup: &mut Setup<'_>, identity: Identity| Parts {
+        services: setup.resource(identity, "", "services"),
+        pods: setup.resource(identity, "", "pods"),
+        nodes: setup.resource(identity, "", "nodes"),
+        slices: setup.resource(identity, "discovery.k8s.io", "endpointslices"),
+        endpoints: setup.resource(identity, "", "endpoints"),
     };
 
-    let p = parts(setup, SLICES);
+    let p = parts(setup, Identity::of(SLICES).with_events("endpoint-slice-controller"));
     let mut handlers = setup.enqueue_on_change(&p.services);
     let services = p.services.cache.clone();
     handlers.on_change(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
@@ -88,7 +89,7 @@ pub fn start(setup: &mut Setup<'_>) {
     let queue = handlers.queue.clone();
     setup.run(Slices { parts: p, hinted: Mutex::default() }, &queue, 5);
 
-    let p = parts(setup, ENDPOINTS);
+    let p = parts(setup, ENDPOINTS.into());
     let mut handlers = setup.enqueue_on_change(&p.services);
     let services = p.services.cache.clone();
     handlers.on_change(&p.pods.kind, &p.pods.cache, move |change, add| pod_services(&services, change, add));
@@ -100,7 +101,7 @@ pub fn start(setup: &mut Setup<'_>) {
     let queue = handlers.queue.clone();
     setup.run(Endpoints(p), &queue, 5);
 
-    let p = parts(setup, MIRROR);
+    let p = parts(setup, Identity::of(MIRROR).with_events("endpoint-slice-mirroring-controller"));
     let mut handlers = setup.enqueue_on_change(&p.endpoints);
     handlers.on_change(&p.services.kind, &p.services.cache, |change, add| {
         if let Some(object) = change.object() {

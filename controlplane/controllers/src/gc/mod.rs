@@ -16,6 +16,7 @@ use coracle_fields::meta::{ObjectMeta, PartialObjectMetadata};
 use coracle_fields::{Edit, Schema as _};
 use coracle_informer::all_kinds::{ObjectHandler, kinds};
 use coracle_informer::events::{EventDraft, Severity};
+use coracle_informer::identity::Identity;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::queue::Queue;
 use coracle_informer::recorder::Recorder;
@@ -34,6 +35,8 @@ use std::time::{Duration, Instant};
 
 /// The collector's identity.
 pub const NAME: &str = "generic-garbage-collector";
+/// Its service account, and the source of its Events.
+pub const IDENTITY: Identity = Identity::of(NAME).with_events("garbage-collector-controller");
 
 /// Interval of the check for owners on aggregated API servers: there is no watch on them.
 const AGGREGATED_RECHECK: Duration = Duration::from_secs(60);

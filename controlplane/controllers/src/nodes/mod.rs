@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::{Made, fields, make};
 use coracle_informer::conditions::{self, Condition};
+use coracle_informer::identity::Identity;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::{Pod, node_of};
@@ -32,6 +33,8 @@ use zones::{Permission, Rates, Zones};
 
 const LIFECYCLE: &str = "node-controller";
 const EVICTION: &str = "taint-eviction-controller";
+const EVICTOR: Identity = Identity::of(LIFECYCLE).with_events(EVICTION);
+const ALLOCATOR: Identity = Identity::of(LIFECYCLE).with_events("cidrAllocator");
 const LEASES: &str = "kube-node-lease";
 
 /// Bits of the network of one node's piece, by family.
@@ -70,8 +73,8 @@ pub fn start(setup: &mut Setup<'_>, ranges: &[Range], rates: Rates) {
     };
     setup.run(lifecycle, &queue, 2);
 
-    let pods = setup.resource(EVICTION, "", "pods");
-    let nodes = setup.resource(EVICTION, "", "nodes");
+    let pods = setup.resource(EVICTOR, "", "pods");
+    let nodes = setup.resource(EVICTOR, "", "nodes");
     let tainted = nodes.cache.clone();
     // Of a node that gets a taint, the pods come from the node's own change.
     let mut handlers = setup.enqueue_matching(&pods, move |pod| {
@@ -99,7 +102,7 @@ fn start_ranges(setup: &mut Setup<'_>, ranges: &[Range]) {
     if ranges.is_empty() {
         return;
     }
-    let nodes = setup.resource(LIFECYCLE, "", "nodes");
+    let nodes = setup.resource(ALLOCATOR, "", "nodes");
     let cut = |range: &Range| {
         let bits = if range.to_string().contains(':') { PIECE_V6 } else { PIECE_V4 };
         Pieces::new(*range, bits)

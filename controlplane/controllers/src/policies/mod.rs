@@ -6,6 +6,7 @@ mod type_check;
 use async_trait::async_trait;
 use coracle_client::Client;
 use coracle_fields::admissionregistration::v1::ValidatingAdmissionPolicy;
+use coracle_informer::identity::Identity;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -14,6 +15,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 const NAME: &str = "validatingadmissionpolicy-status";
+const IDENTITY: Identity =
+    Identity::of("validatingadmissionpolicy-status-controller").with_events(NAME).with_manager(NAME);
 
 struct PolicyStatus {
     client: Client,
@@ -22,8 +25,8 @@ struct PolicyStatus {
 
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>) {
-    let client = setup.client(NAME);
-    let policies = setup.resource(NAME, "admissionregistration.k8s.io", "validatingadmissionpolicies");
+    let client = setup.client(IDENTITY);
+    let policies = setup.resource(IDENTITY, "admissionregistration.k8s.io", "validatingadmissionpolicies");
     let queue = setup.enqueue_on_change(&policies).queue.clone();
     setup.run(PolicyStatus { client, policies }, &queue, 1);
 }

@@ -7,6 +7,7 @@ mod release;
 
 use coracle_fields::core::v1;
 use coracle_fields::fields;
+use coracle_informer::identity::Identity;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::{controller_of, has_ended, node_of};
 use coracle_informer::queue::Queue;
@@ -18,6 +19,7 @@ use self::create::Create;
 use self::release::Release;
 
 const NAME: &str = "resource-claim-controller";
+const IDENTITY: Identity = Identity::of(NAME).with_events("resource_claim");
 
 fields! {
     /// What claims of a pod are about.
@@ -88,9 +90,9 @@ fn is_done(pod: &Object) -> bool {
 
 /// Starts both controllers.
 pub fn start(setup: &mut Setup<'_>) {
-    let pods = setup.resource(NAME, "", "pods");
-    let claims = setup.resource(NAME, "resource.k8s.io", "resourceclaims");
-    let templates = setup.resource(NAME, "resource.k8s.io", "resourceclaimtemplates");
+    let pods = setup.resource(IDENTITY, "", "pods");
+    let claims = setup.resource(IDENTITY, "resource.k8s.io", "resourceclaims");
+    let templates = setup.resource(IDENTITY, "resource.k8s.io", "resourceclaimtemplates");
     let (creates, releases) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
 
     let (create, release) = (creates.clone(), releases.clone());

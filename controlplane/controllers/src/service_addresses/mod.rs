@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use coracle_fields::core::v1::Service;
 use coracle_fields::make;
 use coracle_fields::networking::v1::IPAddress;
+use coracle_informer::identity::{Account, Identity};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 /// As Events name it.
 const NAME: &str = "ipallocator-repair-controller";
+const IDENTITY: Identity = Identity::without_account(Account::Server, NAME);
 /// The queue of IPAddresses.
 const LEAKS: &str = "ipallocator-repair-controller-ipaddresses";
 /// How often an Event says again, in seconds, that a Service must be made anew.
@@ -41,9 +43,9 @@ struct Leaks {
 
 /// Starts the controllers.
 pub fn start(setup: &mut Setup<'_>) {
-    let services = setup.resource(NAME, "", "services");
-    let addresses = setup.resource(NAME, "networking.k8s.io", "ipaddresses");
-    let ranges = setup.resource(NAME, "networking.k8s.io", "servicecidrs");
+    let services = setup.resource(IDENTITY, "", "services");
+    let addresses = setup.resource(IDENTITY, "networking.k8s.io", "ipaddresses");
+    let ranges = setup.resource(IDENTITY, "networking.k8s.io", "servicecidrs");
     let mut handlers = setup.enqueue_matching(&services, |service| !plan::addresses(service).is_empty());
     // An address that is deleted or taken over is restored at once.
     handlers.on_change(&addresses.kind, &addresses.cache, |change, add| {

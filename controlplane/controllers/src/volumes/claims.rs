@@ -40,7 +40,7 @@ impl Controller for Claims {
         if !claim.meta.finalizers.iter().any(|f| f == CLAIM_PROTECTION) {
             let mut body = claim.value();
             add_finalizer(&mut body, CLAIM_PROTECTION);
-            self.0.claims.update(body).await?;
+            self.0.protected_claims.update(body).await?;
             return Ok(Requeue::No);
         }
         let spec = read_claim(&claim)?;
@@ -219,7 +219,7 @@ impl Claims {
         }
         self.0.claims.set_status(claim, body.view().status().to_value()).await?;
         if was_bound && expand::waits_for_resizer(body.view(), volume.doc().view()) {
-            self.0.claims.normal(claim, "ExternalExpanding", expand::MESSAGE);
+            self.0.expanded_claims.normal(claim, "ExternalExpanding", expand::MESSAGE);
         }
         Ok(Requeue::No)
     }
@@ -246,7 +246,7 @@ impl Claims {
         if !pods.iter().any(uses) {
             let mut body = claim.value();
             remove_finalizer(&mut body, CLAIM_PROTECTION);
-            self.0.claims.update(body).await?;
+            self.0.protected_claims.update(body).await?;
         }
         Ok(Requeue::No)
     }

@@ -3,7 +3,7 @@
 //! gone already is no error.
 
 use super::finalizers::{VOLUME_PROTECTION, remove_finalizer};
-use super::parts::NAME;
+use super::parts::BINDER;
 use crate::nodes::health;
 use async_trait::async_trait;
 use coracle_client::node_volumes::NodeVolumes;
@@ -34,8 +34,8 @@ struct Directories {
 
 /// Starts the controller.
 pub(super) fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) {
-    let volumes = setup.resource(NAME, "", "persistentvolumes");
-    let nodes = setup.resource(NAME, "", "nodes");
+    let volumes = setup.resource(BINDER, "", "persistentvolumes");
+    let nodes = setup.resource(BINDER, "", "nodes");
     let all = volumes.cache.clone();
     let mut handlers = setup.enqueue_on_change(&volumes);
     handlers.on_change(&nodes.kind, &nodes.cache, move |change, add| {

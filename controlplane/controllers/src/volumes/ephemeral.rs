@@ -5,6 +5,7 @@ use crate::adoption;
 use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::{Made, Schema as _, fields, make};
+use coracle_informer::identity::Identity;
 use coracle_informer::informer::{Change, Name};
 use coracle_informer::pod::controller_of;
 use coracle_informer::queue::Queue;
@@ -18,6 +19,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 const NAME: &str = "ephemeral-volume-controller";
+const IDENTITY: Identity = Identity::of(NAME).with_events("ephemeral_volume");
 
 /// Why a pod has no claim for one of its volumes.
 #[derive(Debug, thiserror::Error)]
@@ -54,8 +56,8 @@ struct Volumes {
 
 /// Starts the controller. A pod's volumes never change: only new pods and lost claims are of interest.
 pub fn start(setup: &mut Setup<'_>) {
-    let pods = setup.resource(NAME, "", "pods");
-    let claims = setup.resource(NAME, "", "persistentvolumeclaims");
+    let pods = setup.resource(IDENTITY, "", "pods");
+    let claims = setup.resource(IDENTITY, "", "persistentvolumeclaims");
     let queue = Arc::new(Queue::new());
     let (new, all, cache) = (queue.clone(), queue.clone(), pods.cache.clone());
     setup.informers().on(

@@ -33,7 +33,7 @@ use coracle_informer::pod::has_ended;
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
-use parts::{NAME, Parts, read_claim, read_volume};
+use parts::{BINDER, Parts, read_claim, read_volume};
 use reclaim::Volumes;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ use std::sync::Arc;
 /// volumes stay on their nodes.
 pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) {
     let parts = Parts::new(setup);
-    let client = setup.client(NAME);
+    let client = setup.client(BINDER);
     setup.finish("storage-class", move || provision::ensure_class(client.clone()));
 
     let mut handlers = setup.enqueue_on_change(&parts.claims);

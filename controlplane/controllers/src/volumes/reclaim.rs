@@ -33,13 +33,13 @@ impl Controller for Volumes {
             if protected && PersistentVolume::of(&value).status().phase() != "Bound" {
                 let mut body = value;
                 remove_finalizer(&mut body, VOLUME_PROTECTION);
-                self.0.volumes.update(body).await?;
+                self.0.protected_volumes.update(body).await?;
                 return Ok(Requeue::No);
             }
         } else if !protected {
             let mut body = value;
             add_finalizer(&mut body, VOLUME_PROTECTION);
-            self.0.volumes.update(body).await?;
+            self.0.protected_volumes.update(body).await?;
             return Ok(Requeue::No);
         }
         let spec = read_volume(&volume)?;

@@ -14,6 +14,7 @@ use coracle_client::Client;
 use coracle_controllers as controllers;
 use coracle_controllers::root_ca::RootCa;
 use coracle_informer::election::lead;
+use coracle_informer::identity::Identity;
 use coracle_scheduler as scheduler;
 use coracle_scheduler::config::Configuration;
 use jiff::tz::TimeZone;
@@ -61,7 +62,7 @@ pub(super) fn start(
     };
     let controllers = move |client: &Client| {
         let client = client.clone();
-        controllers::start(&move |name: &str| client.controller(name), &options)
+        controllers::start(&move |identity: Identity| identity.client(&client), &options)
     };
     let (metrics, pending) = (diagnostics.scheduler_metrics.clone(), diagnostics.pending.clone());
     let supervisor = diagnostics.supervisor.clone();

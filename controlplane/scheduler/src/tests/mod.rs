@@ -23,6 +23,7 @@ use super::place::Placer;
 use super::pod::PodInfo;
 use super::run::Timers;
 use coracle_controllers as controllers;
+use coracle_informer::identity::Identity;
 use coracle_testing::Cluster;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -115,7 +116,7 @@ pub(super) async fn cluster() -> Cluster {
             ..controllers::Options::default()
         };
         let client = parts.client.clone();
-        controllers::start(&move |name: &str| client.controller(name), &options)
+        controllers::start(&move |identity: Identity| identity.client(&client), &options)
     })
     .await
 }
