@@ -21,7 +21,7 @@ pub struct Case {
     pub also: Vec<&'static str>,
     /// Applied in the namespace, unless they name another one.
     pub manifests: Vec<String>,
-    /// Command lines of kubectl that follow; those after `? ` may fail.
+    /// Command lines of kubectl that follow; those after `? ` may fail, those after `! ` are repeated until they fail.
     pub commands: Vec<String>,
     /// Command lines of kubectl after which nothing is wrong.
     pub mend: Vec<String>,

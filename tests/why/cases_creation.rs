@@ -5,6 +5,9 @@ use crate::case::{Case, busybox, deployment, idle, object};
 /// A name of 59 letters: too long for the label of a revision.
 const LONG: &str = "a-name-that-is-longer-than-the-label-of-a-pod-can-ever-hold";
 
+/// Policies and webhooks count a moment after they were written.
+const REFUSED: &str = "! run probe --image=probe --dry-run=server";
+
 fn own(rules: &str) -> String {
     format!(
         "matchConstraints: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NS}}}}, resourceRules: [{rules}]}}"
@@ -67,11 +70,13 @@ pub fn cases() -> Vec<Case> {
                 "spec: {policyName: $NS, validationActions: [Deny]}",
             ))
             .with(&object(admission, "ValidatingAdmissionPolicy", "$NS", &policy))
+            .then(REFUSED)
             .then("delete pods --all --now")
             .because("admission refuses the pods: ")
             .says("no pods on Sundays", "or the policy"),
         Case::deployment("webhook-call-fails", "replicas: 1", &idle())
             .with(&object(admission, "ValidatingWebhookConfiguration", "$NS", &hook))
+            .then(REFUSED)
             .then("delete pods --all --now")
             .because("the admission webhook away.example.com cannot be called, so no pod can be created")
             .says("failed calling webhook", "kubectl delete validatingwebhookconfiguration"),

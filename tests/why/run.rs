@@ -115,12 +115,16 @@ impl Run {
             self.apply(case, &self.filled(manifest, case));
         }
         for line in &case.commands {
-            match line.strip_prefix("? ") {
-                Some(line) => {
-                    let line = format!("-n {} {}", case.namespace(), self.filled(line, case));
-                    self.kubectl.try_with(&line, "");
+            let succeeds = |line: &str| {
+                let line = format!("-n {} {}", case.namespace(), self.filled(line, case));
+                self.kubectl.try_with(&line, "").ok
+            };
+            match line.split_once(' ') {
+                Some(("?", line)) => {
+                    succeeds(line);
                 }
-                None => self.kubectl_in(case, line),
+                Some(("!", line)) => eventually(line, Duration::from_secs(60), || !succeeds(line)),
+                _ => self.kubectl_in(case, line),
             }
         }
     }
