@@ -15,7 +15,7 @@ use super::openapi::OpenApi;
 use super::pending_response::SendPolicy;
 use super::pretty;
 use super::request_info::RequestInfo;
-use super::request_trace::RequestTrace;
+use super::request_trace::{RequestTrace, header};
 use super::resource::Resources;
 use super::respond::{self, Body};
 use super::scoped::scoped;
@@ -199,7 +199,9 @@ impl Server {
             Ok(user) => user,
             Err(error) => {
                 let (nobody, headers) = (User::default(), request.headers());
-                let begun = self.filters.audit.begin(&trace.id, &nobody, info, &uri, headers, peer.address);
+                let agent = header(headers, "user-agent").unwrap_or_default();
+                let address = peer.address.ip();
+                let begun = self.filters.audit.begin(&trace.id, &nobody, info, &uri, agent, address);
                 if let Some(mut begun) = begun {
                     begun.refused(&error, &authn::attempted(&peer.certificate, headers));
                     begun.record(Stage::ResponseStarted).await;
@@ -208,7 +210,8 @@ impl Server {
             }
         };
         self.authn.strip(request.headers_mut());
-        let begun = self.filters.audit.begin(&trace.id, &user, info, &uri, request.headers(), peer.address);
+        let agent = header(request.headers(), "user-agent").unwrap_or_default();
+        let begun = self.filters.audit.begin(&trace.id, &user, info, &uri, agent, peer.address.ip());
         if let Some(mut begun) = begun {
             begun.record(Stage::RequestReceived).await;
             if let Some(capture) = &begun.capture {

@@ -22,7 +22,7 @@ use coracle_kinds::watch::reflector::Unreadable;
 use coracle_proto::status::ApiError;
 use coracle_store::{Revision, StoreError, Write};
 use coracle_trace::{Verb, WriteMark};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -39,6 +39,24 @@ pub struct Deleted {
     pub gone: bool,
     /// Warnings.
     pub warnings: Vec<String>,
+}
+
+impl Deleted {
+    /// The Status that answers the removal; `None` if the object does.
+    pub fn status(&self, kind: &Kind) -> Option<Value> {
+        if !self.gone || kind.returns_deleted {
+            return None;
+        }
+        let meta = &self.object.meta;
+        let details = json!({"name": meta.name, "group": kind.group, "kind": kind.plural, "uid": meta.uid});
+        let details: Value = details
+            .as_object()
+            .map(|d| d.iter().filter(|(_, v)| *v != "").map(|(k, v)| (k.clone(), v.clone())).collect())
+            .unwrap_or_default();
+        Some(
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
+        )
+    }
 }
 
 impl Api {

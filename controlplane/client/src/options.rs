@@ -187,7 +187,7 @@ fn number(value: &str) -> Result<u64, ApiError> {
 fields! {
     /// Conditions a delete insists on.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Preconditions: meta::Preconditions {
+    pub struct Preconditions: meta::Preconditions, written {
         /// The uid the object must have.
         pub uid: Option<String>,
         /// The resource version the object must have.
@@ -196,7 +196,7 @@ fields! {
 
     /// The body (or query) of a delete.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct DeleteOptions: meta::DeleteOptions {
+    pub struct DeleteOptions: meta::DeleteOptions, written {
         /// Seconds the object may take to end.
         pub grace_period_seconds: Option<i64>,
         /// What happens to dependents: `Background`, `Foreground` or `Orphan`.

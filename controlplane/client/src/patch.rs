@@ -19,3 +19,15 @@ pub enum Patch {
         force: bool,
     },
 }
+
+impl Patch {
+    /// The body of its request.
+    pub fn body(&self) -> &Value {
+        match self {
+            Self::Json(body)
+            | Self::Merge(body)
+            | Self::Strategic(body)
+            | Self::Apply { config: body, .. } => body,
+        }
+    }
+}

@@ -10,7 +10,7 @@ use crate::{decode, request_body::RequestBody};
 use coracle_client::options::{DeleteOptions, ListOptions, WriteOptions};
 use coracle_proto::status::ApiError;
 use http::{Request, Response};
-use serde_json::{Value, json};
+use serde_json::json;
 
 impl ResourceRequest<'_> {
     pub(super) async fn delete(&self, request: Request<RequestBody>) -> Result<Response<Body>, ApiError> {
@@ -18,16 +18,7 @@ impl ResourceRequest<'_> {
         let options = self.delete_options(request).await?;
         let write = self.write_options(&options);
         let removed = self.handlers.api.remove(&self.target("", &write), &options).await?;
-        if removed.gone && !self.kind.returns_deleted {
-            let details = json!({
-                "name": removed.object.meta.name, "group": self.kind.group,
-                "kind": self.kind.plural, "uid": removed.object.meta.uid,
-            });
-            let details: Value = details
-                .as_object()
-                .map(|d| d.iter().filter(|(_, v)| *v != "").map(|(k, v)| (k.clone(), v.clone())).collect())
-                .unwrap_or_default();
-            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+        if let Some(status) = removed.status(self.kind) {
             let mut response = respond::json(200, &status);
             respond::warn(&mut response, &removed.warnings);
             return Ok(response);

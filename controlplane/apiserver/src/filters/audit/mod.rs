@@ -21,12 +21,11 @@ use coracle_client::user::User;
 use coracle_fields::meta::{PartialObjectMetadata, Status};
 use coracle_fields::{Schema as _, make};
 use coracle_proto::status::ApiError;
-use http::HeaderMap;
 use parking_lot::Mutex;
 use policy::{AuditConfig, Level, Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -102,6 +101,11 @@ impl Audit {
         receiver
     }
 
+    /// Whether events are written anywhere.
+    pub fn has_sinks(&self) -> bool {
+        !self.sinks.is_empty()
+    }
+
     /// Starts the audit event of a request; `None` if the policy does not log it.
     pub fn begin(
         &self,
@@ -109,10 +113,10 @@ impl Audit {
         user: &User,
         info: &RequestInfo,
         uri: &str,
-        headers: &HeaderMap,
-        peer: SocketAddr,
+        agent: &str,
+        address: IpAddr,
     ) -> Option<AuditContext> {
-        if self.sinks.is_empty() {
+        if !self.has_sinks() {
             return None;
         }
         let config = self.policy.config(user, info);
@@ -120,10 +124,9 @@ impl Audit {
         if level == Level::None {
             return None;
         }
-        let agent = headers.get("user-agent").and_then(|v| v.to_str().ok()).unwrap_or_default();
         let mut event = json!({
             "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": level.as_str(), "auditID": id,
-            "requestURI": uri, "verb": info.verb.as_str(), "user": described(user), "sourceIPs": [peer.ip().to_string()],
+            "requestURI": uri, "verb": info.verb.as_str(), "user": described(user), "sourceIPs": [address.to_string()],
             "userAgent": agent, "requestReceivedTimestamp": now(),
         });
         if info.is_resource {
@@ -251,10 +254,14 @@ impl AuditContext {
 
     /// Sets the response status and, by level, the response body.
     pub fn response(&mut self, code: u16, body: Option<&[u8]>) {
+        self.answer(code, body.and_then(|bytes| serde_json::from_slice(bytes).ok()));
+    }
+
+    /// The same for a body that is a tree already.
+    pub fn answer(&mut self, code: u16, body: Option<Value>) {
         let mut status = make!(part Status { code });
         status.edit().metadata().section();
-        let parsed: Option<Value> = body.and_then(|bytes| serde_json::from_slice(bytes).ok());
-        let failure = parsed.as_ref().map(Status::of);
+        let failure = body.as_ref().map(Status::of);
         if let Some(failure) = failure.filter(|v| v.kind() == "Status" && v.status() == "Failure") {
             let mut status = status.edit();
             status.status().set(failure.status());
@@ -262,7 +269,7 @@ impl AuditContext {
             status.message().set(failure.message());
         }
         self.event["responseStatus"] = status.into_value();
-        if let Some(mut body) = parsed.filter(|_| self.wants_response()) {
+        if let Some(mut body) = body.filter(|_| self.wants_response()) {
             if self.config.omit_managed_fields {
                 drop_managed_fields(&mut body);
             }
@@ -361,10 +368,9 @@ mod tests {
         let mut audit = Audit::new(Policy::metadata());
         let mut events = audit.sink();
         let info = RequestInfo { verb: "list".into(), is_resource: true, ..RequestInfo::default() };
-        let peer = SocketAddr::from(([192, 0, 2, 7], 1));
-        let mut context = audit
-            .begin("id", &User::default(), &info, "/api/v1/pods?limit=1", &HeaderMap::new(), peer)
-            .unwrap();
+        let peer = IpAddr::from([192, 0, 2, 7]);
+        let mut context =
+            audit.begin("id", &User::default(), &info, "/api/v1/pods?limit=1", "", peer).unwrap();
         context.refused(&ApiError::unauthorized(), "Authentication failed, attempted: bearer");
         context.record(Stage::ResponseStarted).await;
         let event = events.recv().await.unwrap();
@@ -426,9 +432,9 @@ mod tests {
             let policy = json!({"omitManagedFields": true, "rules": [{"level": level}]});
             let mut audit = Audit::new(serde_json::from_value(policy).unwrap());
             let mut events = audit.sink();
-            let peer = SocketAddr::from(([192, 0, 2, 7], 1));
+            let peer = IpAddr::from([192, 0, 2, 7]);
             let user = User::new("ann", []);
-            let mut context = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+            let mut context = audit.begin("id", &user, &info, "/", "", peer).unwrap();
             let place = context.capture.clone().unwrap();
             *place.0.lock() = Some((content_type.to_owned(), Bytes::from(body.clone())));
             context.record(Stage::ResponseComplete).await;

@@ -161,9 +161,8 @@ mod tests {
     use super::*;
     use crate::request_info::RequestInfo;
     use coracle_client::user::User;
-    use http::HeaderMap;
     use serde_json::{Value, json};
-    use std::net::SocketAddr;
+    use std::net::IpAddr;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::mpsc;
@@ -187,8 +186,8 @@ mod tests {
         let mut audit = Audit::new(serde_json::from_value(policy).unwrap());
         let events = audit.sink();
         let info = RequestInfo { verb: "get".into(), is_resource: true, ..RequestInfo::default() };
-        let (user, peer) = (User::new("ann", []), SocketAddr::from(([192, 0, 2, 7], 1)));
-        let context = audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+        let (user, peer) = (User::new("ann", []), IpAddr::from([192, 0, 2, 7]));
+        let context = audit.begin("id", &user, &info, "/", "", peer).unwrap();
         (events, audited(context, recorded, response).await)
     }
 
@@ -217,8 +216,8 @@ mod tests {
         let mut audit = Audit::new(Policy::metadata());
         let mut events = audit.sink();
         let info = RequestInfo { verb: "get".into(), is_resource: true, ..RequestInfo::default() };
-        let (user, peer) = (User::new("ann", []), SocketAddr::from(([192, 0, 2, 7], 1)));
-        let begin = || audit.begin("id", &user, &info, "/", &HeaderMap::new(), peer).unwrap();
+        let (user, peer) = (User::new("ann", []), IpAddr::from([192, 0, 2, 7]));
+        let begin = || audit.begin("id", &user, &info, "/", "", peer).unwrap();
         let answer = || audited(begin(), Recorded::Sent, respond::json(200, &json!({})));
         for _ in 0..BACKLOG {
             begin().record(Stage::ResponseComplete).await;
