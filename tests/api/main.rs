@@ -73,6 +73,8 @@ mod rollout;
 mod bindings;
 // The scheduler as it is configured.
 mod scheduling;
+// Audit events of controllers and the scheduler.
+mod audit;
 // Timelines: who sees what, spans of nodes, export.
 mod explain;
 

@@ -99,6 +99,8 @@ pub mod connector;
 pub mod objects;
 // All operations on objects, without HTTP.
 pub mod api;
+// Audit events of their calls.
+mod audited_call;
 // The API for callers in the same process.
 pub mod in_process;
 // Label and field selectors on cached objects.

@@ -36,6 +36,7 @@ pub struct Target<'a> {
 pub type Change<'a> = dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync + 'a;
 
 /// What a call gives back.
+#[derive(Clone)]
 pub enum Reply {
     /// A stored object, with the HTTP status.
     Object(u16, Arc<Object>),
@@ -68,7 +69,7 @@ pub struct Placement<'a> {
     pub scope: Scope,
 }
 
-/// The API without HTTP. Requests are not authorized: callers are parts of the server.
+/// The API without HTTP. Writes and calls are audited, but not authorized: callers are parts of the server.
 #[async_trait]
 pub trait Pipeline: Send + Sync {
     /// The kinds.

@@ -82,7 +82,7 @@ pub fn filters(
     Ok(Filters {
         cors: Cors::new(&options.cors_allowed_origins).context("--cors-allowed-origins")?,
         flow: FlowControl::new(objects.clone(), limits),
-        audit: audit(options, supervisor)?,
+        audit: Arc::new(audit(options, supervisor)?),
         timeout: options.request_timeout(),
     })
 }

@@ -145,7 +145,8 @@ impl Cluster {
             metrics: Arc::default(),
             waiting_creates: WaitingCreates::default(),
         });
-        let client = Client::new(Arc::new(InProcess { api: api.clone(), actions }), User::server());
+        let in_process = InProcess { api: api.clone(), actions, audit: Arc::default() };
+        let client = Client::new(Arc::new(in_process), User::server());
         let node_ports = Arc::new(StoredNodePorts(api.store.clone()));
         let parts =
             Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone(), node_ports };

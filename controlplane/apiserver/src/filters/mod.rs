@@ -9,6 +9,7 @@ pub mod flow_control;
 // Audit logging.
 pub mod audit;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The filters of a server.
@@ -17,8 +18,8 @@ pub struct Filters {
     pub cors: cors::Cors,
     /// API priority and fairness.
     pub flow: flow_control::FlowControl,
-    /// Audit logging.
-    pub audit: audit::Audit,
+    /// Audit logging, also of calls in this process.
+    pub audit: Arc<audit::Audit>,
     /// Timeout of requests that are not long-running.
     pub timeout: Duration,
 }

@@ -161,6 +161,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let diagnostics = LoopDiagnostics { supervisor: supervisor.clone(), ..LoopDiagnostics::default() };
     let discovery = Arc::new(Discovery::new(registry.clone(), routes.clone()));
     let filters = access_control::filters(&config.security, objects, supervisor)?;
+    let audit = filters.audit.clone();
     let timelines = explain::build(config, opened, &authz, stop)?;
     let mut sources: Vec<Arc<dyn MetricsSource>> = vec![
         Arc::new(filters.flow.clone()),
@@ -229,7 +230,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
     let operator =
         OperatorCas::read(clients, proxies).context("--client-ca-file or --requestheader-client-ca-file")?;
     let tls = tls::config(pki, serving.clone(), operator)?;
-    let client = Client::new(Arc::new(InProcess { api, actions }), User::server());
+    let client = Client::new(Arc::new(InProcess { api, actions, audit }), User::server());
     let export = timelines.export;
     let backup = (backup, backup_metrics);
     Ok(Built {

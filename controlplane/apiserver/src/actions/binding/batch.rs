@@ -23,6 +23,7 @@ use coracle_proto::status::ApiError;
 use coracle_store::{Durability, StoreError, Write};
 use coracle_trace::{self as trace, Scope, WriteMark, WriteSpan, enter, write_mark};
 use futures::future::join_all;
+use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -156,6 +157,15 @@ fn stage(
     Some((write, current))
 }
 
+/// The Binding of a pod.
+pub(super) fn binding(one: &Placement<'_>) -> Value {
+    let binding = make!(Binding {
+        metadata: { name: one.name, namespace: one.namespace, uid: one.uid },
+        target: { api_version: "v1", kind: "Node", name: one.node },
+    });
+    binding.into_value()
+}
+
 async fn bind_one(
     actions: &Actions,
     api: &Api,
@@ -164,10 +174,6 @@ async fn bind_one(
     pods: &Kind,
     one: &Placement<'_>,
 ) -> Result<(), ApiError> {
-    let body = make!(Binding {
-        metadata: { name: one.name, namespace: one.namespace, uid: one.uid },
-        target: { api_version: "v1", kind: "Node", name: one.node },
-    });
     let call = Call {
         api,
         user,
@@ -177,7 +183,7 @@ async fn bind_one(
         subresource: "binding",
         verb: Verb::Create,
         content_type: "application/json",
-        body: body.into_value(),
+        body: binding(one),
         options,
         admitted: None,
     };

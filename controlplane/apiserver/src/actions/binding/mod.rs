@@ -4,6 +4,8 @@
 mod edit;
 // Many at a time.
 mod batch;
+// With audit events.
+mod audited;
 
 use crate::metadata::now;
 use crate::run_action::{Action, Call};
@@ -15,6 +17,7 @@ use coracle_fields::{Made, Schema as _, make};
 use coracle_proto::status::{ApiError, FieldError};
 use serde_json::{Value, json};
 
+pub use audited::bind_all_audited;
 pub use batch::bind_all;
 
 /// The action; serves `pods/binding` and `bindings`.
@@ -50,11 +53,15 @@ impl Action for Binding {
         };
         let admitted = call.admitted.ok_or_else(ApiError::method_not_allowed)?;
         call.api.change_admitted(&place, admitted, &|pod| bind(pod, &call.body, name, node)).await?;
-        Ok(Reply::Value(
-            201,
-            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-        ))
+        Ok(bound())
     }
+}
+
+/// The answer to a binding.
+fn bound() -> Reply {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Reply::Value(201, status)
 }
 
 fn bind(pod: &Value, binding: &Value, name: &str, node: &str) -> Result<Value, ApiError> {
