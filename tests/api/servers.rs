@@ -79,9 +79,15 @@ fn a_server_on_a_store_of_its_own_renews_nothing() {
     // Longer than servers that share a store wait before they renew.
     std::thread::sleep(Duration::from_secs(12));
     assert_eq!(versions(), before);
+    let roles = || kubectl.run(&format!("get clusterrolebindings,roles,rolebindings -A {version}"));
+    let roles_before = roles();
+    kubectl.run(r#"patch clusterrole system:kube-dns --type merge -p {"rules":[]}"#);
     server.kill();
     server.restart();
     lead_to(&kubectl, "the server is published", SOON, "192.0.2.1");
     assert_eq!(versions().1, before.1, "a start changes nothing, either");
     assert_eq!(leases(&kubectl), 1);
+    assert_eq!(roles(), roles_before);
+    let completed = kubectl.run("get clusterrole system:kube-dns -o jsonpath={.rules[*].resources[*]}");
+    assert_eq!(completed, "endpoints services endpoints services", "but a default role gets what it lacks");
 }

@@ -1,7 +1,7 @@
 //! The program `coracle`. `server` builds the control plane from the crates below it: store, caches, API server,
 //! controllers, scheduler. The other modules are options and commands.
 //!
-//! May depend on every crate of the control plane except `coracle-testing`. No crate depends on this one.
+//! May depend on every crate of the control plane; on `coracle-testing` only in unit tests. No crate depends on this one.
 
 // Options of the server.
 pub mod config;

@@ -21,6 +21,8 @@ mod usage_sampling;
 mod build;
 // Objects that the server publishes when it starts.
 mod publish;
+// Default roles and bindings: existing ones get what they lack.
+mod bootstrap_roles;
 // Waits for changes of files.
 mod file_changes;
 // Files of the operator's certificate authorities.

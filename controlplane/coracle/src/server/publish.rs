@@ -1,6 +1,7 @@
 //! Objects that the server publishes when it starts: those that every cluster has, and its own address and authorities.
 
 use super::addresses::dns_addresses;
+use super::bootstrap_roles;
 use super::build::Built;
 use super::open::Opened;
 use crate::config::Config;
@@ -89,7 +90,7 @@ async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow:
     replace(client, map.into_value()).await
 }
 
-/// Makes what every cluster has from its first moment and is not there yet.
+/// Makes what every cluster has from its first moment and is not there yet, and completes its roles and bindings.
 async fn bootstrap(
     client: &Client,
     config: &Config,
@@ -103,7 +104,7 @@ async fn bootstrap(
         .into_iter()
         .partition(|object| PartialObjectMetadata::of(object).kind() == "Namespace");
     for objects in [namespaces, rest] {
-        let made = futures::stream::iter(objects.into_iter().map(|object| ensure(client, object)));
+        let made = futures::stream::iter(objects.into_iter().map(|object| ensure_default(client, object)));
         made.buffer_unordered(64).try_collect::<()>().await?;
     }
     let addresses = dns_addresses(&config.service_cidr);
@@ -139,6 +140,22 @@ fn kind_of(client: &Client, object: &serde_json::Value) -> anyhow::Result<Arc<Ki
 fn name_of(object: &serde_json::Value) -> (String, String) {
     let meta = PartialObjectMetadata::of(object).metadata();
     (meta.namespace().text().to_owned(), meta.name().text().to_owned())
+}
+
+/// Creates an object unless one of its name is there; a role or binding that is there gets what it lacks. A failure of that is
+/// no reason not to start: a webhook that refuses it may need this server.
+async fn ensure_default(client: &Client, object: serde_json::Value) -> anyhow::Result<()> {
+    let kind = kind_of(client, &object)?;
+    if kind.group != bootstrap_roles::GROUP {
+        return ensure(client, object).await;
+    }
+    let Err(error) = bootstrap_roles::reconcile(client, &kind, &object).await else { return Ok(()) };
+    let (namespace, name) = name_of(&object);
+    tracing::warn!(
+        resource = %kind.plural, %namespace, %name, error = %causes::chain(&error),
+        "cannot update a default role or binding"
+    );
+    ensure(client, object).await
 }
 
 /// Creates an object unless one of its name is there.

@@ -1,4 +1,5 @@
-//! Bootstrap objects of every cluster, as data. Existing objects are not changed.
+//! Bootstrap objects of every cluster, as data. A starting server creates those that are missing; of existing ones it only
+//! changes roles and bindings (`server/bootstrap_roles/` of `coracle`).
 
 pub use cluster::Cluster;
 use serde_json::Value;
