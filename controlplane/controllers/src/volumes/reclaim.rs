@@ -90,7 +90,11 @@ enum Fate {
     /// It is deleted here.
     Deleted,
     /// It is to be deleted, and nobody does that.
-    Undeletable(String),
+    Undeletable {
+        name: String,
+        /// Whether Kubernetes has a plugin for its type, which cannot delete it.
+        has_plugin: bool,
+    },
     /// It is to be emptied for the next claim, and nobody does that.
     Unrecyclable,
 }
@@ -107,7 +111,10 @@ impl Fate {
                 match provisioner == PROVISIONER {
                     true => Self::Deleted,
                     false if is_external || is_of_driver => Self::Kept,
-                    false => Self::Undeletable(volume.metadata().name().text().to_owned()),
+                    false => Self::Undeletable {
+                        name: volume.metadata().name().text().to_owned(),
+                        has_plugin: volume.spec().nfs().is_set() || volume.spec().host_path().is_set(),
+                    },
                 }
             }
             _ => Self::Kept,
@@ -118,12 +125,12 @@ impl Fate {
     fn problem(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Kept | Self::Deleted => None,
-            Self::Undeletable(name) => Some((
-                "VolumeFailedDelete",
-                format!(
-                    "error getting deleter volume plugin for volume {name:?}: no deletable volume plugin matched"
-                ),
-            )),
+            Self::Undeletable { name, has_plugin } => {
+                let plugin = if *has_plugin { "deletable volume plugin" } else { "volume plugin" };
+                let message =
+                    format!("error getting deleter volume plugin for volume {name:?}: no {plugin} matched");
+                Some(("VolumeFailedDelete", message))
+            }
             Self::Unrecyclable => {
                 Some(("VolumeFailedRecycle", "No recycler plugin found for the volume!".to_owned()))
             }
