@@ -112,7 +112,7 @@ mod tests {
 
     /// The events of a call that sends a ConfigMap and ends as given.
     async fn events(level: &str, name: &str, result: Result<Reply, ApiError>) -> Vec<Value> {
-        let rules = json!([{"level": "None", "verbs": ["delete"]}, {"level": level}]);
+        let rules = json!([{"level": "None", "verbs": ["delete", "deletecollection"]}, {"level": level}]);
         let policy: Policy = serde_json::from_value(json!({"rules": rules})).unwrap();
         let mut audit = Audit::new(policy);
         let mut written = audit.sink();
