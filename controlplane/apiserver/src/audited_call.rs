@@ -57,7 +57,15 @@ impl AuditedCall {
             }
             Err(error) => context.answer(error.code, Some(error.to_json())),
         }
-        Box::pin(context.record(Stage::ResponseComplete)).await;
+        Box::pin(record(&mut context, Stage::ResponseComplete, &event.options)).await;
+    }
+}
+
+/// Records a stage. Calls wait when the sinks are behind, except those that must not be late.
+async fn record(context: &mut AuditContext, stage: Stage, options: &WriteOptions) {
+    match options.skips_slow_audit {
+        true => context.record_now(stage),
+        false => context.record(stage).await,
     }
 }
 
@@ -69,7 +77,7 @@ async fn begun(audit: &Audit, verb: &Verb, target: &Target<'_>) -> Option<Box<Ev
     let agent = format!("{}/{BUILD}", target.options.field_manager);
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let mut context = audit.begin(&id, target.user, &info, &uri, &agent, address)?;
-    context.record(Stage::RequestReceived).await;
+    record(&mut context, Stage::RequestReceived, target.options).await;
     let options = WriteOptions { audit_annotations: context.annotations.clone(), ..target.options.clone() };
     Some(Box::new(Event { context, options }))
 }
@@ -109,6 +117,7 @@ mod tests {
     use coracle_client::user::User;
     use coracle_kinds::registry::index::Registry;
     use serde_json::{Value, json};
+    use std::time::Duration;
 
     /// The events of a call that sends a ConfigMap and ends as given.
     async fn events(level: &str, name: &str, result: Result<Reply, ApiError>) -> Vec<Value> {
@@ -169,6 +178,39 @@ mod tests {
         assert_eq!(complete["objectRef"], reference);
         assert!(complete["requestObject"].is_null() && complete["responseObject"].is_null(), "{complete}");
         assert!(events("None", "", answer()).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn renewals_of_leases_do_not_wait_for_sinks() {
+        let mut audit = Audit::new(Policy::metadata());
+        let mut written = audit.sink();
+        let (user, waits) = (User::server(), WriteOptions::default());
+        let renews = WriteOptions { skips_slow_audit: true, ..WriteOptions::default() };
+        let kind = Registry::builtin().resource("coordination.k8s.io", "v1", "leases").unwrap();
+        let (namespace, name, subresource) = ("kube-system", "kube-scheduler", "");
+        let target = |options| Target {
+            user: &user,
+            kind: &kind,
+            namespace,
+            name,
+            subresource,
+            options,
+            applied: false,
+        };
+        let renewal = target(&renews);
+        let renewed = async {
+            // More events than wait for a sink.
+            for _ in 0..3000 {
+                let call = AuditedCall::begin(&audit, &Verb::Update, &renewal).await;
+                call.ended(&Ok(Reply::Value(200, json!({}))), Reply::clone).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), renewed).await.expect("nobody takes the events");
+        let other = target(&waits);
+        let mut call = std::pin::pin!(AuditedCall::begin(&audit, &Verb::Update, &other));
+        assert!(tokio::time::timeout(Duration::from_secs(1), &mut call).await.is_err(), "others wait");
+        assert!(written.recv().await.is_some());
+        let _call = call.await;
     }
 
     #[tokio::test]

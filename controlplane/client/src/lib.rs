@@ -121,6 +121,14 @@ impl Client {
         Self { options: Arc::new(options), ..self.clone() }
     }
 
+    /// The same client, whose calls do not wait for audit sinks: a sink that is behind does not get their events. For renewals
+    /// of Leases, whose holder counts as dead when it is late.
+    #[must_use]
+    pub fn skipping_slow_audit(&self) -> Self {
+        let options = WriteOptions { skips_slow_audit: true, ..WriteOptions::clone(&self.options) };
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
     /// The same server, as a controller's service account in `kube-system`. The field manager is `kube-controller-manager`: in
     /// Kubernetes the controllers share a process, after which it is named.
     pub fn controller(&self, account: &str) -> Self {

@@ -49,6 +49,8 @@ pub struct WriteOptions {
     pub fence: Option<Fence>,
     /// With initializers: how a create ends.
     pub uninitialized: Uninitialized,
+    /// The call does not wait for audit sinks: one that is behind does not get its events.
+    pub skips_slow_audit: bool,
 }
 
 impl WriteOptions {

@@ -29,7 +29,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Events that wait to be written; beyond it requests wait with them.
+/// Events that wait to be written; beyond it requests wait with them, except renewals of the Leases of servers and leaders.
 const BACKLOG: usize = 4096;
 /// Slow requests whose events are recorded after their answers; beyond it events are recorded before.
 const LATE: usize = 256;
@@ -282,6 +282,16 @@ impl AuditContext {
         if let Some(event) = self.at(stage) {
             for sink in &self.sinks {
                 let _ = sink.send(event.clone()).await;
+            }
+        }
+    }
+
+    /// The same without waiting: a sink that is behind does not get the event.
+    pub fn record_now(&mut self, stage: Stage) {
+        let Some(event) = self.at(stage) else { return };
+        for sink in &self.sinks {
+            if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event.clone()) {
+                tracing::error!(uri = %event["requestURI"], "audit event lost: a sink is behind");
             }
         }
     }
