@@ -33,6 +33,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 const BACKLOG: usize = 4096;
 /// Slow requests whose events are recorded after their answers; beyond it events are recorded before.
 const LATE: usize = 256;
+/// The response status of a request that was given up before its answer was known.
+const UNANSWERED: &str = "the request was given up before it was answered";
 
 /// The stages of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +84,8 @@ pub struct AuditContext {
     late: Arc<Semaphore>,
     /// Held from the answer until all sinks have taken its event.
     permit: Option<OwnedSemaphorePermit>,
+    /// Whether there is nothing more to record.
+    completed: bool,
     /// Where the request's body is put.
     pub capture: Option<CapturedBody>,
     /// Annotations of the event.
@@ -144,6 +148,7 @@ impl Audit {
             sinks: self.sinks.clone(),
             late: self.late.clone(),
             permit: None,
+            completed: false,
             capture,
             annotations: AuditAnnotations::recorded(),
         })
@@ -248,6 +253,8 @@ impl AuditContext {
 
     /// Sets the response of a request that was not authenticated.
     pub fn refused(&mut self, error: &ApiError, attempted: &str) {
+        // Its only event is that of ResponseStarted.
+        self.completed = true;
         self.event["responseStatus"] = json!({"metadata": {}, "status": "Failure", "reason": error.reason,
             "message": attempted, "code": error.code});
     }
@@ -284,10 +291,13 @@ impl AuditContext {
                 let _ = sink.send(event.clone()).await;
             }
         }
+        // Not before all sinks have it: who gives up while it waits for one is recorded when it is dropped.
+        self.completed |= stage == Stage::ResponseComplete;
     }
 
     /// The same without waiting: a sink that is behind does not get the event.
     pub fn record_now(&mut self, stage: Stage) {
+        self.completed |= stage == Stage::ResponseComplete;
         let Some(event) = self.at(stage) else { return };
         for sink in &self.sinks {
             if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event.clone()) {
@@ -305,6 +315,7 @@ impl AuditContext {
 
     /// The same where nobody can wait: when the sinks are behind, the event is written by a task of its own.
     pub fn record_later(&mut self, stage: Stage) {
+        self.completed |= stage == Stage::ResponseComplete;
         let Some(event) = self.at(stage) else { return };
         let permit = self.permit.take().map(Arc::new);
         for sink in self.sinks.clone() {
@@ -357,6 +368,23 @@ impl AuditContext {
     }
 }
 
+/// Records `ResponseComplete` of a request that nobody waits for any more: its client went away, or its control loop was stopped.
+/// What it asked for may have been done.
+impl Drop for AuditContext {
+    fn drop(&mut self) {
+        if self.completed {
+            return;
+        }
+        if self.event["responseStatus"].is_null() {
+            self.event["responseStatus"] = json!({"metadata": {}, "message": UNANSWERED});
+        }
+        match self.may_be_late() {
+            true => self.record_later(Stage::ResponseComplete),
+            false => self.record_now(Stage::ResponseComplete),
+        }
+    }
+}
+
 /// Records `ResponseComplete` of a stream when it is dropped.
 pub struct CompleteOnDrop(pub Option<AuditContext>);
 
@@ -372,6 +400,7 @@ impl Drop for CompleteOnDrop {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_request_of_nobody_is_written_down() {
@@ -392,6 +421,37 @@ mod tests {
         let status = json!({"metadata": {}, "status": "Failure", "reason": "Unauthorized",
             "message": "Authentication failed, attempted: bearer", "code": 401});
         assert_eq!(event["responseStatus"], status);
+    }
+
+    #[tokio::test]
+    async fn requests_that_are_given_up_have_their_last_event() {
+        let mut audit = Audit::new(Policy::metadata());
+        let mut events = audit.sink();
+        let info = RequestInfo { verb: "create".into(), is_resource: true, ..RequestInfo::default() };
+        let (user, peer) = (User::new("ann", []), IpAddr::from([192, 0, 2, 7]));
+        let begin = || audit.begin("id", &user, &info, "/", "", peer).unwrap();
+        begin().record(Stage::RequestReceived).await;
+        assert_eq!(events.try_recv().unwrap()["stage"], "RequestReceived");
+        let event = events.try_recv().unwrap();
+        assert_eq!(event["stage"], "ResponseComplete");
+        assert_eq!(event["responseStatus"], json!({"metadata": {}, "message": UNANSWERED}));
+
+        begin().record(Stage::ResponseComplete).await;
+        assert!(events.try_recv().is_ok() && events.try_recv().is_err(), "it is recorded once");
+
+        for _ in 0..BACKLOG {
+            begin().record(Stage::ResponseComplete).await;
+        }
+        let mut last = begin();
+        last.response(201, None);
+        let recorded = last.record(Stage::ResponseComplete);
+        assert!(tokio::time::timeout(Duration::from_millis(10), recorded).await.is_err(), "the sink is full");
+        drop(last);
+        for _ in 0..BACKLOG {
+            events.recv().await.unwrap();
+        }
+        let event = tokio::time::timeout(Duration::from_secs(60), events.recv()).await.unwrap().unwrap();
+        assert_eq!(event["responseStatus"]["code"], 201);
     }
 
     #[tokio::test]
