@@ -10,6 +10,8 @@ pub mod latency;
 pub mod log;
 // The webhook backend.
 pub mod webhook;
+// The queues of both.
+mod sink;
 
 use crate::decode;
 use crate::filters::impersonate::Impersonated;
@@ -25,12 +27,11 @@ use parking_lot::Mutex;
 use policy::{AuditConfig, Level, Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sink::Sink;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// Events that wait to be written; beyond it requests wait with them, except renewals of the Leases of servers and leaders.
-const BACKLOG: usize = 4096;
 /// Slow requests whose events are recorded after their answers; beyond it events are recorded before.
 const LATE: usize = 256;
 /// The response status of a request that was given up before its answer was known.
@@ -60,7 +61,7 @@ impl Stage {
 /// The filter.
 pub struct Audit {
     policy: Policy,
-    sinks: Vec<mpsc::Sender<Arc<Value>>>,
+    sinks: Vec<Sink>,
     late: Arc<Semaphore>,
 }
 
@@ -80,7 +81,7 @@ pub struct AuditContext {
     /// Whether the request's body is the object that it is about.
     carries: bool,
     event: Value,
-    sinks: Vec<mpsc::Sender<Arc<Value>>>,
+    sinks: Vec<Sink>,
     late: Arc<Semaphore>,
     /// Held from the answer until all sinks have taken its event.
     permit: Option<OwnedSemaphorePermit>,
@@ -98,11 +99,20 @@ impl Audit {
         Self { policy, sinks: Vec::new(), late: Arc::new(Semaphore::new(LATE)) }
     }
 
-    /// Adds a sink and gives its end, for the task that writes.
+    /// Adds a sink and gives its end, for the task that writes. Requests wait while the sink is behind, except renewals of the
+    /// Leases of servers and leaders.
     pub fn sink(&mut self) -> mpsc::Receiver<Arc<Value>> {
-        let (sender, receiver) = mpsc::channel(BACKLOG);
-        self.sinks.push(sender);
-        receiver
+        self.add(Sink::new(true))
+    }
+
+    /// Adds a sink that loses events while it is behind: nobody waits for it.
+    pub fn lossy_sink(&mut self) -> mpsc::Receiver<Arc<Value>> {
+        self.add(Sink::new(false))
+    }
+
+    fn add(&mut self, (sink, events): (Sink, mpsc::Receiver<Arc<Value>>)) -> mpsc::Receiver<Arc<Value>> {
+        self.sinks.push(sink);
+        events
     }
 
     /// Whether events are written anywhere.
@@ -288,7 +298,7 @@ impl AuditContext {
     pub async fn record(&mut self, stage: Stage) {
         if let Some(event) = self.at(stage) {
             for sink in &self.sinks {
-                let _ = sink.send(event.clone()).await;
+                sink.take(event.clone()).await;
             }
         }
         // Not before all sinks have it: who gives up while it waits for one is recorded when it is dropped.
@@ -300,9 +310,7 @@ impl AuditContext {
         self.completed |= stage == Stage::ResponseComplete;
         let Some(event) = self.at(stage) else { return };
         for sink in &self.sinks {
-            if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event.clone()) {
-                tracing::error!(uri = %event["requestURI"], "audit event lost: a sink is behind");
-            }
+            sink.take_now(event.clone());
         }
     }
 
@@ -319,12 +327,12 @@ impl AuditContext {
         let Some(event) = self.at(stage) else { return };
         let permit = self.permit.take().map(Arc::new);
         for sink in self.sinks.clone() {
-            if let Err(mpsc::error::TrySendError::Full(event)) = sink.try_send(event.clone())
+            if let Err(event) = sink.try_take(event.clone())
                 && let Ok(runtime) = tokio::runtime::Handle::try_current()
             {
                 let permit = permit.clone();
                 runtime.spawn(async move {
-                    let _ = sink.send(event).await;
+                    sink.take(event).await;
                     drop(permit);
                 });
             }
@@ -399,6 +407,7 @@ impl Drop for CompleteOnDrop {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::sink::BACKLOG;
     use super::*;
     use std::time::Duration;
 

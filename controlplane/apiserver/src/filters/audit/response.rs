@@ -157,7 +157,8 @@ fn joined(mut pieces: Vec<Bytes>) -> Bytes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::policy::Policy;
-    use super::super::{Audit, BACKLOG, LATE};
+    use super::super::sink::BACKLOG;
+    use super::super::{Audit, LATE};
     use super::*;
     use crate::request_info::RequestInfo;
     use coracle_client::user::User;
