@@ -182,7 +182,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn renewals_of_leases_do_not_wait_for_sinks() {
-        let mut audit = Audit::new(Policy::metadata());
+        let policy = json!({"rules": [{"level": "Metadata"}]});
+        let mut audit = Audit::new(serde_json::from_value(policy).unwrap());
         let mut written = audit.sink();
         let (user, waits) = (User::server(), WriteOptions::default());
         let renews = WriteOptions { skips_slow_audit: true, ..WriteOptions::default() };
