@@ -1,0 +1,169 @@
+use super::super::testing::{changes, errors};
+use super::*;
+
+#[test]
+fn drivers_name_each_audience_and_key_once() {
+    let with = |tokens: Value| json!({"spec": {"attachRequired": true, "podInfoOnMount": true, "storageCapacity": true, "tokenRequests": tokens}});
+    assert_eq!(errors(driver, &with(json!([{"audience": "a"}, {"audience": "b"}]))), [""; 0]);
+    assert_eq!(
+        errors(driver, &with(json!([{"audience": "a", "expirationSeconds": 5}, {"audience": "a"}]))),
+        [
+            "spec.tokenRequests[0].expirationSeconds: Invalid value: 5: may not specify a duration less than 10 minutes",
+            "spec.tokenRequests[1].audience: Duplicate value: \"a\"",
+        ]
+    );
+    let node =
+        |keys: Value| json!({"spec": {"drivers": [{"name": "d.io", "nodeID": "n", "topologyKeys": keys}]}});
+    assert_eq!(errors(storage_node, &node(json!(["d.io/zone"]))), [""; 0]);
+    assert_eq!(
+        errors(storage_node, &node(json!(["zone", "zone"]))),
+        ["spec.drivers[0]: Duplicate value: \"zone\""]
+    );
+    assert!(!errors(storage_node, &node(json!(["a b"]))).is_empty());
+}
+
+#[test]
+fn claims() {
+    let with = |size: &str, phase: &str| {
+        json!({"spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": size}}}, "status": {"phase": phase, "capacity": {"storage": "2Gi"}}})
+    };
+    assert_eq!(errors(claim, &with("2Gi", "Bound")), [""; 0]);
+    assert_eq!(
+        errors(claim, &json!({"spec": {}})),
+        [
+            "spec.accessModes: Required value: at least 1 access mode is required",
+            "spec.resources[storage]: Required value",
+        ]
+    );
+    assert_eq!(changes(claim_update, &with("3Gi", "Bound"), &with("2Gi", "Bound")), [""; 0]);
+    assert_eq!(
+        changes(claim_update, &with("1Gi", "Bound"), &with("2Gi", "Bound")),
+        ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"]
+    );
+    assert!(
+        changes(claim_update, &with("3Gi", "Pending"), &with("2Gi", "Pending"))[0]
+            .starts_with("spec: Forbidden: spec is immutable after creation")
+    );
+}
+
+#[test]
+fn references_of_another_type_do_not_match() {
+    let with = |name: Value, other: Value| {
+        let source = |name: Value| json!({"kind": "PersistentVolumeClaim", "name": name});
+        json!({"spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "1Gi"}},
+            "dataSource": source(name), "dataSourceRef": source(other)}})
+    };
+    assert_eq!(errors(claim, &with(json!("a"), json!("a"))), [""; 0]);
+    let said = errors(claim, &with(json!(1), json!(2)));
+    assert!(said.iter().any(|error| error.ends_with("must match dataSourceRef")), "{said:?}");
+    let classed = |annotation: Value, class: Value| {
+        let mut claim = with(json!("a"), json!("a"));
+        claim["metadata"] = json!({"annotations": {storage_class::ANNOTATION: annotation}});
+        claim["spec"]["storageClassName"] = class;
+        claim
+    };
+    let before = |annotation: Value| classed(annotation, Value::Null);
+    let now = classed(json!("fast"), json!("fast"));
+    assert_eq!(changes(claim_update, &now, &before(json!("fast"))), [""; 0]);
+    assert!(!changes(claim_update, &now, &before(json!(1))).is_empty());
+    let removed = classed(Value::Null, json!("fast"));
+    assert_eq!(changes(claim_update, &removed, &before(json!("fast"))), [""; 0]);
+    let said = changes(claim_update, &classed(json!("slow"), Value::Null), &before(json!("fast")));
+    let path = "metadata.annotations.volume.beta.kubernetes.io/storage-class";
+    assert_eq!(said, [format!("{path}: Invalid value: \"slow\": field is immutable")]);
+}
+
+#[test]
+fn volumes() {
+    let good = json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x", "type": ""}}});
+    assert_eq!(errors(volume, &good), [""; 0]);
+    let mut local = good.clone();
+    local["spec"]["local"] = json!({"path": "/y"});
+    assert_eq!(errors(volume, &local), ["spec.local: Forbidden: may not specify more than 1 volume type"]);
+    let mut moved = good.clone();
+    moved["spec"]["hostPath"]["path"] = json!("/z");
+    assert!(changes(volume_update, &moved, &good)[0].starts_with("spec.persistentvolumesource: Forbidden"));
+}
+
+#[test]
+fn volumes_of_drivers() {
+    let with = |csi: Value| json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "csi": csi}});
+    let secret = json!({"name": "s", "namespace": "n"});
+    let all = json!({"driver": "d.io", "volumeHandle": "h", "controllerPublishSecretRef": secret,
+        "controllerExpandSecretRef": secret, "nodePublishSecretRef": secret, "nodeExpandSecretRef": secret,
+        "nodeStageSecretRef": {}});
+    assert_eq!(errors(volume, &with(all.clone())), [""; 0]);
+    let mut wrong = all.clone();
+    wrong["nodePublishSecretRef"] = json!({});
+    wrong["controllerExpandSecretRef"] = json!({"name": "A", "namespace": "a.b"});
+    let said: Vec<String> = errors(volume, &with(wrong))
+        .iter()
+        .filter_map(|error| error.split(": ").next().map(str::to_owned))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "spec.csi.controllerExpandSecretRef.name",
+            "spec.csi.controllerExpandSecretRef.namespace",
+            "spec.csi.nodePublishSecretRef.name",
+            "spec.csi.nodePublishSecretRef.namespace",
+        ]
+    );
+    let mut classed = with(all);
+    classed["spec"]["volumeAttributesClassName"] = json!("fast");
+    assert_eq!(errors(volume, &classed), [""; 0]);
+    let mut none = classed.clone();
+    none["spec"]["volumeAttributesClassName"] = Value::Null;
+    assert_eq!(changes(volume_update, &classed, &none), [""; 0]);
+    assert_eq!(
+        changes(volume_update, &none, &classed),
+        ["spec.volumeAttributesClassName: Forbidden: update from non-nil value to nil is forbidden"]
+    );
+    let mut host = json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": "/x"}, "volumeAttributesClassName": ""}});
+    let csi = "spec.csi: Required value: has to be specified when using volumeAttributesClassName";
+    let empty = "spec.volumeAttributesClassName: Required value: an empty string is disallowed";
+    assert_eq!(errors(volume, &host), [empty, csi]);
+    host["spec"]["volumeAttributesClassName"] = json!("fast");
+    assert_eq!(errors(volume, &host), [csi]);
+}
+
+#[test]
+fn classes() {
+    let with = |topologies: Value| {
+        json!({"provisioner": "d.io", "parameters": {"a": "b"}, "reclaimPolicy": "Delete",
+            "volumeBindingMode": "Immediate", "allowedTopologies": topologies})
+    };
+    let zone = |values: Value| json!({"matchLabelExpressions": [{"key": "zone", "values": values}]});
+    let (at, twice) = ("matchLabelExpressions", "Duplicate value");
+    for (topologies, wrong) in [
+        (json!([]), String::new()),
+        (json!([zone(json!(["x", "y"])), zone(json!(["x"]))]), String::new()),
+        (json!([zone(json!(["x", "x"]))]), format!("allowedTopologies[0].{at}[0].values[1]: {twice}: \"x\"")),
+        (
+            json!([zone(json!(["x", "y"])), zone(json!(["y", "x"]))]),
+            format!("allowedTopologies[1].{at}: {twice}: \"\""),
+        ),
+        (json!([{}]), format!("allowedTopologies[0].{at}: {twice}: \"\"")),
+    ] {
+        assert_eq!(errors(class, &with(topologies.clone())).join("|"), wrong, "{topologies}");
+    }
+    let old = with(json!([]));
+    let mut new = old.clone();
+    new["provisioner"] = json!("e.io");
+    assert_eq!(
+        changes(class_update, &new, &old),
+        ["provisioner: Invalid value: \"e.io\": field is immutable"]
+    );
+    let attributes = |driver: &str| json!({"driverName": driver, "parameters": {"a": "b"}});
+    for driver in ["d.io", "a/b", "a_b", "A.b"] {
+        assert_eq!(errors(attributes_class, &attributes(driver)), [""; 0], "{driver}");
+    }
+    assert!(!errors(attributes_class, &attributes("a b")).is_empty());
+    assert_eq!(
+        changes(attributes_class_update, &attributes("a"), &attributes("b")),
+        ["driverName: Forbidden: updates to driverName are forbidden."]
+    );
+}
