@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 /// One cause of a `422 Invalid`: a field path, a machine-readable reason and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -75,15 +76,15 @@ impl std::fmt::Display for FieldError {
     }
 }
 
-/// Errors as one text, as upstream joins them: one stands alone, several stand in brackets.
+/// Errors as one text, as upstream joins them: one stands alone, several stand in brackets, the same text stands once.
 pub fn aggregate(errors: &[FieldError]) -> String {
-    match errors {
+    let mut seen = HashSet::new();
+    let texts = errors.iter().map(ToString::to_string);
+    let texts: Vec<String> = texts.filter(|text| seen.insert(text.clone())).collect();
+    match &texts[..] {
         [] => "<nil>".to_owned(),
-        [one] => one.to_string(),
-        several => {
-            let texts: Vec<String> = several.iter().map(ToString::to_string).collect();
-            format!("[{}]", texts.join(", "))
-        }
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
     }
 }
 
@@ -338,6 +339,12 @@ mod tests {
         let b = FieldError::unsupported("spec.restartPolicy", &json!("Often"), &["Always", "Never"]);
         let one = ApiError::invalid("", "Pod", "web", vec![a.clone()]);
         assert_eq!(one.message, "Pod \"web\" is invalid: spec.containers[0].image: Required value");
+        let twice = ApiError::invalid("", "Pod", "web", vec![a.clone(), a.clone()]);
+        assert_eq!(
+            (twice.message, twice.details.causes.len()),
+            (one.message, 2),
+            "the same text stands once"
+        );
         let two = ApiError::invalid("", "Pod", "web", vec![a, b]);
         assert_eq!(
             two.message,

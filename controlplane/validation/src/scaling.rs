@@ -1,15 +1,17 @@
 //! Field rules of HorizontalPodAutoscalers (in their v2 form) and PodDisruptionBudgets.
 
-use super::field_ref::{Field, FieldRef, walk_as};
+use super::field_ref::{Field, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
+use super::quantities::container_name;
 use super::workloads::{at_most_all, count_or_percent};
 use coracle_fields::autoscaling_v2::{
     CrossVersionObjectReference, HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
+    ObjectMetricSource,
 };
 use coracle_fields::policy::v1::PodDisruptionBudget;
 use coracle_fields::{List, Schema as _, Text};
-use coracle_proto::names::path_segment;
+use coracle_proto::names::{dns1123_label, path_segment};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
 use serde_json::Value;
@@ -23,8 +25,10 @@ pub fn autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
             min.invalid("must be greater than or equal to 1");
         }
         let most = max.or(0);
-        if most < 1 {
-            max.invalid_as(most, "must be greater than 0");
+        if most == 0 {
+            max.required("must be set and greater than 0");
+        } else if most < 0 {
+            max.invalid_as(most, "must be greater than or equal to 1");
         }
         if min.int().is_some_and(|least| most < least) {
             max.invalid_as(most, "must be greater than or equal to `minReplicas`");
@@ -80,7 +84,7 @@ fn target_group(target: &Field<'_, CrossVersionObjectReference>) {
 }
 
 fn described_versions(metrics: &Field<'_, List<MetricSpec>>) {
-    for metric in metrics.items().filter(|metric| metric.view().type_() == "Object") {
+    for metric in metrics.items().filter(|metric| metric.object().is_set()) {
         let version = metric.object().described_object().api_version();
         if is_malformed(version.text()) {
             version.invalid(malformed(version.text()));
@@ -97,56 +101,76 @@ fn malformed(version: &str) -> String {
     format!("unexpected GroupVersion string: {version}")
 }
 
+const SOURCES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
+
 fn metric_spec(metric: &Field<'_, MetricSpec>) {
     let kind = metric.type_();
-    let known = ["ContainerResource", "External", "Object", "Pods", "Resource"];
-    if kind.has_text("must specify a metric source type") {
-        kind.one_of(&known);
+    kind.has_text("must specify a metric source type");
+    kind.one_of(&SOURCES);
+    first_source(metric);
+    let sources = [
+        ("ContainerResource", metric.container_resource().erased()),
+        ("External", metric.external().erased()),
+        ("Object", metric.object().erased()),
+        ("Pods", metric.pods().erased()),
+        ("Resource", metric.resource().erased()),
+    ];
+    match sources.iter().find(|(name, _)| *name == kind.text()) {
+        Some((_, source)) if !source.is_set() => {
+            source.required("must populate information for the given metric source");
+        }
+        Some(_) => {}
+        // Upstream says it a second time.
+        None => kind.one_of(&SOURCES),
     }
-    let (object, pods, external) = (metric.object(), metric.pods(), metric.external());
-    let (resource, container) = (metric.resource(), metric.container_resource());
-    if is_source(&object, kind.text() == "Object") {
-        metric_name(&object.metric().name());
-        object.described_object().kind().named(path_segment);
-        object.described_object().name().named(path_segment);
-        let target = object.target();
-        metric_target(&target);
-        if !target.value().is_set() && !target.average_value().is_set() {
-            target.average_value().required("must set either a target value or averageValue");
+    let given: Vec<_> = sources.iter().filter(|(_, source)| source.is_set()).collect();
+    if given.len() > 1 {
+        for (_, source) in given.iter().filter(|(name, _)| *name != kind.text()) {
+            source.forbidden("must populate the given metric source only");
         }
     }
-    if is_source(&pods, kind.text() == "Pods") {
+}
+
+/// Checks the first source that is there, in the order of upstream, even if the type asks for another.
+fn first_source(metric: &Field<'_, MetricSpec>) {
+    let (object, external, pods) = (metric.object(), metric.external(), metric.pods());
+    let (resource, container) = (metric.resource(), metric.container_resource());
+    if object.is_set() {
+        object_source(&object);
+    } else if external.is_set() {
+        metric_name(&external.metric().name());
+        external_target(&external.target());
+    } else if pods.is_set() {
         metric_name(&pods.metric().name());
         let target = pods.target();
         metric_target(&target);
         if !target.average_value().is_set() {
             target.average_value().required("must specify a positive target averageValue");
         }
-    }
-    if is_source(&resource, kind.text() == "Resource") {
+    } else if resource.is_set() {
         resource.name().has_text("must specify a resource name");
         resource_target(&resource.target());
-    }
-    if is_source(&external, kind.text() == "External") {
-        metric_name(&external.metric().name());
-        external_target(&external.target());
-    }
-    if is_source(&container, kind.text() == "ContainerResource") {
-        container.name().has_text("must specify a resource name");
-        container.container().has_text("must specify a container");
+    } else if container.is_set() {
+        let (resource, name) = (container.name(), container.container());
+        if resource.has_text("must specify a resource name") {
+            container_name(&resource, resource.text());
+        }
+        if name.has_text("must specify a container") {
+            name.follows(dns1123_label);
+        }
         resource_target(&container.target());
     }
 }
 
-/// Whether a source is there and the one that the type asks for.
-fn is_source(source: &FieldRef<'_>, wanted: bool) -> bool {
-    match (source.is_set(), wanted) {
-        (true, true) => return true,
-        (true, false) => source.forbidden("must populate the given metric source only"),
-        (false, true) => source.required("must populate information for the given metric source"),
-        (false, false) => {}
+fn object_source(source: &Field<'_, ObjectMetricSource>) {
+    source.described_object().kind().named(path_segment);
+    source.described_object().name().named(path_segment);
+    metric_name(&source.metric().name());
+    let target = source.target();
+    metric_target(&target);
+    if !target.value().is_set() && !target.average_value().is_set() {
+        target.average_value().required("must set either a target value or averageValue");
     }
-    false
 }
 
 fn metric_name(name: &Field<'_, Text>) {
@@ -157,10 +181,9 @@ fn metric_name(name: &Field<'_, Text>) {
 
 fn metric_target(target: &Field<'_, MetricTarget>) {
     let kind = target.type_();
-    if kind.has_text("must specify a metric target type")
-        && !matches!(kind.text(), "Utilization" | "Value" | "AverageValue")
-    {
-        kind.invalid("must be either Utilization, Value, or AverageValue");
+    kind.has_text("must specify a metric target type");
+    if !matches!(kind.text(), "Utilization" | "Value" | "AverageValue") {
+        kind.invalid_as(kind.text(), "must be either Utilization, Value, or AverageValue");
     }
     for value in [target.value(), target.average_value()] {
         if value.text().parse::<Quantity>().is_ok_and(|quantity| quantity.signum() <= 0) {
@@ -290,6 +313,125 @@ mod tests {
                 "spec.metrics[0].pods: Required value: must populate information for the given metric source",
             ]
         );
+    }
+
+    #[test]
+    fn metrics_have_the_source_of_their_type() {
+        let target = json!({"type": "AverageValue", "averageValue": "1"});
+        let pods = json!({"metric": {"name": "m"}, "target": target});
+        let resource = |target: Value| json!({"name": "cpu", "target": target});
+        let cpu = |target: Value| json!({"type": "Resource", "resource": resource(target)});
+        let supported = r#"supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#;
+        let unknown = |kind: &str| format!("type: Unsupported value: {kind:?}: {supported}");
+        let only = "Forbidden: must populate the given metric source only";
+        let missing = "Required value: must populate information for the given metric source";
+        let of = "resource.target";
+        for (metric, wrong) in [
+            (cpu(target.clone()), vec![]),
+            (json!({"type": "Pods", "pods": pods}), vec![]),
+            (json!({"type": "X"}), vec![unknown("X"), unknown("X")]),
+            (
+                json!({"pods": pods}),
+                vec![
+                    "type: Required value: must specify a metric source type".into(),
+                    unknown(""),
+                    unknown(""),
+                ],
+            ),
+            // One source of another type is missing, not forbidden, and it is checked.
+            (
+                json!({"type": "Pods", "resource": resource(json!({"type": "Value", "value": "1"}))}),
+                vec![
+                    format!(
+                        "{of}.averageUtilization: Required value: must set either a target raw value or a target utilization"
+                    ),
+                    format!("pods: {missing}"),
+                ],
+            ),
+            (
+                json!({"type": "Resource", "resource": resource(target.clone()), "pods": pods}),
+                vec![format!("pods: {only}")],
+            ),
+            (
+                json!({"type": "Object", "resource": resource(json!({})), "pods": pods}),
+                vec![format!("object: {missing}"), format!("pods: {only}"), format!("resource: {only}")],
+            ),
+            (
+                cpu(json!({"type": "Utilization", "averageUtilization": 0})),
+                vec![format!("{of}.averageUtilization: Invalid value: 0: must be greater than 0")],
+            ),
+            (
+                cpu(json!({"type": "AverageValue", "averageValue": "0", "value": "-1"})),
+                vec![
+                    format!("{of}.value: Invalid value: \"-1\": must be positive"),
+                    format!("{of}.averageValue: Invalid value: \"0\": must be positive"),
+                ],
+            ),
+            (
+                cpu(json!({"averageValue": "1"})),
+                vec![
+                    format!("{of}.type: Required value: must specify a metric target type"),
+                    format!(
+                        "{of}.type: Invalid value: \"\": must be either Utilization, Value, or AverageValue"
+                    ),
+                ],
+            ),
+        ] {
+            let hpa = json!({"spec": {"minReplicas": 1, "maxReplicas": 3, "metrics": [metric],
+                "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+            let wrong: Vec<String> = wrong.iter().map(|error| format!("spec.metrics[0].{error}")).collect();
+            assert_eq!(errors(autoscaler, &hpa), wrong, "{metric}");
+        }
+    }
+
+    #[test]
+    fn containers_of_metrics_have_names() {
+        let source =
+            json!({"name": "x", "container": "A b", "target": {"type": "AverageValue", "averageValue": "1"}});
+        let hpa = json!({"spec": {"maxReplicas": -1, "scaleTargetRef": {"kind": "Deployment", "name": "d"},
+            "metrics": [{"type": "ContainerResource", "containerResource": source}]}});
+        let said = errors(autoscaler, &hpa);
+        let fields: Vec<&str> = said.iter().filter_map(|error| error.split(": ").next()).collect();
+        let at = "spec.metrics[0].containerResource";
+        let (name, container) = (format!("{at}.name"), format!("{at}.container"));
+        assert_eq!(fields, ["spec.maxReplicas", name.as_str(), name.as_str(), container.as_str()]);
+        assert!(said[0].ends_with("Invalid value: -1: must be greater than or equal to 1"));
+    }
+
+    #[test]
+    fn rules_have_policies_within_bounds() {
+        let policy = |kind: &str, value: i64, period: i64| json!({"type": kind, "value": value, "periodSeconds": period});
+        let at = "spec.behavior.scaleDown";
+        for (rules, wrong) in [
+            (json!({"policies": [policy("Pods", 1, 1800)], "stabilizationWindowSeconds": 3600}), vec![]),
+            (json!({"policies": []}), vec!["policies: Required value: must specify at least one Policy"]),
+            (
+                json!({"policies": [policy("X", 0, 0), policy("Pods", 1, 1801)]}),
+                vec![
+                    "policies[0].type: Unsupported value: \"X\": supported values: \"Percent\", \"Pods\"",
+                    "policies[0].value: Invalid value: 0: must be greater than zero",
+                    "policies[0].periodSeconds: Invalid value: 0: must be greater than zero",
+                    "policies[1].periodSeconds: Invalid value: 1801: must be less than or equal to 1800",
+                ],
+            ),
+            (
+                json!({"stabilizationWindowSeconds": -1, "selectPolicy": "Most"}),
+                vec![
+                    "stabilizationWindowSeconds: Invalid value: -1: must be greater than or equal to zero",
+                    "selectPolicy: Unsupported value: \"Most\": supported values: \"Disabled\", \"Max\", \"Min\"",
+                ],
+            ),
+            (
+                json!({"stabilizationWindowSeconds": 3601}),
+                vec!["stabilizationWindowSeconds: Invalid value: 3601: must be less than or equal to 3600"],
+            ),
+        ] {
+            let mut hpa = json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"},
+                "behavior": {"scaleDown": rules}}});
+            crate::defaults::autoscalers::v2(&mut hpa);
+            let wrong: Vec<String> = wrong.iter().map(|error| format!("{at}.{error}")).collect();
+            assert_eq!(errors(autoscaler, &hpa), wrong, "{rules}");
+        }
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn fits(of: Scalar, value: &Value) -> bool {
 pub(crate) fn keeps(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => field.nullable,
-        Value::Array(items) => !field.omitempty || !items.is_empty(),
+        Value::Array(items) => !field.omitempty || field.keeps_empty || !items.is_empty(),
         Value::Object(fields) => match field.shape {
             Shape::Map(_) => !field.omitempty || !fields.is_empty(),
             _ => !field.omitzero || field.pointer || !fields.is_empty(),
@@ -144,6 +144,17 @@ mod tests {
         let again = object.clone();
         assert!(normalize(type_of("io.k8s.api.apps.v1.Deployment").unwrap(), &mut object));
         assert_eq!(object, again);
+    }
+
+    #[test]
+    fn policies_without_items_are_not_those_that_nobody_set() {
+        let mut object = json!({"spec": {"behavior": {"scaleDown": {"policies": []}}, "metrics": []}});
+        assert!(normalize(
+            type_of("io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler").unwrap(),
+            &mut object
+        ));
+        assert_eq!(object["spec"]["behavior"], json!({"scaleDown": {"policies": []}}));
+        assert!(object["spec"].get("metrics").is_none());
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub struct Field {
     pub omitempty: bool,
     /// Go leaves it out of JSON when it is zero, structs included.
     pub omitzero: bool,
+    /// Whether an empty list differs from an unset one: only an unset one gets a default.
+    pub keeps_empty: bool,
     /// Whether apply treats the map or struct in it as one value (by the field or by its type).
     pub atomic: bool,
     /// Whether `null` is a value (custom resources only).

@@ -74,6 +74,7 @@ fn field(name: &str, shape: Shape, schema: &Value, omitempty: bool) -> Field {
         pointer: true,
         omitempty,
         omitzero: false,
+        keeps_empty: false,
         atomic: atomic_map(schema),
         nullable: schema["nullable"] == Value::Bool(true),
         discriminator: false,

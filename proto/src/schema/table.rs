@@ -1,6 +1,7 @@
 //! Reads `proto/schema/*.txt`. A line is `package`, `enum`, `type` or, indented, a field of the type above it:
-//! name, protobuf number, shape, flags (`*` pointer, `?` omitempty, `z` omitzero, `!` required), then options. Fields with the
-//! option `gated` are those of initializers, which are not in the table unless [`enable_initializers`] was called.
+//! name, protobuf number, shape, flags (`*` pointer, `?` omitempty, `z` omitzero, `!` required, `e` an empty list is not an unset
+//! one), then options. Fields with the option `gated` are those of initializers, which are not in the table unless
+//! [`enable_initializers`] was called.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -257,6 +258,7 @@ impl Reader<'_> {
             pointer: flags.contains('*'),
             omitempty: flags.contains('?'),
             omitzero: flags.contains('z'),
+            keeps_empty: flags.contains('e'),
             atomic: false,
             nullable: false,
             discriminator: false,

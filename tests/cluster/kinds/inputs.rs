@@ -38,7 +38,7 @@ pub fn refused(room: &Room) {
             "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: bad}\nspec: {maxReplicas: 0, scaleTargetRef: \
              {kind: Deployment, name: x}}\n"
                 .to_owned(),
-            "spec.maxReplicas: Invalid value: 0: must be greater than 0",
+            "spec.maxReplicas: Required value: must be set and greater than 0",
         ),
     ];
     for (manifest, why) in cases {

@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(
             errors,
             [
-                "spec.maxReplicas: Invalid value: 0: must be greater than 0",
+                "spec.maxReplicas: Required value: must be set and greater than 0",
                 "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
                 "spec.metrics[0].resource.target.averageUtilization: Invalid value: 0: must be greater than 0",
             ]
