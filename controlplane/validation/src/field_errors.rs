@@ -67,6 +67,14 @@ impl Alternatives {
         }
     }
 
+    /// Checks a field, if it is set, even after another: upstream does not forbid it.
+    pub fn check_always<'a, T>(&mut self, field: Field<'a, T>, rules: impl FnOnce(&Field<'a, T>)) {
+        if field.is_set() {
+            self.set += 1;
+            rules(&field);
+        }
+    }
+
     /// Requires that one was set.
     pub fn require(self, place: &FieldRef<'_>, detail: &str) {
         if self.set == 0 {

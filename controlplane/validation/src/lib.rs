@@ -25,6 +25,8 @@ mod quantities;
 mod pod_sums;
 // The spec of a PersistentVolumeClaim.
 mod claim_spec;
+// Sources of volumes that pods and PersistentVolumes have in common.
+mod volume_sources;
 // Pods and pod templates.
 pub mod pods;
 // Deployments, ReplicaSets, StatefulSets, DaemonSets.
@@ -39,6 +41,8 @@ pub mod services;
 pub mod endpoints;
 // Ingresses and network policies.
 pub mod network;
+// Sources of PersistentVolumes.
+mod persistent_sources;
 // Volumes, claims and classes.
 pub mod storage;
 // ConfigMaps and Secrets.

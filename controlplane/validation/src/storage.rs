@@ -2,12 +2,12 @@
 
 use super::claim_spec::{access_modes, claim_spec, positive};
 use super::field_errors::unique;
-use super::field_ref::{Field, FieldRef, reported_at, walk_as};
+use super::field_ref::{Field, reported_at, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::names::driver_name;
+use super::persistent_sources::volume_source;
 use super::pods::scheduling::node_selector;
-use super::pods::volumes::host_path;
 use super::quantities::quantity;
 use crate::tree::{same, same_at};
 use coracle_fields::core::v1::{
@@ -18,7 +18,7 @@ use coracle_fields::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
 use coracle_fields::{Amount, List, Made, Map, Schema, Text, View, storage_class};
-use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use coracle_proto::names::{dns1123_subdomain, qualified_name};
 use coracle_proto::quantity::Quantity;
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
@@ -111,9 +111,13 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
             // What is not there is shown as such: the field is no text.
             capacity.report(FieldError::unsupported(capacity.path(), capacity.value, &["storage"]));
         }
-        capacity.entries().for_each(|(_, size)| {
+        for (_, size) in capacity.entries() {
+            let whole = size.text().parse::<Quantity>().map_or(0, |size| size.value());
+            if whole < 0 {
+                size.invalid_as(whole, "must be a valid resource quantity");
+            }
             positive(&size);
-        });
+        }
         if !spec.persistent_volume_reclaim_policy().is_empty() {
             spec.persistent_volume_reclaim_policy().one_of(&["Delete", "Recycle", "Retain"]);
         }
@@ -125,12 +129,9 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
                 affinity.required().required("must specify required node constraints");
             }
         }
-        volume_source(&spec);
+        volume_source(&spec, root.view().metadata().name().text());
         let path = spec.view().host_path().path().text();
-        if spec.view().persistent_volume_reclaim_policy().text() == "Recycle"
-            && path.trim_end_matches('/').is_empty()
-            && spec.host_path().is_set()
-        {
+        if spec.view().persistent_volume_reclaim_policy().text() == "Recycle" && is_root(path) {
             spec.persistent_volume_reclaim_policy()
                 .forbidden("may not be 'recycle' for a hostPath mount of '/'");
         }
@@ -152,58 +153,14 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-fn volume_source(spec: &Field<'_, PersistentVolumeSpec>) {
-    let sources: Vec<&str> = spec
-        .view()
-        .erased()
-        .entries()
-        .filter(|(name, source)| !NOT_SOURCES.contains(name) && source.is_set())
-        .map(|(name, _)| name)
-        .collect();
-    let Some((first, others)) = sources.split_first() else {
-        return spec.required("must specify a volume type");
-    };
-    for other in others {
-        spec.below(other).forbidden("may not specify more than 1 volume type");
-    }
-    match *first {
-        "hostPath" if spec.host_path().path().has_text("") => host_path(&spec.host_path()),
-        "local" => {
-            let path = spec.local().path();
-            if path.has_text("") && path.text().split('/').any(|part| part == "..") {
-                path.invalid("must not contain '..'");
-            }
-            if !spec.node_affinity().is_set() {
-                FieldRef::required(&spec.node_affinity(), "Local volume requires node affinity");
-            }
-        }
-        "nfs" => {
-            let nfs = spec.nfs();
-            nfs.server().has_text("");
-            nfs.path().has_text("");
-            if !nfs.path().text().starts_with('/') {
-                nfs.path().invalid_as(nfs.path().text(), "must be an absolute path");
-            }
-        }
-        "csi" => {
-            let csi = spec.csi();
-            driver_name(&csi.driver());
-            csi.volume_handle().has_text("");
-            // Upstream does not look at `nodeStageSecretRef`.
-            for secret in [
-                csi.controller_publish_secret_ref(),
-                csi.controller_expand_secret_ref(),
-                csi.node_publish_secret_ref(),
-                csi.node_expand_secret_ref(),
-            ] {
-                if secret.is_set() {
-                    secret.name().named(dns1123_subdomain);
-                    secret.namespace().named(dns1123_label);
-                }
-            }
-        }
-        _ => {}
-    }
+/// Whether a path is that of the root, however it is written.
+fn is_root(path: &str) -> bool {
+    let depth = path.split('/').fold(0_usize, |depth, part| match part {
+        "" | "." => depth,
+        ".." => depth.saturating_sub(1),
+        _ => depth + 1,
+    });
+    path.starts_with('/') && depth == 0
 }
 
 /// A change of a volume: what it is made of stays.
@@ -213,11 +170,14 @@ pub fn volume_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         if let Some(fields) = spec.as_object_mut() {
             fields.retain(|name, _| !NOT_SOURCES.contains(&name.as_str()));
         }
-        PersistentVolumeSpec::edit(&mut spec).csi().controller_expand_secret_ref().clear();
         spec
     };
     let old = PersistentVolume::of(old);
-    if !same(&source(PersistentVolume::of(new)), &source(old)) {
+    let (before, mut now) = (source(old), source(PersistentVolume::of(new)));
+    if old.spec().csi().is_set() && !old.spec().csi().controller_expand_secret_ref().is_set() {
+        PersistentVolumeSpec::edit(&mut now).csi().controller_expand_secret_ref().clear();
+    }
+    if !same(&now, &before) {
         errors.push(FieldError::forbidden(
             "spec.persistentvolumesource",
             "spec.persistentvolumesource is immutable after creation",
@@ -228,7 +188,10 @@ pub fn volume_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         mode.immutable(old.spec().volume_mode());
         if old.spec().node_affinity().is_set() {
             let affinity = reported_at(&root.spec().node_affinity(), &root.below("nodeAffinity"));
-            affinity.immutable(old.spec().node_affinity());
+            affinity.immutable_because(
+                old.spec().node_affinity(),
+                "field is immutable, except for updating from beta label to GA",
+            );
         }
         let class = root.spec().volume_attributes_class_name();
         if old.spec().volume_attributes_class_name().is_set() && !class.is_set() {

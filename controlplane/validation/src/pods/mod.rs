@@ -29,9 +29,10 @@ mod security;
 mod os;
 mod status;
 mod updates;
-pub mod volumes;
+mod volumes;
 
 use facts::{PodFacts, ephemeral};
+pub(super) use paths::no_backsteps;
 pub(super) use probes::port as port_or_name;
 pub use resize::resize;
 pub use status::status_update;

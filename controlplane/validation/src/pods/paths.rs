@@ -22,6 +22,6 @@ pub(super) fn descending(path: &Field<'_, Text>) {
     }
 }
 
-pub(super) fn no_backsteps(path: &str) -> bool {
+pub(crate) fn no_backsteps(path: &str) -> bool {
     path.split('/').all(|part| part != "..")
 }

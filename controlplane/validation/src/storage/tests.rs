@@ -88,6 +88,89 @@ fn volumes() {
 }
 
 #[test]
+fn volumes_have_one_source_and_a_size() {
+    let with = |capacity: &str, sources: Value| {
+        let mut volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": capacity}}});
+        for (name, source) in sources.as_object().into_iter().flatten() {
+            volume["spec"][name] = source.clone();
+        }
+        volume
+    };
+    let host = json!({"path": "/x"});
+    let positive = "spec.capacity[storage]: Invalid value: \"-1\": must be greater than zero";
+    let only = "Forbidden: may not specify more than 1 volume type";
+    for (capacity, sources, wrong) in [
+        (
+            "-1",
+            json!({"hostPath": host}),
+            vec![
+                "spec.capacity[storage]: Invalid value: -1: must be a valid resource quantity".to_owned(),
+                positive.to_owned(),
+            ],
+        ),
+        (
+            "0",
+            json!({"hostPath": host}),
+            vec![positive.replace("-1", "0")],
+        ),
+        ("1Gi", json!({}), vec!["spec: Required value: must specify a volume type".to_owned()]),
+        // Only the first is looked at.
+        (
+            "1Gi",
+            json!({"csi": {}, "cephfs": {}, "nfs": {}, "hostPath": host}),
+            vec![
+                format!("spec.nfs: {only}"),
+                format!("spec.cephFS: {only}"),
+                format!("spec.csi: {only}"),
+            ],
+        ),
+        (
+            "1Gi",
+            json!({"hostPath": host, "flexVolume": {"driver": "d", "options": {"a.k8s.io/b": "c"}}}),
+            vec![
+                "spec.flexVolume.options[a.k8s.io/b]: Invalid value: \"a.k8s.io/b\": kubernetes.io and k8s.io namespaces are reserved"
+                    .to_owned(),
+            ],
+        ),
+        (
+            "1Gi",
+            json!({"gcePersistentDisk": {"partition": 256}}),
+            vec![
+                "spec.persistentDisk.pdName: Required value".to_owned(),
+                "spec.persistentDisk.partition: Invalid value: 256: must be between 1 and 255, inclusive"
+                    .to_owned(),
+            ],
+        ),
+        (
+            "1Gi",
+            json!({"iscsi": {"targetPortal": "p", "iqn": "x", "lun": 256, "chapAuthSession": true, "initiatorName": "iqn.x"}}),
+            vec![
+                "spec.iscsi.iqn: Invalid value: \"x\": must be valid format".to_owned(),
+                "spec.iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive".to_owned(),
+                "spec.iscsi.secretRef: Required value".to_owned(),
+                "spec.iscsi.initiatorname: Invalid value: \"iqn.x\": must be valid format".to_owned(),
+            ],
+        ),
+        (
+            "1Gi",
+            json!({"fc": {"targetWWNs": ["a"], "wwids": ["b"]}}),
+            vec![
+                "spec.fc.targetWWNs: Invalid value: [\"a\"]: targetWWNs and wwids can not be specified simultaneously"
+                    .to_owned(),
+                "spec.fc.lun: Required value: lun is required if targetWWNs is specified".to_owned(),
+            ],
+        ),
+    ] {
+        assert_eq!(errors(volume, &with(capacity, sources.clone())), wrong, "{sources}");
+    }
+    for (path, root) in
+        [("/", true), ("//.", true), ("/a/..", true), ("", false), ("/a", false), ("a/..", false)]
+    {
+        assert_eq!(is_root(path), root, "{path}");
+    }
+}
+
+#[test]
 fn volumes_of_drivers() {
     let with = |csi: Value| json!({"spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "csi": csi}});
     let secret = json!({"name": "s", "namespace": "n"});

@@ -73,6 +73,28 @@ fn bad_specs() {
             "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
         ),
         (
+            json!({"volumes": [{"name": "v", "secret": {"secretName": "s"}, "cephfs": {}}]}),
+            "spec.volumes[0].cephFS: Forbidden: may not specify more than 1 volume type",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "hostPath": {"type": "x"}}]}),
+            "spec.volumes[0].hostPath.path: Required value",
+        ),
+        (json!({"volumes": [{"name": "v", "csi": {}}]}), "spec.volumes[0].csi.driver: Required value"),
+        (
+            json!({"volumes": [{"name": "v", "flocker": {}}]}),
+            "spec.volumes[0].flocker: Required value: one of datasetName and datasetUUID is required",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "azureDisk": {"diskName": "d", "diskURI": "x", "kind": "Managed"}}]}),
+            "spec.volumes[0].azureDisk.diskURI: Unsupported value: \"x\": supported values: \"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}\"",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": {"name": "x"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}}]}),
+            "spec.volumes[0].ephemeral.volumeClaimTemplate.metadata.name: Forbidden: cannot be set",
+        ),
+        (
             json!({"volumes": [{"name": "v", "secret": {}}]}),
             "spec.volumes[0].secret.secretName: Required value",
         ),
