@@ -25,8 +25,9 @@ pub fn deployment(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<Deployment>(object, errors, |root| {
         let spec = root.spec();
         spec.replicas().non_negative();
-        selector(&spec.selector(), &spec.template(), "deployment");
-        lasting_template(&spec.template(), "ReplicaSet");
+        if selector(&spec.selector(), &spec.template(), "deployment") {
+            lasting_template(&spec.template(), "ReplicaSet");
+        }
         strategy(&spec.strategy());
         spec.min_ready_seconds().non_negative();
         spec.revision_history_limit().non_negative();
@@ -134,8 +135,9 @@ pub fn replica_set(object: &Value, errors: &mut Vec<FieldError>) {
         let spec = root.spec();
         spec.replicas().non_negative();
         spec.min_ready_seconds().non_negative();
-        selector(&spec.selector(), &spec.template(), "deployment");
-        lasting_template(&spec.template(), "ReplicaSet");
+        if selector(&spec.selector(), &spec.template(), "deployment") {
+            lasting_template(&spec.template(), "ReplicaSet");
+        }
     });
 }
 
@@ -197,8 +199,11 @@ pub fn stateful_set(object: &Value, errors: &mut Vec<FieldError>) {
         if !spec.service_name().is_empty() {
             spec.service_name().follows(dns1123_label);
         }
-        selector(&spec.selector(), &spec.template(), "statefulset");
-        lasting_template(&spec.template(), "StatefulSet");
+        if selector(&spec.selector(), &spec.template(), "statefulset") {
+            lasting_template(&spec.template(), "StatefulSet");
+        } else {
+            lasting(&spec.template(), "StatefulSet");
+        }
     });
 }
 
@@ -263,9 +268,6 @@ fn stateful_strategy(strategy: &Field<'_, StatefulSetUpdateStrategy>) {
 pub fn daemon_set(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<DaemonSet>(object, errors, |root| {
         let spec = root.spec();
-        if !spec.selector().is_set() {
-            spec.selector().required("");
-        }
         selector(&spec.selector(), &spec.template(), "daemonset");
         lasting_template(&spec.template(), "DaemonSet");
         spec.min_ready_seconds().non_negative();
@@ -327,22 +329,22 @@ pub(super) fn count_or_percent(share: &Field<'_, IntOrString>) {
 
 /// At most `100%`.
 pub(super) fn at_most_all(share: &FieldRef<'_>) {
-    if share.value.is_string() && amount(share.value) > 100 {
+    let is_share = share.value.as_str().is_some_and(|text| text.ends_with('%'));
+    if is_share && amount(share.value) > 100 {
         share.invalid("must not be greater than 100%");
     }
 }
 
 fn amount(share: &Value) -> i64 {
     match share {
-        Value::String(text) => {
-            text.strip_suffix('%').and_then(|digits| digits.parse().ok()).unwrap_or_default()
-        }
+        Value::String(text) => text.strip_suffix('%').unwrap_or(text).parse().unwrap_or_default(),
         other => other.as_i64().unwrap_or_default(),
     }
 }
 
-/// A selector that selects something, and the template's labels among it.
-fn selector(selector: &Field<'_, LabelSelector>, template: &Field<'_, PodTemplateSpec>, kind: &str) {
+/// A selector that selects something, and the template's labels among it. Returns whether it is a selector: upstream does not
+/// look at the templates of Deployments, ReplicaSets and StatefulSets otherwise.
+fn selector(selector: &Field<'_, LabelSelector>, template: &Field<'_, PodTemplateSpec>, kind: &str) -> bool {
     if !selector.is_set() {
         if kind != "daemonset" {
             selector.required("");
@@ -351,20 +353,24 @@ fn selector(selector: &Field<'_, LabelSelector>, template: &Field<'_, PodTemplat
         if template.is_set() {
             labels_differ(&template.metadata().labels());
         }
-        return;
+        return true;
     }
     let before = selector.errors();
     meta::selector(selector);
     if selector.match_labels().is_empty() && selector.match_expressions().is_empty() {
-        return selector.invalid(format!("empty selector is invalid for {kind}"));
+        selector.invalid(format!("empty selector is invalid for {kind}"));
+        return true;
     }
-    if selector.errors() > before {
-        if kind == "deployment" {
-            selector.invalid("invalid label selector");
-        }
-        return;
+    if selector.errors() == before {
+        matches_template(selector, template);
+        return true;
     }
-    matches_template(selector, template);
+    match kind {
+        "daemonset" => return true,
+        "deployment" => selector.invalid("invalid label selector"),
+        _ => selector.invalid(""),
+    }
+    false
 }
 
 /// The template's labels match the selector.
@@ -392,6 +398,11 @@ fn lasting_template(place: &Field<'_, PodTemplateSpec>, owner: &str) {
 
 fn template(template: &Field<'_, PodTemplateSpec>, owner: &str) {
     pods::template(template);
+    lasting(template, owner);
+}
+
+/// The pods of a template run until they are deleted.
+fn lasting(template: &Field<'_, PodTemplateSpec>, owner: &str) {
     let policy = template.spec().restart_policy();
     if policy.text() != "Always" {
         policy.unsupported(&["Always"]);
@@ -481,6 +492,43 @@ mod tests {
         let odd = json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
         let wrong = errors(deployment, &deployment_with(odd));
         assert!(wrong.last().is_some_and(|last| last.ends_with("invalid label selector")), "{wrong:?}");
+    }
+
+    #[test]
+    fn templates_are_checked_where_the_selector_is_one() {
+        let odd = json!({"matchLabels": {"a": "b c"}});
+        let with = |kind: fn(&Value, &mut Vec<FieldError>), selector: &Value| {
+            let mut object = deployment_with(json!({"selector": selector}));
+            object["spec"]["template"]["spec"]["containers"][0]["image"] = json!("");
+            object["spec"]["updateStrategy"] = json!({"type": "OnDelete"});
+            object["spec"]["podManagementPolicy"] = json!("Parallel");
+            let fields = errors(kind, &object).into_iter().filter_map(|error| {
+                error
+                    .split_once(": ")
+                    .map(|(field, _)| field.strip_prefix("spec.").unwrap_or(field).to_owned())
+            });
+            fields.collect::<Vec<String>>()
+        };
+        let image = "template.spec.containers[0].image";
+        let twice = ["selector.matchLabels", "selector"];
+        assert_eq!(with(deployment, &odd), twice);
+        assert_eq!(with(replica_set, &odd), twice);
+        assert_eq!(with(stateful_set, &odd), twice);
+        assert_eq!(with(daemon_set, &odd), ["selector.matchLabels", image]);
+        assert_eq!(with(daemon_set, &Value::Null), ["template.metadata.labels", image]);
+    }
+
+    #[test]
+    fn shares_have_a_sign() {
+        let with = |unavailable: Value| {
+            let rolling = json!({"maxSurge": 0, "maxUnavailable": unavailable});
+            errors(deployment, &deployment_with(json!({"strategy": {"rollingUpdate": rolling}}))).len()
+        };
+        for (unavailable, wrong) in
+            [(json!("5"), 1), (json!("500"), 1), (json!("5%"), 0), (json!("101%"), 1), (json!("x"), 2)]
+        {
+            assert_eq!(with(unavailable.clone()), wrong, "{unavailable}");
+        }
     }
 
     #[test]
