@@ -7,6 +7,7 @@ use super::quantities::{amount, quantity};
 use coracle_fields::core::v1::{PersistentVolumeClaimSpec, TypedObjectReference};
 use coracle_fields::{List, Text};
 use coracle_proto::names::{dns1123_label, dns1123_subdomain};
+use serde_json::json;
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
@@ -57,12 +58,10 @@ pub(super) fn claim_spec(spec: &Field<'_, PersistentVolumeClaimSpec>) {
         data_source(&spec.data_source_ref());
     }
     let (old, new) = (spec.view().data_source(), spec.view().data_source_ref());
+    // Upstream shows a path, which prints as an empty object.
     if !new.namespace().text().is_empty() {
         if old.is_set() {
-            spec.invalid_as(
-                "spec.dataSource",
-                "may not be specified when dataSourceRef.namespace is specified",
-            );
+            spec.invalid_as(json!({}), "may not be specified when dataSourceRef.namespace is specified");
         }
     } else if old.is_set()
         && new.is_set()
@@ -70,7 +69,7 @@ pub(super) fn claim_spec(spec: &Field<'_, PersistentVolumeClaimSpec>) {
             && old.kind().same_as(new.kind())
             && old.name().same_as(new.name()))
     {
-        spec.invalid_as("spec.dataSource", "must match dataSourceRef");
+        spec.invalid_as(json!({}), "must match dataSourceRef");
     }
     if !spec.volume_attributes_class_name().is_empty() {
         spec.volume_attributes_class_name().follows(dns1123_subdomain);

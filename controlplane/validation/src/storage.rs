@@ -2,13 +2,13 @@
 
 use super::claim_spec::{access_modes, claim_spec, positive};
 use super::field_errors::unique;
-use super::field_ref::{Field, reported_at, walk_as};
+use super::field_ref::{Field, FieldRef, reported_at, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::names::driver_name;
 use super::persistent_sources::volume_source;
 use super::pods::scheduling::node_selector;
-use super::quantities::quantity;
+use super::quantities::{amount, is_native, quantity};
 use crate::tree::{same, same_at};
 use coracle_fields::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
@@ -35,6 +35,15 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeMode",
     "nodeAffinity",
     "volumeAttributesClassName",
+];
+
+/// How far the resize of a claim is.
+const RESIZES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
 ];
 
 /// A PersistentVolumeClaim.
@@ -86,16 +95,72 @@ pub fn claim_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
                 "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
             );
         }
-        let size = |list: View<'_, Map<Amount>>| list.key("storage").text().parse::<Quantity>().ok();
-        if let (Some(now), Some(was)) =
-            (size(spec.view().resources().requests()), size(before.resources().requests()))
-            && now < was
-            && size(old.status().capacity()).is_none_or(|actual| now <= actual)
-        {
+        let size = |list: View<'_, Map<Amount>>| {
+            list.key("storage").text().parse::<Quantity>().unwrap_or_else(|_| Quantity::zero())
+        };
+        let wanted = size(spec.view().resources().requests());
+        if wanted < size(before.resources().requests()) && wanted <= size(old.status().capacity()) {
             let requests = spec.resources().requests();
             requests.below("storage").forbidden("field can not be less than status.capacity");
         }
+        let mode = reported_at(&spec.volume_mode(), &root.below("volumeMode"));
+        mode.immutable(before.volume_mode());
+        let attributes = spec.volume_attributes_class_name();
+        if old.status().current_volume_attributes_class_name().is_set()
+            && attributes.is_empty()
+            && !attributes.view().same_as(before.volume_attributes_class_name())
+        {
+            let none = if attributes.is_set() { "empty string" } else { "nil" };
+            attributes.forbidden(format!(
+                "update to {none} is forbidden when status.currentVolumeAttributesClassName is not nil"
+            ));
+        }
     });
+}
+
+/// A change of a claim's status.
+pub fn claim_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<PersistentVolumeClaim>(new, errors, |root| {
+        let status = root.status();
+        for (_, size) in status.capacity().entries() {
+            is_amount(&size);
+        }
+        let states = status.allocated_resource_statuses();
+        for (name, state) in states.entries() {
+            is_resizable(&states, name);
+            if !RESIZES.contains(&state.text()) {
+                // Upstream shows the resource, not what it has.
+                states.with(&json!(name)).unsupported(&RESIZES);
+            }
+        }
+        let allocated = status.allocated_resources();
+        for (name, size) in allocated.entries() {
+            if is_resizable(&allocated, name) && is_amount(&size) {
+                amount(&size, "storage");
+            }
+        }
+    });
+}
+
+/// Whether claims have such a resource; what is wrong is reported.
+fn is_resizable(list: &FieldRef<'_>, name: &str) -> bool {
+    let wrong = qualified_name(name);
+    if wrong.is_empty() && is_native(name) && name != "storage" {
+        list.with(&json!(name)).unsupported(&["storage"]);
+        return false;
+    }
+    let fits = wrong.is_empty();
+    wrong.into_iter().for_each(|message| list.invalid_as(name, message));
+    fits
+}
+
+/// Whether an amount is not negative; one that is is reported.
+fn is_amount(size: &Field<'_, Amount>) -> bool {
+    let whole = size.text().parse::<Quantity>().map_or(0, |size| size.value());
+    if whole < 0 {
+        size.invalid_as(whole, "must be a valid resource quantity");
+    }
+    whole >= 0
 }
 
 /// A PersistentVolume.
@@ -112,10 +177,7 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
             capacity.report(FieldError::unsupported(capacity.path(), capacity.value, &["storage"]));
         }
         for (_, size) in capacity.entries() {
-            let whole = size.text().parse::<Quantity>().map_or(0, |size| size.value());
-            if whole < 0 {
-                size.invalid_as(whole, "must be a valid resource quantity");
-            }
+            is_amount(&size);
             positive(&size);
         }
         if !spec.persistent_volume_reclaim_policy().is_empty() {

@@ -37,6 +37,9 @@ fn claims() {
         ]
     );
     assert_eq!(changes(claim_update, &with("3Gi", "Bound"), &with("2Gi", "Bound")), [""; 0]);
+    let mut unknown = with("2Gi", "Bound");
+    unknown["status"]["capacity"] = Value::Null;
+    assert_eq!(changes(claim_update, &with("1Gi", "Bound"), &unknown), [""; 0]);
     assert_eq!(
         changes(claim_update, &with("1Gi", "Bound"), &with("2Gi", "Bound")),
         ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"]
@@ -45,6 +48,61 @@ fn claims() {
         changes(claim_update, &with("3Gi", "Pending"), &with("2Gi", "Pending"))[0]
             .starts_with("spec: Forbidden: spec is immutable after creation")
     );
+}
+
+#[test]
+fn attributes_classes_of_claims_stay_once_they_are_applied() {
+    let with = |class: Value| {
+        json!({"spec": {"volumeMode": "Filesystem", "volumeAttributesClassName": class},
+            "status": {"phase": "Bound", "currentVolumeAttributesClassName": "gold"}})
+    };
+    let at = "spec.volumeAttributesClassName: Forbidden: update to";
+    let why = "is forbidden when status.currentVolumeAttributesClassName is not nil";
+    for (class, wrong) in [
+        (json!("silver"), vec![]),
+        (json!(""), vec![format!("{at} empty string {why}")]),
+        (Value::Null, vec![format!("{at} nil {why}")]),
+    ] {
+        assert_eq!(changes(claim_update, &with(class.clone()), &with(json!("gold"))), wrong, "{class}");
+    }
+    let mut block = with(json!("gold"));
+    block["spec"]["volumeMode"] = json!("Block");
+    let said = changes(claim_update, &block, &with(json!("gold")));
+    assert_eq!(
+        said.last().map(String::as_str),
+        Some("volumeMode: Invalid value: \"Block\": field is immutable")
+    );
+}
+
+#[test]
+fn statuses_of_claims() {
+    let with = |status: Value| json!({"status": status});
+    let at = "status.allocatedResources";
+    for (status, wrong) in [
+        (
+            json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "1Gi", "example.com/x": "1"},
+                "allocatedResourceStatuses": {"storage": "NodeResizePending"}}),
+            vec![],
+        ),
+        (
+            json!({"capacity": {"storage": "-1"}}),
+            vec!["status.capacity[storage]: Invalid value: -1: must be a valid resource quantity".to_owned()],
+        ),
+        (
+            json!({"allocatedResources": {"cpu": "1"}}),
+            vec![format!("{at}: Unsupported value: \"cpu\": supported values: \"storage\"")],
+        ),
+        (
+            json!({"allocatedResources": {"storage": "-1"}}),
+            vec![format!("{at}[storage]: Invalid value: -1: must be a valid resource quantity")],
+        ),
+    ] {
+        assert_eq!(changes(claim_status, &with(status.clone()), &Value::Null), wrong, "{status}");
+    }
+    let odd = with(json!({"allocatedResourceStatuses": {"storage": "Odd"}}));
+    let said = changes(claim_status, &odd, &Value::Null);
+    let begin = "status.allocatedResourceStatuses: Unsupported value: \"storage\": supported values: ";
+    assert!(said.len() == 1 && said[0].starts_with(begin), "{said:?}");
 }
 
 #[test]

@@ -74,6 +74,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::storage::claim)
             .prepare(strategy::cluster::create_claim, keep_status)
             .validate(storage::claim, storage::claim_update)
+            .validate_status(storage::claim_status)
             .warnings(strategy::deprecations::claim),
         row("PersistentVolume", "persistentvolumes")
             .returns_deleted()
