@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A text that is not a range of addresses.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} is not an address range")]
+#[error("{0} is not an address range such as 10.96.0.0/16")]
 pub struct RangeError(String);
 
 /// A range of addresses.

@@ -101,7 +101,7 @@ pub fn authenticators(
 /// The issuer of the `--oidc-*` flags.
 fn of_flags(options: &Security, url: &str) -> anyhow::Result<Settings> {
     if !url.starts_with("https://") {
-        bail!("--oidc-issuer-url must begin with https://");
+        bail!("--oidc-issuer-url {url:?} must begin with https://");
     }
     let audience = options.oidc_client_id.clone().context("--oidc-issuer-url needs --oidc-client-id")?;
     let mut algorithms = Vec::new();
@@ -137,7 +137,9 @@ fn of_flags(options: &Security, url: &str) -> anyhow::Result<Settings> {
         .filter(|claim| !claim.is_empty())
         .map(|name| Source::Claim { name, prefix: options.oidc_groups_prefix.clone().unwrap_or_default() });
     for claim in &options.oidc_required_claim {
-        let (key, value) = claim.split_once('=').context("--oidc-required-claim wants key=value")?;
+        let pair = claim.split_once('=');
+        let (key, value) =
+            pair.with_context(|| format!("--oidc-required-claim {claim:?} is not key=value"))?;
         mapping.required.push((key.to_owned(), value.to_owned()));
     }
     Ok(Settings { issuer, mapping })

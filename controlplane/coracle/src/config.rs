@@ -10,11 +10,13 @@ use crate::runtime_config::{RuntimeConfig, RuntimeConfigError};
 use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use coracle_apiserver::service_ranges::{RangeError, ServiceRanges};
 use coracle_cli::feature_gates::{self, GateError};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
 use coracle_cli::{closest, config_file};
 use coracle_controllers::event_expiry::EventTtl;
+use coracle_controllers::nodes::ranges::{self, NotARange};
 use coracle_controllers::nodes::zones::Rates;
 use coracle_kinds::registry::features::Features;
 use coracle_proto::time::parse_duration;
@@ -167,16 +169,33 @@ impl TryFrom<serde_json::Map<String, serde_json::Value>> for File {
         let (backup, plain): (Options, Options) =
             rest.into_iter().partition(|(key, _)| ScheduleArgs::has(key));
         Ok(Self {
-            log: serde_json::from_value(log.into())?,
-            join: serde_json::from_value(join.into())?,
-            backup: serde_json::from_value(backup.into())?,
-            node_eviction: serde_json::from_value(node_eviction.into())?,
-            datastore: serde_json::from_value(datastore.into())?,
-            plain: serde_json::from_value(plain.into())?,
-            security: serde_json::from_value(security.into())?,
-            recording: serde_json::from_value(recording.into())?,
+            log: part(log)?,
+            join: part(join)?,
+            backup: part(backup)?,
+            node_eviction: part(node_eviction)?,
+            datastore: part(datastore)?,
+            plain: part(plain)?,
+            security: part(security)?,
+            recording: part(recording)?,
         })
     }
+}
+
+/// A part of the options of the file. An error names the option, which the message of its type does not.
+fn part<T: DeserializeOwned>(options: Map<String, Value>) -> Result<T, serde_json::Error> {
+    let error = match serde_json::from_value(Value::Object(options.clone())) {
+        Ok(part) => return Ok(part),
+        Err(error) => error,
+    };
+    let wrong = options.into_iter().find_map(|(name, value)| {
+        let text = value
+            .as_str()
+            .map_or_else(String::new, |text| format!(" {:?}", flags::shown(&name, text.into())));
+        let alone = Map::from_iter([(name.clone(), value)]);
+        let error = serde_json::from_value::<T>(Value::Object(alone)).err()?;
+        Some(serde::de::Error::custom(format!("{name}{text}: {error}")))
+    });
+    Err(wrong.unwrap_or(error))
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -275,6 +294,12 @@ pub enum ConfigError {
     /// An option about the store makes no sense.
     #[error("--datastore")]
     Datastore(#[from] DatastoreError),
+    /// No address range of Services.
+    #[error("--service-cidr")]
+    ServiceCidr(#[from] RangeError),
+    /// No address range of pods.
+    #[error("--cluster-cidr")]
+    ClusterCidr(#[from] NotARange),
     /// An option about node evictions makes no sense.
     #[error(transparent)]
     NodeEviction(#[from] NodeEvictionError),
@@ -354,6 +379,9 @@ impl ServerArgs {
         for gate in without_effect {
             tracing::warn!(gate, "feature gate has no effect: it does not apply to this server");
         }
+        let service_cidr = over(matches, "service_cidr", self.service_cidr, file.service_cidr);
+        let cluster_cidr = over(matches, "cluster_cidr", self.cluster_cidr, file.cluster_cidr);
+        check_ranges(&service_cidr, &cluster_cidr)?;
         let versions: Vec<String> = file.runtime_config.into_iter().chain(self.runtime_config).collect();
         Ok(Config {
             data_dir: over(matches, "data_dir", self.data_dir, file.data_dir),
@@ -365,8 +393,8 @@ impl ServerArgs {
             allow_empty_datastore: self.allow_empty_datastore,
             advertise: self.advertise.or(file.advertise),
             tls_san,
-            service_cidr: over(matches, "service_cidr", self.service_cidr, file.service_cidr),
-            cluster_cidr: over(matches, "cluster_cidr", self.cluster_cidr, file.cluster_cidr),
+            service_cidr,
+            cluster_cidr,
             enable_admission_plugins,
             disable_admission_plugins,
             admission_control_config_file: self
@@ -391,6 +419,15 @@ impl ServerArgs {
             flags,
         })
     }
+}
+
+/// Whether the texts name address ranges of Services and of pods.
+fn check_ranges(services: &str, pods: &str) -> Result<(), ConfigError> {
+    ServiceRanges::new(services)?;
+    for cidr in pods.split(',') {
+        cidr.trim().parse::<ranges::Range>()?;
+    }
+    Ok(())
 }
 
 fn event_ttl(given: Option<String>) -> Result<EventTtl, ConfigError> {
@@ -431,6 +468,48 @@ mod tests {
         assert_eq!(config.service_cidr, SERVICE_CIDR);
         assert_eq!(config.bind.to_string(), "127.0.0.1:1");
         assert_eq!((config.datastore, config.cluster_cidr.as_str()), (Datastore::Embedded, "10.244.0.0/16"));
+    }
+
+    #[test]
+    fn errors_name_the_option_and_its_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("server.yaml");
+        let error = |text: &str, args: &[&str]| {
+            std::fs::write(&file, text).unwrap();
+            let command = ServerArgs::augment_args(clap::Command::new("server"));
+            let start = ["server", "--config", file.to_str().unwrap()];
+            let matches = command.get_matches_from(start.iter().chain(args));
+            let resolved = ServerArgs::from_arg_matches(&matches).unwrap().resolve(&matches);
+            coracle_cli::causes::chain(&resolved.unwrap_err())
+        };
+        for (option, value, why) in [
+            ("service-cidr", "10.0.0.0", "10.0.0.0 is not an address range such as 10.96.0.0/16"),
+            ("service-cidr", "10.0.0.0/16,fd00::/x", "fd00::/x is not an address range"),
+            ("cluster-cidr", "10.0.0.0", "invalid CIDR address: 10.0.0.0"),
+            ("cluster-cidr", "10.0.0.0/16,10.0.0.0/33", "invalid CIDR address: 10.0.0.0/33"),
+            ("event-ttl", "soon", "\"soon\" is not a duration"),
+            ("trace-age", "soon", "\"soon\" is not a duration"),
+            ("runtime-config", "a/b=maybe", "invalid value of a/b=maybe"),
+            ("datastore", "sqlite", "unknown datastore \"sqlite\""),
+        ] {
+            let said = error("", &[&format!("--{option}={value}")]);
+            assert!(
+                said.starts_with(&format!("--{option}")) && said.contains(why),
+                "{option}={value}: {said}"
+            );
+        }
+        for (text, why) in [
+            ("serviceCidr: 10.0.0.0\n", "--service-cidr: 10.0.0.0 is not"),
+            ("bind: 10.0.0.1\n", "bind \"10.0.0.1\": invalid socket address"),
+            ("apiOnly: maybe\n", "apiOnly \"maybe\": invalid type"),
+            ("otlpProtocol: smoke\n", "otlpProtocol \"smoke\": unknown variant"),
+            ("etcdPeerPort: 0\n", "etcdPeerPort: invalid value"),
+        ] {
+            let said = error(text, &[]);
+            assert!(said.contains(why), "{text}: {said}");
+        }
+        let said = error("tokenFile: [a]\ntoken: {a: hush}\n", &[]);
+        assert!(said.contains("token") && !said.contains("hush"), "{said}");
     }
 
     #[test]

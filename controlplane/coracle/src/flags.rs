@@ -56,7 +56,7 @@ fn plain(value: &Value) -> Vec<String> {
 }
 
 /// A value, unless it may be a secret: by the name of its option, or as a password or in the query of a URL.
-fn shown(long: &str, value: String) -> String {
+pub(crate) fn shown(long: &str, value: String) -> String {
     const WORDS: [&str; 8] =
         ["token", "password", "passphrase", "secret", "key", "keys", "credential", "credentials"];
     let is_place = ["-file", "-path", "-dir"].iter().any(|end| long.ends_with(end));
