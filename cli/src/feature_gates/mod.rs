@@ -4,6 +4,7 @@
 // Every gate.
 mod table;
 
+use crate::closest;
 use table::{OFF, ON};
 
 /// What this server does about a gate that is on by default. A place is `file#symbol`: a name or a short literal of the code that the
@@ -48,8 +49,13 @@ pub enum GateError {
         value: String,
     },
     /// No gate of Kubernetes 1.36.
-    #[error("unrecognized feature gate: {0}")]
-    Unknown(String),
+    #[error("unrecognized feature gate: {name}{}", .similar.map_or_else(String::new, |name| format!(", did you mean {name}?")))]
+    Unknown {
+        /// As it was given.
+        name: String,
+        /// What was probably meant, if anything.
+        similar: Option<&'static str>,
+    },
     /// A feature that cannot be turned off.
     #[error("cannot set feature gate {0} to false: the feature is always on, see docs/feature-gates.md")]
     AlwaysOn(&'static str),
@@ -66,6 +72,26 @@ pub enum GateError {
         "cannot set feature gate AllBeta to false: some beta features are always on, see docs/feature-gates.md"
     )]
     AllBetaOff,
+}
+
+/// Everything that is wrong with a list of gates.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", joined(.0))]
+pub struct GateErrors(Vec<GateError>);
+
+fn joined(errors: &[GateError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// What a list of gates says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// What it switches.
+    pub switches: Switches,
+    /// Gates that have no effect here.
+    pub without_effect: Vec<&'static str>,
+    /// Gates that it sets to true and to false.
+    pub contradictory: Vec<String>,
 }
 
 /// A gate that can be switched: its name, and how to set it.
@@ -86,24 +112,52 @@ fn parse_bool(name: &str, value: &str) -> Result<bool, GateError> {
     }
 }
 
-/// What gates such as `MaxUnavailableStatefulSet=true` switch, and the names of gates that have no effect here.
-pub fn parse(gates: &[String]) -> Result<(Switches, Vec<&'static str>), GateError> {
-    let (mut switches, mut without_effect) = (Switches::default(), Vec::new());
+/// Name and value of a gate such as `MaxUnavailableStatefulSet=true`.
+fn entry(gate: &str) -> Result<(&str, bool), GateError> {
+    let (name, value) = gate.split_once('=').ok_or_else(|| GateError::NoValue(gate.to_owned()))?;
+    // The component may be named, as in the options of Kubernetes since 1.32.
+    let name = name.trim();
+    let name = name.strip_prefix("kube:").unwrap_or(name);
+    Ok((name, parse_bool(name, value.trim())?))
+}
+
+/// Reads gates such as `MaxUnavailableStatefulSet=true`; all that are wrong are in the error. Of a gate that is named more than
+/// once the last value counts, as in Kubernetes.
+pub fn parse(gates: &[String]) -> Result<Gates, GateErrors> {
+    let (mut all, mut errors) = (Gates::default(), Vec::new());
+    let mut entries: Vec<(&str, bool)> = Vec::new();
     for gate in gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
-        let (name, value) = gate.split_once('=').ok_or_else(|| GateError::NoValue(gate.to_owned()))?;
-        // The component may be named, as in the options of Kubernetes since 1.32.
-        let name = name.trim();
-        let (name, value) = (name.strip_prefix("kube:").unwrap_or(name), value.trim());
-        let value = parse_bool(name, value)?;
+        let (name, value) = match entry(gate) {
+            Ok(entry) => entry,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
+        let Some((_, before)) = entries.iter_mut().find(|(known, _)| *known == name) else {
+            entries.push((name, value));
+            continue;
+        };
+        if *before != value && !all.contradictory.iter().any(|known| known == name) {
+            all.contradictory.push(name.to_owned());
+        }
+        *before = value;
+    }
+    errors.extend(entries.into_iter().filter_map(|(name, value)| all.set(name, value).err()));
+    if errors.is_empty() { Ok(all) } else { Err(GateErrors(errors)) }
+}
+
+impl Gates {
+    fn set(&mut self, name: &str, value: bool) -> Result<(), GateError> {
         if let Some((_, set)) = SWITCHES.iter().chain(REMOVED).find(|(known, _)| *known == name) {
-            set(&mut switches, value);
+            set(&mut self.switches, value);
         } else if let Some((known, support)) = ON.iter().find(|(known, _)| *known == name) {
             match support {
                 Support::Honoured(_) | Support::Partly(..) if value => {}
                 Support::Honoured(_) | Support::Partly(..) => return Err(GateError::AlwaysOn(known)),
                 Support::Refused(_) if value => return Err(GateError::NotThere(known)),
                 Support::Refused(_) => {}
-                Support::NotApplicable(_) => without_effect.push(*known),
+                Support::NotApplicable(_) => self.without_effect.push(known),
             }
         } else if name == "AllBeta" {
             return Err(if value { GateError::AllBetaOn } else { GateError::AllBetaOff });
@@ -112,10 +166,18 @@ pub fn parse(gates: &[String]) -> Result<(Switches, Vec<&'static str>), GateErro
                 return Err(GateError::NotThere(known));
             }
         } else {
-            return Err(GateError::Unknown(name.to_owned()));
+            return Err(GateError::Unknown { name: name.to_owned(), similar: similar(name) });
         }
+        Ok(())
     }
-    Ok((switches, without_effect))
+}
+
+/// The gate whose name is the same but for upper and lower case, or else the most like one.
+fn similar(name: &str) -> Option<&'static str> {
+    let switches = SWITCHES.iter().chain(REMOVED).map(|(known, _)| *known);
+    let others = ON.iter().map(|(known, _)| *known).chain(OFF.iter().copied());
+    let all = || switches.clone().chain(others.clone()).chain(["AllAlpha", "AllBeta"]);
+    all().find(|known| known.eq_ignore_ascii_case(name)).or_else(|| closest::closest(name, all()))
 }
 
 #[cfg(test)]
@@ -124,8 +186,18 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn set(gates: &[&str]) -> Result<(Switches, Vec<&'static str>), GateError> {
+    fn all(gates: &[&str]) -> Result<Gates, GateErrors> {
         parse(&gates.iter().map(|gate| (*gate).to_owned()).collect::<Vec<_>>())
+    }
+
+    /// What a list switches and what has no effect, or its first error.
+    fn set(gates: &[&str]) -> Result<(Switches, Vec<&'static str>), GateError> {
+        let set = all(gates).map_err(|errors| errors.0[0].clone())?;
+        Ok((set.switches, set.without_effect))
+    }
+
+    fn unknown(name: &str, similar: Option<&'static str>) -> GateError {
+        GateError::Unknown { name: name.to_owned(), similar }
     }
 
     #[test]
@@ -141,7 +213,7 @@ mod tests {
         assert_eq!(set(&[" MaxUnavailableStatefulSet=true"]), Ok((on, vec![])));
         let on = Switches { container_stop_signals: true, ..none };
         assert_eq!(set(&["kube:ContainerStopSignals=true", "kube:SidecarContainers=true"]), Ok((on, vec![])));
-        assert_eq!(set(&["other:MemoryQoS=false"]), Err(GateError::Unknown("other:MemoryQoS".into())));
+        assert_eq!(set(&["other:MemoryQoS=false"]), Err(unknown("other:MemoryQoS", None)));
         let on = Switches { initializers: true, ..none };
         assert_eq!(set(&["Initializers=true"]), Ok((on, vec![])));
         assert_eq!(set(&["Initializers=true", "Initializers=false"]), Ok((none, vec![])));
@@ -151,7 +223,7 @@ mod tests {
             Err(GateError::NotThere("ResourceHealthStatusMessage"))
         );
         assert_eq!(set(&["MemoryQoS=1"]), Err(GateError::NotThere("MemoryQoS")));
-        assert_eq!(set(&["Nonsense=true"]), Err(GateError::Unknown("Nonsense".into())));
+        assert_eq!(set(&["Nonsense=true"]), Err(unknown("Nonsense", None)));
         assert_eq!(set(&["MemoryQoS"]), Err(GateError::NoValue("MemoryQoS".into())));
         assert!(matches!(set(&["MemoryQoS=yes"]), Err(GateError::NotABool { .. })));
         assert_eq!(set(&["AllAlpha=false"]), Ok((none, vec![])));
@@ -171,6 +243,48 @@ mod tests {
             let error = set(&[gate]).unwrap_err().to_string();
             assert!(error.contains(why), "{gate}: {error}");
         }
+    }
+
+    #[test]
+    fn all_wrong_gates_are_reported_with_what_was_probably_meant() {
+        let gates = [
+            "Nonsense=true",
+            "SidecarContainers=false",
+            "MemoryQoS",
+            "MemoryQoS=yes",
+            "sidecarContainer=true",
+        ];
+        assert_eq!(
+            all(&gates).unwrap_err().to_string(),
+            "missing bool value for MemoryQoS; invalid value of MemoryQoS=yes: expected true or false; \
+             unrecognized feature gate: Nonsense; cannot set feature gate SidecarContainers to false: the feature is \
+             always on, see docs/feature-gates.md; unrecognized feature gate: sidecarContainer, did you mean \
+             SidecarContainers?"
+        );
+        for (name, meant) in [
+            ("SIDECARCONTAINERS", "SidecarContainers"),
+            ("SidecarContaners", "SidecarContainers"),
+            ("memoryqos", "MemoryQoS"),
+            ("allbeta", "AllBeta"),
+            ("Initialisers", "Initializers"),
+            ("containerStopSignal", "ContainerStopSignals"),
+        ] {
+            assert_eq!(set(&[&format!("{name}=true")]), Err(unknown(name, Some(meant))));
+        }
+    }
+
+    #[test]
+    fn of_a_gate_that_is_named_twice_the_last_value_counts() {
+        let both = all(&["Initializers=false", "WinDSR=false", "Initializers=true", "WinDSR=false"]).unwrap();
+        assert!(both.switches.initializers);
+        assert_eq!(
+            (both.without_effect, both.contradictory),
+            (vec!["WinDSR"], vec!["Initializers".to_owned()])
+        );
+        let last = all(&["SidecarContainers=false", "kube:SidecarContainers=true"]).unwrap();
+        assert_eq!(last.contradictory, ["SidecarContainers"]);
+        let wrong = set(&["SidecarContainers=true", "SidecarContainers=false"]);
+        assert_eq!(wrong, Err(GateError::AlwaysOn("SidecarContainers")));
     }
 
     /// Name, whether it is on by default, stage: the gates of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and

@@ -11,7 +11,7 @@ use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use coracle_apiserver::service_ranges::{RangeError, ServiceRanges};
-use coracle_cli::feature_gates::{self, GateError};
+use coracle_cli::feature_gates::{self, GateErrors, Gates};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
 use coracle_cli::{closest, config_file};
@@ -326,9 +326,9 @@ pub enum ConfigError {
     /// An option about backups makes no sense.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// A feature gate that cannot be set.
+    /// Feature gates that cannot be set.
     #[error("--feature-gates")]
-    FeatureGates(#[from] GateError),
+    FeatureGates(#[from] GateErrors),
     /// An API version that cannot be switched.
     #[error("--runtime-config")]
     RuntimeConfig(#[from] RuntimeConfigError),
@@ -375,9 +375,12 @@ impl ServerArgs {
         enable_admission_plugins.extend(file.enable_admission_plugins);
         // Of one gate the last value counts: flags come after the file.
         let gates: Vec<String> = file.feature_gates.into_iter().chain(self.feature_gates).collect();
-        let (switches, without_effect) = feature_gates::parse(&gates)?;
+        let Gates { switches, without_effect, contradictory } = feature_gates::parse(&gates)?;
         for gate in without_effect {
             tracing::warn!(gate, "feature gate has no effect: it does not apply to this server");
+        }
+        for gate in contradictory {
+            tracing::warn!(gate, "feature gate is set to true and to false: the last value counts");
         }
         let service_cidr = over(matches, "service_cidr", self.service_cidr, file.service_cidr);
         let cluster_cidr = over(matches, "cluster_cidr", self.cluster_cidr, file.cluster_cidr);

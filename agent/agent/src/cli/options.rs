@@ -20,7 +20,7 @@ use crate::identity::kubeconfig::Selected;
 use crate::node::machine::{self, Machine};
 use crate::node::shutdown::Group;
 use coracle_cli::causes;
-use coracle_cli::feature_gates::{self, Switches};
+use coracle_cli::feature_gates::{self, Gates, Switches};
 use coracle_engine::runtime::CriRuntime;
 use coracle_host_dir::private;
 use http::{HeaderName, HeaderValue};
@@ -249,10 +249,13 @@ impl RunArgs {
 
     /// What the feature gates switch.
     pub(super) fn gates(&self) -> anyhow::Result<Switches> {
-        let (switches, without_effect) =
+        let Gates { switches, without_effect, contradictory } =
             feature_gates::parse(&self.feature_gates).context("--feature-gates")?;
         for gate in without_effect {
             tracing::warn!(gate, "feature gate has no effect: it does not apply to this node");
+        }
+        for gate in contradictory {
+            tracing::warn!(gate, "feature gate is set to true and to false: the last value counts");
         }
         Ok(switches)
     }
