@@ -455,6 +455,9 @@ impl Runner {
             let key = format!("{}/{}", object.meta.namespace, object.meta.name);
             self.tries.remove(key.as_str());
             self.waiting.remove(key.as_str());
+            if self.reports.withdraw(&key) {
+                self.preempting.remove(key.as_str());
+            }
         }
     }
 

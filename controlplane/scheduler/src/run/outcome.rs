@@ -9,7 +9,7 @@ use crate::pod::PodInfo;
 use crate::preempt::{Plan, PreemptionError};
 use crate::queue::{Event, Millis};
 use crate::rejection::{Plugin, Rejection};
-use crate::writes::Writes;
+use crate::writes::{Writes, is_gone};
 use coracle_cli::causes;
 use coracle_cli::supervise::catch_panic_async;
 use coracle_proto::status::ApiError;
@@ -91,9 +91,7 @@ impl Runner {
             let work = async {
                 match &why {
                     Why::Unschedulable { nominated, victims } => {
-                        let result = writes.explain(&pod, &message, nominated.as_deref()).await;
-                        let node = nominated.as_deref().unwrap_or_default();
-                        result.and(evict(&writes, &pod, node, victims).await)
+                        explain(&writes, &pod, &message, nominated.as_deref(), victims).await
                     }
                     Why::Error => writes.explain_error(&pod, &message).await,
                 }
@@ -122,7 +120,7 @@ impl Runner {
             Ok(Done::Deallocated(pod, Err(error))) if !error.is_not_found() && !error.is_conflict() => {
                 tracing::warn!(pod = %pod.key, error = %causes::chain(&error), "cannot take devices from a claim");
             }
-            Ok(Done::Reported { pod, result: Err(error), .. }) if !error.is_not_found() => {
+            Ok(Done::Reported { pod, result: Err(error), .. }) if !is_gone(&error) => {
                 tracing::warn!(pod = %pod.key, error = %causes::chain(&error), "cannot update the PodScheduled condition");
             }
             Ok(Done::Deallocated(..) | Done::Reported { .. }) => {}
@@ -222,6 +220,21 @@ fn tried(devices: &str, preemption: &str) -> String {
         ("", preemption) => format!("preemption: {preemption}"),
         (devices, preemption) => format!("{devices}, preemption: {preemption}"),
     }
+}
+
+/// Tells a pod why it has no node, and evicts the victims of a preemption unless the pod is gone.
+async fn explain(
+    writes: &Writes,
+    pod: &PodInfo,
+    message: &str,
+    nominated: Option<&str>,
+    victims: &[Arc<PodInfo>],
+) -> Result<(), ApiError> {
+    let result = writes.explain(pod, message, nominated).await;
+    if result.as_ref().is_err_and(is_gone) {
+        return result;
+    }
+    result.and(evict(writes, pod, nominated.unwrap_or_default(), victims).await)
 }
 
 /// Evicts the victims of a preemption, all of them although one cannot be; the first error.

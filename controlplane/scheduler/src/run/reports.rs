@@ -61,6 +61,14 @@ impl Reports {
         next
     }
 
+    /// Drops the report that waits for the one that is being written: its pod is gone. Returns whether it was an eviction.
+    pub(super) fn withdraw(&mut self, pod: &str) -> bool {
+        let Some(report) = self.0.get_mut(pod).and_then(Option::take) else { return false };
+        let preempts = report.preempts();
+        report.attempt.end(Some(&report.message));
+        preempts
+    }
+
     /// Whether a report of the pod is being written.
     pub(super) fn has(&self, pod: &PodKey) -> bool {
         self.0.contains_key(pod)
@@ -108,5 +116,22 @@ mod tests {
         assert!(reports.begin(report("a", "evicts", 1)).is_none());
         assert!(reports.begin(report("a", "an extender failed", 0)).is_none());
         assert!(reports.done(&key).unwrap().preempts());
+    }
+
+    #[test]
+    fn an_eviction_does_not_survive_its_pod() {
+        let mut reports = Reports::default();
+        let key = report("a", "", 0).pod.key.clone();
+        assert!(!reports.withdraw("default/a"), "there is none");
+        assert!(reports.begin(report("a", "evicts", 1)).is_some());
+        assert!(!reports.withdraw("default/a"), "it is being written");
+        assert!(reports.begin(report("a", "evicts more", 1)).is_none());
+        assert!(reports.withdraw("default/a"));
+        // Another pod of the name.
+        assert!(reports.begin(report("a", "tainted", 0)).is_none());
+        assert_eq!(reports.done(&key).unwrap().message, "tainted");
+        assert!(reports.begin(report("a", "no cpu", 0)).is_none());
+        assert!(!reports.withdraw("default/a"), "it evicts nothing");
+        assert!(reports.done(&key).is_none() && !reports.has(&key));
     }
 }

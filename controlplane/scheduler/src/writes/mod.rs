@@ -223,10 +223,44 @@ impl Writes {
     }
 }
 
-/// A patch for another uid is invalid, a deletion of one a conflict.
+/// Whether a write failed because its pod is gone, although another one may have its name by now: a patch for another uid is
+/// an invalid change of `metadata.uid`.
+pub fn is_gone(error: &ApiError) -> bool {
+    let is_other =
+        error.code == 422 && error.details.causes.iter().any(|cause| cause.field == "metadata.uid");
+    error.is_not_found() || is_other
+}
+
+/// A victim that is gone needs no eviction. A deletion of another uid is a conflict.
 fn gone_is_fine(result: Result<(), ApiError>) -> Result<(), ApiError> {
     match result {
-        Err(error) if error.is_not_found() || error.is_conflict() || error.code == 422 => Ok(()),
+        Err(error) if is_gone(&error) || error.is_conflict() => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coracle_proto::status::FieldError;
+    use serde_json::json;
+
+    #[test]
+    fn only_errors_of_pods_that_are_gone_are_passed_over() {
+        let invalid = |field: &str| {
+            let cause = FieldError::invalid(field, &json!("u"), "field is immutable");
+            ApiError::invalid("", "Pod", "a", vec![cause])
+        };
+        for (error, gone, fine) in [
+            (ApiError::not_found("", "pods", "a"), true, true),
+            (invalid("metadata.uid"), true, true),
+            (ApiError::conflict("", "pods", "a", "Precondition failed"), false, true),
+            (invalid("status.conditions[0].type"), false, false),
+            (ApiError::new(422, "Invalid", "denied by a webhook"), false, false),
+            (ApiError::unavailable("the store does not answer"), false, false),
+        ] {
+            assert_eq!((is_gone(&error), gone_is_fine(Err(error.clone())).is_ok()), (gone, fine), "{error}");
+        }
+        assert_eq!(gone_is_fine(Ok(())), Ok(()));
     }
 }
