@@ -20,7 +20,23 @@ pub(super) fn message(what: &str, pod: &Pod, error: &str) -> String {
     if !error.is_empty() {
         summary.insert("error".to_owned(), json!(error));
     }
-    format!("Pod resize {what}: {}", Value::Object(summary))
+    format!("Pod resize {what}: {}", escaped(&Value::Object(summary).to_string()))
+}
+
+/// JSON as Go writes it, which can stand in HTML. These characters only occur within texts.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match letter {
+            '<' => text.push_str("\\u003c"),
+            '>' => text.push_str("\\u003e"),
+            '&' => text.push_str("\\u0026"),
+            '\u{2028}' => text.push_str("\\u2028"),
+            '\u{2029}' => text.push_str("\\u2029"),
+            other => text.push(other),
+        }
+    }
+    text
 }
 
 fn of_container(container: &Container) -> Value {
@@ -62,6 +78,12 @@ mod tests {
                 json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2"}}}]}),
                 "no \"room\"",
                 r#"Pod resize Deferred: {"containers":[{"name":"a","resources":{"limits":{"cpu":"2"}}}],"generation":2,"error":"no \"room\""}"#,
+            ),
+            (
+                "error",
+                json!({"containers": []}),
+                "<a> & \u{2028}\u{2029}\té\u{7f}",
+                "Pod resize error: {\"generation\":2,\"error\":\"\\u003ca\\u003e \\u0026 \\u2028\\u2029\\té\u{7f}\"}",
             ),
         ] {
             assert_eq!(message(what, &pod(spec), error), expected);
