@@ -23,6 +23,8 @@ mod build;
 mod publish;
 // Default roles and bindings: existing ones get what they lack.
 mod bootstrap_roles;
+// Default flow schemas and priority levels: existing ones are brought up to date.
+mod flow_control;
 // Waits for changes of files.
 mod file_changes;
 // Files of the operator's certificate authorities.

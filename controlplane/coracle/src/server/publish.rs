@@ -3,6 +3,7 @@
 use super::addresses::dns_addresses;
 use super::bootstrap_roles;
 use super::build::Built;
+use super::flow_control;
 use super::open::Opened;
 use crate::config::Config;
 use anyhow::Context as _;
@@ -90,7 +91,8 @@ async fn publish_cluster(client: &Client, url: &str, authority: &str) -> anyhow:
     replace(client, map.into_value()).await
 }
 
-/// Makes what every cluster has from its first moment and is not there yet, and completes its roles and bindings.
+/// Makes what every cluster has from its first moment and is not there yet, completes its roles and bindings, and brings its flow
+/// schemas and priority levels up to date.
 async fn bootstrap(
     client: &Client,
     config: &Config,
@@ -100,12 +102,16 @@ async fn bootstrap(
     let ranges = service_ranges(config);
     let cluster = Cluster { service_ranges: &ranges, service_address: service_ip, port: bound.port() };
     // Namespaces first; the rest does not depend on order, and together it costs a few commits instead of hundreds.
-    let (namespaces, rest): (Vec<_>, Vec<_>) = bootstrap::objects(&cluster)
-        .into_iter()
-        .partition(|object| PartialObjectMetadata::of(object).kind() == "Namespace");
+    let objects = bootstrap::objects(&cluster);
+    let wanted = flow_control::names(&objects);
+    let (namespaces, rest): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| PartialObjectMetadata::of(object).kind() == "Namespace");
     for objects in [namespaces, rest] {
         let made = futures::stream::iter(objects.into_iter().map(|object| ensure_default(client, object)));
         made.buffer_unordered(64).try_collect::<()>().await?;
+    }
+    if let Err(error) = flow_control::remove_obsolete(client, &wanted).await {
+        tracing::warn!(error = %causes::chain(&error), "cannot remove an obsolete flow schema or priority level");
     }
     let addresses = dns_addresses(&config.service_cidr);
     if !addresses.is_empty()
@@ -142,18 +148,21 @@ fn name_of(object: &serde_json::Value) -> (String, String) {
     (meta.namespace().text().to_owned(), meta.name().text().to_owned())
 }
 
-/// Creates an object unless one of its name is there; a role or binding that is there gets what it lacks. A failure of that is
-/// no reason not to start: a webhook that refuses it may need this server.
+/// Creates an object unless one of its name is there; a role or binding that is there gets what it lacks, and a flow schema or
+/// priority level is brought up to date. A failure of that is no reason not to start: a webhook that refuses it may need this
+/// server.
 async fn ensure_default(client: &Client, object: serde_json::Value) -> anyhow::Result<()> {
     let kind = kind_of(client, &object)?;
-    if kind.group != bootstrap_roles::GROUP {
-        return ensure(client, object).await;
-    }
-    let Err(error) = bootstrap_roles::reconcile(client, &kind, &object).await else { return Ok(()) };
+    let reconciled = match kind.group.as_str() {
+        bootstrap_roles::GROUP => bootstrap_roles::reconcile(client, &kind, &object).await,
+        flow_control::GROUP => flow_control::reconcile(client, &kind, &object).await,
+        _ => return ensure(client, object).await,
+    };
+    let Err(error) = reconciled else { return Ok(()) };
     let (namespace, name) = name_of(&object);
     tracing::warn!(
         resource = %kind.plural, %namespace, %name, error = %causes::chain(&error),
-        "cannot update a default role or binding"
+        "cannot update a default object"
     );
     ensure(client, object).await
 }

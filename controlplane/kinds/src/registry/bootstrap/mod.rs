@@ -1,5 +1,6 @@
 //! Bootstrap objects of every cluster, as data. A starting server creates those that are missing; of existing ones it only
-//! changes roles and bindings (`server/bootstrap_roles/` of `coracle`).
+//! changes roles and bindings (`server/bootstrap_roles/` of `coracle`), and flow schemas and priority levels
+//! (`server/flow_control/`).
 
 pub use cluster::Cluster;
 use serde_json::Value;
