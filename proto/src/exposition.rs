@@ -160,6 +160,19 @@ impl Page {
         self.value(&format!("{name}_count"), labels, values.count);
     }
 
+    /// Feature gates: name, stage and whether the feature is enabled.
+    pub fn features<'a>(&mut self, features: impl IntoIterator<Item = (&'a str, &'a str, bool)>) {
+        let family = "kubernetes_feature_enabled";
+        self.family(
+            family,
+            "gauge",
+            "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+        );
+        for (name, stage, enabled) in features {
+            self.value(family, &[("name", name), ("stage", stage)], u8::from(enabled));
+        }
+    }
+
     /// This process, as Prometheus' clients show theirs.
     pub fn process(&mut self) {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -210,6 +223,19 @@ mod tests {
         ] {
             assert_eq!(Form::accepted(accept), form, "{accept}");
         }
+    }
+
+    #[test]
+    fn features_have_a_stage_and_a_value() {
+        let mut page = Page::new(Form::Prometheus);
+        page.features([("A", "BETA", true), ("B", "", false)]);
+        let text = page.finish();
+        let (head, values) = text.split_at(text.find("kubernetes_feature_enabled{").unwrap_or_default());
+        assert!(head.ends_with("# TYPE kubernetes_feature_enabled gauge\n"), "{head}");
+        assert_eq!(
+            values,
+            "kubernetes_feature_enabled{name=\"A\",stage=\"BETA\"} 1\nkubernetes_feature_enabled{name=\"B\",stage=\"\"} 0\n"
+        );
     }
 
     fn sample(form: Form) -> String {

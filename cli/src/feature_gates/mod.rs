@@ -101,8 +101,65 @@ const SWITCHES: &[Switch] = &[
     ("PodLogsQuerySplitStreams", |switches, on| switches.pod_logs_query_split_streams = on),
     ("ContainerStopSignals", |switches, on| switches.container_stop_signals = on),
 ];
+/// Name, whether it is on by default, stage: the gates of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and
+/// kube-proxy 1.36, with those of their libraries.
+const UPSTREAM: &str = include_str!("upstream.txt");
+/// Gates that stand for others: name and stage.
+const GROUPS: [(&str, &str); 2] = [("AllAlpha", ALPHA), ("AllBeta", BETA)];
+const ALPHA: &str = "ALPHA";
+const BETA: &str = "BETA";
+
 /// Gates of older versions of Kubernetes that can be switched.
 const REMOVED: &[Switch] = &[("Initializers", |switches, on| switches.initializers = on)];
+
+/// A gate and its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feature {
+    /// Its name.
+    pub name: &'static str,
+    /// Its stage as Kubernetes' metrics name it: `ALPHA`, `BETA`, `DEPRECATED`, and nothing for general availability.
+    pub stage: &'static str,
+    /// Whether the feature is there.
+    pub enabled: bool,
+}
+
+/// The values in force, of all gates but those that do not apply here.
+pub fn in_force(switches: Switches) -> Vec<Feature> {
+    let upstream = UPSTREAM.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (name, _, stage) = (words.next()?, words.next()?, words.next()?);
+        let stage = match stage {
+            "alpha" => ALPHA,
+            "beta" => BETA,
+            "deprecated" => "DEPRECATED",
+            _ => "",
+        };
+        Some(Feature { name, stage, enabled: is_enabled(name, switches)? })
+    });
+    let removed =
+        REMOVED.iter().map(|&(name, set)| Feature { name, stage: ALPHA, enabled: is_on(set, switches) });
+    let groups = GROUPS.map(|(name, stage)| Feature { name, stage, enabled: false });
+    upstream.chain(removed).chain(groups).collect()
+}
+
+/// Whether a feature of Kubernetes 1.36 is there; nothing if it does not apply here.
+fn is_enabled(name: &str, switches: Switches) -> Option<bool> {
+    if let Some((_, set)) = SWITCHES.iter().find(|(known, _)| *known == name) {
+        return Some(is_on(*set, switches));
+    }
+    match ON.iter().find(|(known, _)| *known == name) {
+        Some((_, Support::Honoured(_) | Support::Partly(..))) => Some(true),
+        Some((_, Support::NotApplicable(_))) => None,
+        Some((_, Support::Refused(_))) | None => Some(false),
+    }
+}
+
+/// Whether a gate is switched on, which is when switching it on changes nothing.
+fn is_on(set: fn(&mut Switches, bool), switches: Switches) -> bool {
+    let mut on = switches;
+    set(&mut on, true);
+    on == switches
+}
 
 fn parse_bool(name: &str, value: &str) -> Result<bool, GateError> {
     match value {
@@ -287,9 +344,30 @@ mod tests {
         assert_eq!(wrong, Err(GateError::AlwaysOn("SidecarContainers")));
     }
 
-    /// Name, whether it is on by default, stage: the gates of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and
-    /// kube-proxy 1.36, with those of their libraries.
-    const UPSTREAM: &str = include_str!("upstream.txt");
+    #[test]
+    fn the_values_in_force_are_those_of_the_features() {
+        let set = Switches { container_stop_signals: true, initializers: true, ..Switches::default() };
+        let all = in_force(set);
+        for (name, expected) in [
+            ("SidecarContainers", Some(("", true))),
+            ("ResourceHealthStatus", Some(("BETA", true))),
+            ("ResourceHealthStatusMessage", Some(("BETA", false))),
+            ("MemoryQoS", Some(("ALPHA", false))),
+            ("ContainerStopSignals", Some(("ALPHA", true))),
+            ("MaxUnavailableStatefulSet", Some(("BETA", false))),
+            ("Initializers", Some(("ALPHA", true))),
+            ("AllBeta", Some(("BETA", false))),
+            ("WinDSR", None),
+        ] {
+            let found = all.iter().find(|feature| feature.name == name);
+            assert_eq!(found.map(|feature| (feature.stage, feature.enabled)), expected, "{name}");
+        }
+        let off = in_force(Switches::default());
+        assert!(off.iter().any(|feature| feature.name == "Initializers" && !feature.enabled));
+        let names: BTreeSet<&str> = all.iter().map(|feature| feature.name).collect();
+        let skipped = ON.iter().filter(|(_, support)| matches!(support, Support::NotApplicable(_))).count();
+        assert_eq!((names.len(), all.len()), (243 - skipped, 243 - skipped), "each once");
+    }
 
     fn upstream() -> impl Iterator<Item = (&'static str, bool, &'static str)> {
         UPSTREAM.lines().map(|line| {

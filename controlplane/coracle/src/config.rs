@@ -11,7 +11,7 @@ use crate::security::Security;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use coracle_apiserver::service_ranges::{RangeError, ServiceRanges};
-use coracle_cli::feature_gates::{self, GateErrors, Gates};
+use coracle_cli::feature_gates::{self, GateErrors, Gates, Switches};
 use coracle_cli::log::LogArgs;
 use coracle_cli::yaml::YamlError;
 use coracle_cli::{closest, config_file};
@@ -254,6 +254,8 @@ pub struct Config {
     pub disable_admission_plugins: Vec<String>,
     /// Settings of admission plugins.
     pub admission_control_config_file: Option<PathBuf>,
+    /// What feature gates switch.
+    pub switches: Switches,
     /// Features that are switched on.
     pub features: Features,
     /// Whether clients may ask for one stream of a log.
@@ -403,6 +405,7 @@ impl ServerArgs {
             admission_control_config_file: self
                 .admission_control_config_file
                 .or(file.admission_control_config_file),
+            switches,
             features: Features {
                 max_unavailable_stateful_set: switches.max_unavailable_stateful_set,
                 container_stop_signals: switches.container_stop_signals,

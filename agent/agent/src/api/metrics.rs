@@ -15,6 +15,7 @@ use crate::trace::spool::Spool;
 use crate::usage::{Usage, series, summary};
 use crate::volume::metrics::VolumeMetrics;
 use crate::volume::usage::VolumeUsage;
+use coracle_cli::feature_gates::Feature;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::instrumented::Operations;
 
@@ -22,6 +23,8 @@ use coracle_engine::runtime::instrumented::Operations;
 pub struct Metrics {
     /// The Node object's name.
     pub node: String,
+    /// The feature gates with their values.
+    pub features: Vec<Feature>,
     /// Usage of the node and its pods.
     pub usage: Usage,
     /// How full volumes are.
@@ -137,6 +140,7 @@ impl Metrics {
         );
         let labels = [("git_version", BUILD), ("major", "1"), ("minor", MINOR)];
         out.value("kubernetes_build_info", &labels, 1);
+        out.features(self.features.iter().map(|feature| (feature.name, feature.stage, feature.enabled)));
         self.volumes.render(&mut out);
         self.mounts.render(&mut out);
         self.operations.render(&mut out);

@@ -46,6 +46,7 @@ use crate::volume::csi::registration::Registration;
 use crate::volume::token::Tokens;
 use crate::volume::usage::VolumeUsage;
 use crate::volume::volumes::Volumes;
+use coracle_cli::feature_gates::in_force;
 use coracle_cli::supervise::Supervisor;
 use coracle_engine::runtime::Runtime;
 use coracle_engine::runtime::instrumented::{InstrumentedRuntime, Operations};
@@ -189,6 +190,7 @@ pub fn assemble(
         },
         metrics: Metrics {
             node: config.name.clone(),
+            features: in_force(config.gates),
             usage: Usage::default(),
             volumes: volume_usage,
             mounts,

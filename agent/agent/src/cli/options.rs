@@ -380,7 +380,7 @@ impl RunArgs {
                 .maximum_dead_containers_per_container
                 .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
             seccomp_default: self.default_seccomp_profile == DefaultSeccomp::RuntimeDefault,
-            stop_signals: self.gates()?.container_stop_signals,
+            gates: self.gates()?,
             limited_swap: self.memory_swap_behavior == SwapBehavior::LimitedSwap,
             policies: !self.external_policies,
             cpu_quotas: self.resources.cpu_quotas(),

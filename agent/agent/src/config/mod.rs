@@ -30,6 +30,7 @@ use self::image_gc::GcPolicy;
 use self::topology_options::TopologyOptions;
 use self::verification::Verification;
 use crate::numa;
+use coracle_cli::feature_gates::Switches;
 
 /// How packets reach pods of other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -126,8 +127,8 @@ pub struct NodeConfig {
     pub max_dead_containers: Option<usize>,
     /// Containers without a seccomp profile get the runtime's default one.
     pub seccomp_default: bool,
-    /// `lifecycle.stopSignal` of containers is sent (`ContainerStopSignals`).
-    pub stop_signals: bool,
+    /// What feature gates switch; of them, `ContainerStopSignals` concerns nodes.
+    pub gates: Switches,
     /// Burstable containers may use swap, by their requests of memory.
     pub limited_swap: bool,
     /// Enforce network policies.
@@ -240,7 +241,7 @@ impl NodeConfig {
             image_gc: GcPolicy::default(),
             max_dead_containers: None,
             seccomp_default: true,
-            stop_signals: false,
+            gates: Switches::default(),
             limited_swap: false,
             policies: false,
             cpu_quotas: CpuQuotas::default(),

@@ -3,6 +3,7 @@
 
 use super::addresses::{node_addresses, own_identity, reachable};
 use super::explain;
+use super::features::FeatureMetrics;
 use super::open::Opened;
 use super::usage_sampling::UsageSampling;
 use crate::access_control;
@@ -169,6 +170,7 @@ pub(super) fn build(config: &Config, opened: &Opened, stop: &CancellationToken) 
         diagnostics.scheduler_metrics.clone(),
         api.clone(),
         issuers,
+        Arc::new(FeatureMetrics::new(config.switches)),
     ];
     sources.extend(reloader.clone().map(|reloader| reloader as Arc<dyn MetricsSource>));
     sources.extend(timelines.metrics);

@@ -17,6 +17,8 @@ mod open;
 mod explain;
 // Samples of usage for InitialResources.
 mod usage_sampling;
+// Metric of feature gates.
+mod features;
 // The API server, from its parts.
 mod build;
 // Objects that the server publishes when it starts.

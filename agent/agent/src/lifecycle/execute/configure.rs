@@ -93,7 +93,7 @@ impl Job {
                 cpu_quotas: resources.cpu_quotas(spec::uid(pod), &start.name),
                 page_sizes: resources.page_sizes(),
                 seccomp_default: self.executor.config.seccomp_default,
-                stop_signals: self.executor.config.stop_signals,
+                stop_signals: self.executor.config.gates.container_stop_signals,
                 target: target.as_deref(),
                 cpuset: resources.cpuset(spec::uid(pod), &start.name).unwrap_or_default(),
                 memory_nodes: resources.memory_nodes(spec::uid(pod), &start.name),
