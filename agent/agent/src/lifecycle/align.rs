@@ -59,13 +59,13 @@ impl AlignedResources {
     /// Loads what pods were given before a restart. `system` is the directory of sysfs that describes the machine.
     pub fn open(config: &NodeConfig, system: &Path) -> Self {
         let (machine, options) = (Machine::read(system), config.topology_options);
-        let (nodes, most) = (machine.nodes.len(), options.max_nodes);
+        let (nodes, most) = (machine.nodes.len(), options.max_nodes.min(numa::MOST_NODES));
         let is_small = nodes <= most;
         if !is_small && (config.topology_policy != Policy::None || config.static_memory) {
             tracing::error!(
                 nodes,
                 most,
-                "resources are not aligned on this machine: it has more NUMA nodes than max-allowable-numa-nodes"
+                "resources are not aligned on this machine: it has more NUMA nodes than max-allowable-numa-nodes, or than are supported"
             );
         }
         let is_known = machine.distances.is_complete(machine.all());

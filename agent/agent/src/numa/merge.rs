@@ -64,6 +64,10 @@ pub struct Verdict {
 /// How narrow a set of nodes is: their number, their distances, their numbers.
 type Narrow = std::cmp::Reverse<(usize, u64, u64)>;
 
+/// Resources are not aligned on machines with more nodes: the sets of nodes to look at double with each node, and so do the hints
+/// of each resource, which are combined with all of them.
+pub const MOST_NODES: usize = 12;
+
 /// One hint of each resource, merged. Combinations that lead to the same state are one: there are few states, and very many
 /// combinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,8 +108,70 @@ impl Merged {
     }
 }
 
-/// Merges the hints of all resources on a machine with these nodes. With distances, nodes that are close to each other are
-/// preferred; a single node is close to itself.
+/// Sets of some of the nodes of a machine: whether each is one of them, by the number whose bits are the places of its nodes in a
+/// list of all.
+struct Sets<'a> {
+    all: &'a [u32],
+    has: Vec<bool>,
+}
+
+impl<'a> Sets<'a> {
+    fn none(all: &'a [u32]) -> Self {
+        Self { all, has: vec![false; 1 << all.len()] }
+    }
+
+    fn index(&self, nodes: Nodes) -> usize {
+        let places = self.all.iter().enumerate().filter(|(_, number)| nodes.has(**number));
+        places.map(|(place, _)| 1usize << place).sum()
+    }
+
+    fn insert(&mut self, nodes: Nodes) {
+        let index = self.index(nodes);
+        self.has[index] = true;
+    }
+
+    /// What each of them shares with each hint.
+    fn intersect(&self, list: &[Hint]) -> Self {
+        let every = self.has.len() - 1;
+        let hints: Vec<usize> =
+            list.iter().map(|hint| hint.nodes.map_or(every, |nodes| self.index(nodes))).collect();
+        let mut shared = Self::none(self.all);
+        for (set, _) in self.has.iter().enumerate().filter(|(_, has)| **has) {
+            for hint in &hints {
+                shared.has[set & hint] = true;
+            }
+        }
+        shared
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Nodes> {
+        let all = self.all;
+        let nodes = move |index: usize| {
+            let places = all.iter().enumerate().filter(move |(place, _)| (index >> place) & 1 == 1);
+            Nodes::of(places.map(|(_, number)| *number))
+        };
+        self.has.iter().enumerate().filter(|(_, has)| **has).map(move |(index, _)| nodes(index))
+    }
+}
+
+/// Every state that one hint of each list leads to, each list being hints of one resource. Of states that are not preferred only the
+/// nodes count. States that stay preferred to the end are among those as well, which changes nothing: they are better.
+fn states(all: Nodes, lists: &[Vec<Hint>]) -> Vec<Merged> {
+    let numbers: Vec<u32> = all.numbers().collect();
+    let mut preferred = BTreeSet::from([Merged { nodes: all, is_preferred: true, first: None }]);
+    let mut others = Sets::none(&numbers);
+    for list in lists {
+        preferred.iter().for_each(|state| others.insert(state.nodes));
+        others = others.intersect(list);
+        let next = preferred.iter().flat_map(|state| list.iter().map(|hint| state.with(*hint)));
+        preferred = next.filter(|state| state.is_preferred).collect();
+    }
+    let others = others.iter().map(|nodes| Merged { nodes, is_preferred: false, first: None });
+    preferred.into_iter().chain(others).collect()
+}
+
+/// Merges the hints of all resources on a machine with these nodes, at most [`MOST_NODES`]. With distances, nodes that are close to
+/// each other are preferred; a single node is close to itself.
 pub fn merge(policy: Policy, all: Nodes, resources: &[Hints], closest: Option<&Distances>) -> Verdict {
     if policy == Policy::None {
         return Verdict { nodes: None, is_admitted: true };
@@ -125,11 +191,7 @@ pub fn merge(policy: Policy, all: Nodes, resources: &[Hints], closest: Option<&D
     }
     let narrowest = |list: &Vec<Hint>| list.iter().filter_map(|hint| hint.nodes).map(Nodes::len).min();
     let needed = lists.iter().filter_map(narrowest).max().unwrap_or_default();
-    let mut states = BTreeSet::from([Merged { nodes: all, is_preferred: true, first: None }]);
-    for list in &lists {
-        states = states.iter().flat_map(|state| list.iter().map(|hint| state.with(*hint))).collect();
-    }
-    let usable = states.into_iter().filter(|state| !state.nodes.is_empty());
+    let usable = states(all, &lists).into_iter().filter(|state| !state.nodes.is_empty());
     let best = usable.max_by_key(|state| state.rank(needed, closest));
     let (nodes, is_preferred) = best.map_or((all, false), |best| (best.nodes, best.is_preferred));
     let is_anywhere = policy == Policy::SingleNumaNode && nodes == all;
@@ -210,6 +272,21 @@ mod tests {
         // Fewer nodes are better than closer ones.
         let wide = Some(vec![hint(&[0, 1], true), hint(&[0, 1, 2], true)]);
         assert_eq!(merge(Policy::Restricted, all, &[wide], Some(&distances)).nodes, Some(Nodes::of([0, 1])));
+    }
+
+    #[test]
+    fn as_many_nodes_as_are_aligned_are_merged_in_time() {
+        // Numbers of nodes need not be consecutive.
+        let all = Nodes::of((0..MOST_NODES as u32).map(|number| number * 3));
+        let every: Vec<Hint> =
+            all.subsets().map(|set| Hint { nodes: Some(set), is_preferred: set.len() == 1 }).collect();
+        let without_first = all.subsets().filter(|set| !set.has(0));
+        let others: Vec<Hint> =
+            without_first.map(|set| Hint { nodes: Some(set), is_preferred: set.len() == 2 }).collect();
+        let found = merge(Policy::BestEffort, all, &[Some(every.clone()), Some(every.clone())], None);
+        assert_eq!(found, Verdict { nodes: Some(Nodes::of([0])), is_admitted: true });
+        let found = merge(Policy::Restricted, all, &[Some(every), Some(others)], None);
+        assert_eq!(found, Verdict { nodes: Some(Nodes::of([3])), is_admitted: false });
     }
 
     #[test]

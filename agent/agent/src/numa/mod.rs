@@ -18,5 +18,5 @@ pub use distances::Distances;
 pub use hints::{Hint, Hints, hints};
 pub(crate) use machine::parse_list;
 pub use machine::{Machine, MachineNode};
-pub use merge::{Policy, Scope, Verdict, merge};
+pub use merge::{MOST_NODES, Policy, Scope, Verdict, merge};
 pub use nodes::Nodes;

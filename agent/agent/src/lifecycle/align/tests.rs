@@ -176,3 +176,14 @@ fn distances_and_the_number_of_nodes_are_options() {
         assert_eq!(found, (is_on, is_close, max_nodes > 1), "{policy:?} {prefer_closest} {max_nodes}");
     }
 }
+
+#[test]
+fn more_nodes_than_can_be_combined_are_not_aligned() {
+    for (nodes, is_on) in [(2, true), (12, true), (13, false), (40, false)] {
+        let (dir, mut config) = machine();
+        fs::write(dir.path().join("system/node/online"), format!("0-{}\n", nodes - 1)).unwrap();
+        config.topology_policy = Policy::BestEffort;
+        config.topology_options.max_nodes = 64;
+        assert_eq!(open(dir, &config).aligned.is_on(), is_on, "{nodes}");
+    }
+}
