@@ -59,6 +59,20 @@ pub fn cases() -> Vec<Case> {
             .mended_by(
                 r#"patch persistentvolume $NS --type=merge -p '{"spec":{"capacity":{"storage":"1Gi"}}}'"#,
             ),
+        of("claim-volume-missing", "storageClassName: $NS, volumeName: w-nowhere")
+            .because("the volume w-nowhere, which the claim names, does not exist")
+            .says("field spec.volumeName: w-nowhere", "create the PersistentVolume w-nowhere"),
+        of("claim-volume-taken", "storageClassName: $NS, volumeName: $NS")
+            .with(&volume("$NS", "1Gi", "storageClassName: $NS, claimRef: {namespace: $NS, name: first}"))
+            .because("is reserved for persistentvolumeclaim/first in namespace w-claim-volume-taken")
+            .says("w-claim-volume-taken/first", "create the claim anew with a free volume"),
+        of("claim-volume-unfit", "storageClassName: $NS, volumeName: $NS")
+            .with(&volume("$NS", "1Mi", "storageClassName: $NS"))
+            .because("the volume w-claim-volume-unfit, which the claim names, has 1Mi instead of 1Gi")
+            .says("has 1Mi instead of 1Gi", "correct the volume")
+            .mended_by(
+                r#"patch persistentvolume $NS --type=merge -p '{"spec":{"capacity":{"storage":"1Gi"}}}'"#,
+            ),
         of("claim-provisioning-fails", "storageClassName: $NS")
             .with(&class("$NS", nobody, ""))
             .because("of the storage class w-claim-provisioning-fails does not answer")

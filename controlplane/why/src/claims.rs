@@ -3,10 +3,11 @@
 use crate::deletion::uses;
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
+use crate::named_volume;
 use crate::node_selector;
 use crate::select::{selector, selects};
 use crate::trouble::Trouble;
-use crate::world::World;
+use crate::world::{Found, World};
 use coracle_cli::closest::suggestion;
 use coracle_fields::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use coracle_fields::storage::v1::StorageClass;
@@ -30,21 +31,40 @@ pub fn explain(world: &World, claim: View<'_, PersistentVolumeClaim>, _trail: &[
     let volume = claim.spec().volume_name().text();
     let finding = match claim.status().phase().text() {
         "Bound" => node_gone(world, claim, volume),
-        "Lost" => Some(lost(claim, volume)),
+        "Lost" => lost(world, claim, volume),
+        _ if !volume.is_empty() => named_volume::explain(world, claim),
         _ => unbound(world, claim),
     };
     finding.into_iter().collect()
 }
 
-fn begun(claim: View<'_, PersistentVolumeClaim>, trouble: Trouble, cause: impl Into<String>) -> Finding {
+/// A finding about a claim, as old as the claim.
+pub(crate) fn begun(
+    claim: View<'_, PersistentVolumeClaim>,
+    trouble: Trouble,
+    cause: impl Into<String>,
+) -> Finding {
     Finding::new(ObjectRef::to(claim), trouble, cause).since(claim.metadata().creation_timestamp().text())
 }
 
-fn lost(claim: View<'_, PersistentVolumeClaim>, volume: &str) -> Finding {
-    let cause = format!("the claim's volume {volume} does not exist any more");
-    begun(claim, Trouble::ClaimLost, cause).evidence("field spec.volumeName", volume).remedy(
-        "restore the PersistentVolume, or delete the claim and make a new one; its data is lost otherwise",
-    )
+/// A claim that was bound, and whose volume is gone or belongs to another claim.
+fn lost(world: &World, claim: View<'_, PersistentVolumeClaim>, volume: &str) -> Option<Finding> {
+    let cause = match world.get::<PersistentVolume>("", volume) {
+        Found::Yes(found) if named_volume::is_taken(found, claim) => {
+            return Some(named_volume::taken(claim, found));
+        }
+        // It was restored, and is being bound.
+        Found::Yes(_) => return None,
+        Found::No => format!("the claim's volume {volume} does not exist any more"),
+        Found::Unknown => format!("the claim has lost its volume {volume}"),
+    };
+    let finding = begun(claim, Trouble::ClaimLost, cause)
+        .evidence("field status.phase", "Lost")
+        .evidence("field spec.volumeName", volume)
+        .remedy(
+            "restore the PersistentVolume, or delete the claim and make a new one; its data is lost otherwise",
+        );
+    Some(finding)
 }
 
 /// A bound claim whose volume is on a node that is gone.
@@ -214,8 +234,20 @@ fn is_free(volume: View<'_, PersistentVolume>, claim: View<'_, PersistentVolumeC
     volume.status().phase() == "Available" && (!owner.is_set() || reserved)
 }
 
-/// Why a volume does not fit a claim.
+/// Why a volume is not one that a claim would select.
 fn misfit(volume: View<'_, PersistentVolume>, claim: View<'_, PersistentVolumeClaim>) -> Vec<String> {
+    let (mut reasons, wanted) = (mismatches(volume, claim), claim.spec().selector());
+    if wanted.is_set() && !selects(&selector(wanted), volume.metadata()) {
+        reasons.push(format!("does not match the selector {}", selector(wanted)));
+    }
+    reasons
+}
+
+/// Why a volume cannot be bound to a claim. The selector does not count for a volume that the claim names.
+pub(crate) fn mismatches(
+    volume: View<'_, PersistentVolume>,
+    claim: View<'_, PersistentVolumeClaim>,
+) -> Vec<String> {
     let (has, wants) = (volume.spec(), claim.spec());
     let mut reasons = Vec::new();
     let (class, wanted) =
@@ -239,8 +271,10 @@ fn misfit(volume: View<'_, PersistentVolume>, claim: View<'_, PersistentVolumeCl
     if mode != wanted {
         reasons.push(format!("has the volume mode {mode} instead of {wanted}"));
     }
-    if wants.selector().is_set() && !selects(&selector(wants.selector()), volume.metadata()) {
-        reasons.push(format!("does not match the selector {}", selector(wants.selector())));
+    let (attributes, wanted) =
+        (has.volume_attributes_class_name().text(), wants.volume_attributes_class_name().text());
+    if attributes != wanted {
+        reasons.push(format!("has the attributes class {attributes:?} instead of {wanted:?}"));
     }
     reasons
 }

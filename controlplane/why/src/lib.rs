@@ -48,6 +48,8 @@ pub mod network;
 pub mod dns_names;
 // PersistentVolumeClaims.
 pub mod claims;
+// Volumes that claims name.
+pub mod named_volume;
 // Nodes.
 pub mod nodes;
 // Namespaces.

@@ -1,4 +1,4 @@
-use super::Case;
+use super::{Case, explain};
 use crate::trouble::Trouble;
 
 pub const CASES: &[Case] = &[
@@ -53,6 +53,61 @@ status: {phase: Available}
 kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {storageClassName: local, accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}
+status: {phase: Pending}
+"),
+    (Trouble::ClaimVolumeMissing, "pvc/data", "the volume dsk, which the claim names, does not exist; the closest that exists is disk", "
+kind: PersistentVolume
+metadata: {name: disk}
+spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce]}
+status: {phase: Available}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: '', volumeName: dsk}
+status: {phase: Pending}
+"),
+    (Trouble::ClaimVolumeTaken, "pvc/data", "the volume v1, which the claim names, is bound to persistentvolumeclaim/first in namespace shop", "
+kind: PersistentVolume
+metadata: {name: v1}
+spec: {claimRef: {namespace: shop, name: first, uid: u1}}
+status: {phase: Bound}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data, uid: u2}
+spec: {storageClassName: '', volumeName: v1}
+status: {phase: Pending}
+"),
+    (Trouble::ClaimVolumeTaken, "pvc/data", "is reserved for an earlier claim of the same name, which was deleted", "
+kind: PersistentVolume
+metadata: {name: v1}
+spec: {claimRef: {namespace: default, name: data, uid: u1}}
+status: {phase: Released}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data, uid: u2}
+spec: {volumeName: v1}
+status: {phase: Pending}
+"),
+    (Trouble::ClaimVolumeTaken, "pvc/data", "is bound to persistentvolumeclaim/other in namespace default", "
+kind: PersistentVolume
+metadata: {name: v1}
+spec: {claimRef: {namespace: default, name: other}}
+status: {phase: Bound}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {volumeName: v1}
+status: {phase: Lost}
+"),
+    (Trouble::ClaimVolumeUnfit, "pvc/data", "the volume v1, which the claim names, has the class \"slow\" instead of \"\" and has 1Gi instead of 5Gi and has no access mode ReadWriteMany", "
+kind: PersistentVolume
+metadata: {name: v1}
+spec: {storageClassName: slow, capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce]}
+status: {phase: Available}
+---
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {volumeName: v1, accessModes: [ReadWriteMany], resources: {requests: {storage: 5Gi}}, selector: {matchLabels: {a: b}}}
 status: {phase: Pending}
 "),
     (Trouble::ClaimProvisioningFails, "pvc/data", "the provisioner example.com/disk fails: quota of the cloud", "
@@ -139,3 +194,32 @@ spec: {nodeName: n1, containers: [{name: c}], volumes: [{name: d, persistentVolu
 status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}
 "),
 ];
+
+/// A claim that names a volume: the volume, and the remedy that is said.
+fn remedy_of_named(volume: &str) -> String {
+    let claim = "
+kind: PersistentVolumeClaim
+metadata: {name: data, uid: u2}
+spec: {storageClassName: '', volumeName: v1}
+status: {phase: Pending}
+";
+    let findings = explain(&format!("{claim}\n---\n{volume}"), "pvc/data");
+    findings.into_iter().map(|finding| finding.remedy).collect()
+}
+
+#[test]
+fn a_claim_can_be_bound_to_the_volume_that_it_names_only() {
+    let volume = |claim: &str, phase: &str| {
+        format!(
+            "kind: PersistentVolume\nmetadata: {{name: v1}}\nspec: {{{claim}}}\nstatus: {{phase: {phase}}}\n"
+        )
+    };
+    let remedy = remedy_of_named(&volume("claimRef: {namespace: shop, name: first, uid: u1}", "Released"));
+    let frees = "kubectl patch persistentvolume/v1 --type=merge -p '{\"spec\":{\"claimRef\":null}}'";
+    assert!(remedy.contains(frees), "{remedy}");
+    let remedy = remedy_of_named(&volume("claimRef: {namespace: shop, name: first, uid: u1}", "Bound"));
+    assert!(remedy.starts_with("create the claim anew") && !remedy.contains("patch"), "{remedy}");
+    // It is being bound.
+    assert_eq!(remedy_of_named(&volume("claimRef: {namespace: default, name: data}", "Available")), "");
+    assert_eq!(remedy_of_named(&volume("", "Available")), "");
+}

@@ -150,6 +150,12 @@ troubles! {
     ClaimNoProvisioner "claim-no-provisioner" Error;
     /// No volume has the size, access modes, class and labels that the claim wants.
     ClaimNoVolumeFits "claim-no-volume-fits" Error;
+    /// The volume that the claim names does not exist.
+    ClaimVolumeMissing "claim-volume-missing" Error;
+    /// The volume that the claim names is bound to another claim, or reserved for one.
+    ClaimVolumeTaken "claim-volume-taken" Error;
+    /// The volume that the claim names has another size, class or mode than the claim wants.
+    ClaimVolumeUnfit "claim-volume-unfit" Error;
     /// The provisioner does not answer, or fails.
     ClaimProvisioningFails "claim-provisioning-fails" Error;
     /// The claim is bound when a pod uses it, and none does.
