@@ -157,6 +157,7 @@ fn on_server_without_nodes() {
     let server = Server::start();
     produce_and_ask(&server.kubeconfig(), without_nodes(), |run| {
         run.part("refused request", || output::refused(run));
+        run.part("server on loopback", || output::loopback(run));
     });
 }
 

@@ -98,6 +98,15 @@ pub fn refused(run: &Run) {
     });
 }
 
+/// A server of a suite is reached at loopback, which is no endpoint.
+pub fn loopback(run: &Run) {
+    let ask = || run.why.run(&["service/kubernetes", "-n", "default"]);
+    let wanted = ["trouble   api-server-unpublished", "is a loopback address", "--advertise ADDRESS"];
+    until(run, "server on loopback", Instant::now(), ask, |answer| {
+        answer.code == 1 && wanted.iter().all(|part| answer.out.contains(part))
+    });
+}
+
 /// Of a pod that was there, both commands say that it was deleted.
 pub fn deleted(run: &Run) {
     let begun = Instant::now();

@@ -40,6 +40,8 @@ pub mod pod;
 pub mod workloads;
 // Services.
 pub mod services;
+// The Service of the API servers.
+pub mod api_servers;
 // Ingresses.
 pub mod ingress;
 // Connections, NetworkPolicies.

@@ -35,6 +35,11 @@ pub fn is_well(node: View<'_, Node>) -> bool {
     is_ready(node) && pressures(node).is_empty()
 }
 
+/// Whether a node's agent is Coracle's, which answers DNS at the address of the cluster's DNS.
+pub fn answers_dns(node: View<'_, Node>) -> bool {
+    node.status().node_info().kubelet_version().text().contains("+coracle")
+}
+
 /// The pressures that a node reports.
 pub fn pressures(node: View<'_, Node>) -> Vec<&'static str> {
     let reports = |name: &str| condition(node, name).is_some_and(|condition| condition.status() == "True");

@@ -1,5 +1,6 @@
 //! Services: selector, ports, and the pods behind them.
 
+use crate::api_servers;
 use crate::dns_names;
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
@@ -7,10 +8,10 @@ use crate::follow::follow;
 use crate::pod::{has_ended, is_ready};
 use crate::select::{nearest, selects, text_of};
 use crate::trouble::{Severity, Trouble};
-use crate::world::World;
+use crate::world::{Listed, World};
 use coracle_fields::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use coracle_fields::core::v1::{ContainerPort, Pod, PodTemplateSpec, Service, ServicePort};
-use coracle_fields::discovery::v1::EndpointSlice;
+use coracle_fields::discovery::v1::{Endpoint, EndpointSlice};
 use coracle_fields::{Kind, View};
 use coracle_proto::selector::LabelSelector;
 use coracle_proto::time::parse_time;
@@ -19,6 +20,8 @@ use coracle_proto::time::parse_time;
 const PATIENCE: i64 = 120;
 /// Pods whose causes are shown.
 const SHOWN: usize = 5;
+/// Label of EndpointSlices with the name of their Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Seconds that a pod may take to become ready, beside the initial delays of its probes, before its Service is worth a line.
 const STARTING: i64 = 10;
 
@@ -40,8 +43,12 @@ fn begun(service: View<'_, Service>, trouble: Trouble, cause: impl Into<String>)
     Finding::new(ObjectRef::to(service), trouble, cause)
 }
 
-/// The pods that a Service selects; nothing when they are not known.
+/// The pods that a Service selects, none without a selector; nothing when they are not known.
 pub fn selected<'a>(world: &'a World, service: View<'_, Service>) -> Option<Vec<View<'a, Pod>>> {
+    // As a selector of labels, an empty one would select all.
+    if service.spec().selector().entries().next().is_none() {
+        return Some(Vec::new());
+    }
     let selector = LabelSelector::from_map(&service.spec().selector().as_value());
     let pods = world.list::<Pod>(Some(service.metadata().namespace().text()));
     let matching =
@@ -65,23 +72,60 @@ fn external_name(world: &World, service: View<'_, Service>) -> Option<Finding> {
     Some(finding)
 }
 
-fn without_selector(world: &World, service: View<'_, Service>) -> Option<Finding> {
+/// The EndpointSlices of a Service.
+pub fn slices<'a>(world: &'a World, service: View<'_, Service>) -> Listed<'a, EndpointSlice> {
     let meta = service.metadata();
-    let slices = world.list::<EndpointSlice>(Some(meta.namespace().text()));
-    let own = |slice: View<'_, EndpointSlice>| {
-        slice.metadata().labels().key("kubernetes.io/service-name") == meta.name().text()
-    };
-    let filled = slices.items.iter().any(|slice| own(*slice) && !slice.endpoints().is_empty());
-    // Some clusters answer DNS on every node; their Service only reserves the address.
-    let dns = meta.labels().key("k8s-app") == "kube-dns" && meta.namespace() == "kube-system";
-    if filled || dns || !slices.complete {
+    let mut slices = world.list::<EndpointSlice>(Some(meta.namespace().text()));
+    slices.items.retain(|slice| slice.metadata().labels().key(SERVICE_NAME) == meta.name().text());
+    slices
+}
+
+/// Whether an endpoint gets connections: one that does not say is ready.
+pub fn is_ready_endpoint(endpoint: View<'_, Endpoint>) -> bool {
+    endpoint.conditions().ready().get().unwrap_or(true)
+}
+
+/// Whether a Service is that of the cluster's DNS without pods. Some clusters answer DNS on every node; the Service only
+/// reserves the address.
+pub fn is_node_dns(service: View<'_, Service>) -> bool {
+    let meta = service.metadata();
+    let has_selector = service.spec().selector().entries().next().is_some();
+    !has_selector && meta.labels().key("k8s-app") == "kube-dns" && meta.namespace() == "kube-system"
+}
+
+fn without_selector(world: &World, service: View<'_, Service>) -> Option<Finding> {
+    let slices = slices(world, service);
+    let endpoints: Vec<_> = slices.items.iter().flat_map(|slice| slice.endpoints().items()).collect();
+    if !endpoints.is_empty() {
+        return endpoints_not_ready(service, &endpoints);
+    }
+    if is_node_dns(service) || !slices.complete {
         return None;
+    }
+    if api_servers::is_theirs(service)
+        && let Some(finding) = api_servers::unpublished(world, service)
+    {
+        return Some(finding);
     }
     let cause = "the Service has no selector, and there are no EndpointSlices for it";
     let finding = begun(service, Trouble::ServiceWithoutEndpoints, cause)
-        .since(meta.creation_timestamp().text())
+        .since(service.metadata().creation_timestamp().text())
         .evidence("field spec.selector", "none")
         .remedy("set spec.selector to the labels of the pods, or create an EndpointSlice with the label kubernetes.io/service-name");
+    Some(finding)
+}
+
+/// Endpoints that somebody has written, of which none is ready.
+fn endpoints_not_ready(service: View<'_, Service>, endpoints: &[View<'_, Endpoint>]) -> Option<Finding> {
+    if endpoints.iter().any(|endpoint| is_ready_endpoint(*endpoint)) {
+        return None;
+    }
+    let addresses = endpoints.iter().flat_map(|endpoint| endpoint.addresses().texts());
+    let addresses: Vec<&str> = addresses.take(SHOWN).collect();
+    let cause = "the Service has no selector, and none of the endpoints in its EndpointSlices is ready";
+    let finding = begun(service, Trouble::ServiceNotReady, cause)
+        .evidence("endpoints that are not ready", addresses.join(", "))
+        .remedy("start what is at these addresses; whoever writes the EndpointSlices sets conditions.ready");
     Some(finding)
 }
 
@@ -135,10 +179,8 @@ fn is_starting(world: &World, pod: View<'_, Pod>) -> bool {
 /// Since when a Service has no endpoints: its EndpointSlices were written last when the last one left. Empty when that is not known.
 fn unanswered_since(world: &World, service: View<'_, Service>) -> String {
     let meta = service.metadata();
-    let slices = world.list::<EndpointSlice>(Some(meta.namespace().text()));
-    let own = slices.items.iter().map(|slice| slice.metadata());
-    let own: Vec<_> =
-        own.filter(|slice| slice.labels().key("kubernetes.io/service-name") == meta.name().text()).collect();
+    let slices = slices(world, service);
+    let own: Vec<_> = slices.items.iter().map(|slice| slice.metadata()).collect();
     let written = own.iter().flat_map(|slice| {
         let fields = slice.managed_fields().items().map(|entry| entry.time().text());
         fields.chain([slice.annotations().key("endpoints.kubernetes.io/last-change-trigger-time").text()])

@@ -3,7 +3,7 @@
 use crate::cluster::Answer;
 use crate::finding::{ObjectRef, metadata};
 use crate::pod::is_ready;
-use crate::services::selected;
+use crate::services::{is_node_dns, is_ready_endpoint, selected, slices};
 use crate::world::World;
 use crate::{claims, conditions, nodes, target};
 use coracle_fields::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -112,12 +112,39 @@ fn service(world: &World, service: View<'_, Service>) -> Option<String> {
         return Some(format!("is another name for {}", spec.external_name().text()));
     }
     if spec.selector().entries().next().is_none() {
-        return Some("has no selector, and its endpoints are there".to_owned());
+        return without_selector(world, service);
     }
     let pods = selected(world, service)?;
     let ready = pods.iter().filter(|pod| is_ready(**pod)).count();
     let noun = if ready == 1 { "pod" } else { "pods" };
     (ready > 0).then(|| format!("has {ready} ready {noun} of {}", pods.len()))
+}
+
+/// A Service whose endpoints somebody else writes.
+fn without_selector(world: &World, service: View<'_, Service>) -> Option<String> {
+    let slices = slices(world, service);
+    let endpoints: Vec<_> = slices.items.iter().flat_map(|slice| slice.endpoints().items()).collect();
+    let (ready, all) =
+        (endpoints.iter().filter(|endpoint| is_ready_endpoint(**endpoint)).count(), endpoints.len());
+    let noun = if ready == 1 { "endpoint" } else { "endpoints" };
+    match all {
+        0 if is_node_dns(service) => node_dns(world, service),
+        _ => (ready > 0).then(|| format!("has no selector, and {ready} ready {noun} of {all}")),
+    }
+}
+
+/// The address of the cluster's DNS where nodes answer, which is not asked here; nothing when no node would.
+fn node_dns(world: &World, service: View<'_, Service>) -> Option<String> {
+    let listed = world.list::<Node>(None);
+    let answers = listed.items.iter().filter(|node| nodes::is_ready(**node) && nodes::answers_dns(**node));
+    let (answers, all) = (answers.count(), listed.items.len());
+    let verb = if answers == 1 { "runs" } else { "run" };
+    (listed.complete && answers > 0).then(|| {
+        format!(
+            "has no selector and no endpoints, only the address {}: {answers} of {all} nodes {verb} an agent that answers DNS there",
+            service.spec().cluster_ip().text()
+        )
+    })
 }
 
 /// Objects of other kinds: their conditions, where they have some.

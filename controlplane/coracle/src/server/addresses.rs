@@ -82,6 +82,17 @@ pub(super) fn own_identity(config: &Config, bound: SocketAddr, pki: &Pki) -> Ide
     own.reached_by_peers_at(reached)
 }
 
+/// Logs that a server is no endpoint of the Service `default/kubernetes`. Clients on its machine do not need that.
+pub(super) fn warn_unpublished(own: &Identity) {
+    if own.address.is_none() {
+        tracing::warn!(
+            address = %own.peer_address,
+            "server is no endpoint of the Service default/kubernetes, so pods do not reach the API: its address is loopback or a \
+             name; --advertise sets another one"
+        );
+    }
+}
+
 /// Where other machines reach this server. Loopback is nowhere to them.
 fn advertised(config: &Config, bound: SocketAddr) -> Option<SocketAddr> {
     let said = reachable(config, bound).parse::<SocketAddr>().ok();

@@ -49,7 +49,7 @@ use crate::config::Config;
 use crate::join;
 use crate::listeners::Listeners;
 use crate::manifests;
-use addresses::own_identity;
+use addresses::{own_identity, warn_unpublished};
 use coracle_apiserver::tls;
 use coracle_cli::health::Checks;
 use coracle_cli::ready::Ready;
@@ -163,6 +163,7 @@ async fn serve(config: Config, shutdown: Shutdown, ready: impl Fn()) -> anyhow::
             false => loops::start(&config, &opened, &built, &stop)?,
         };
         let own = own_identity(&config, opened.bound, &opened.pki);
+        warn_unpublished(&own);
         loops.push(servers::announce(client, own, shared, &opened.supervisor, &shutdown).await);
         built.server.wellknown.ready.store(true, Ordering::Release);
         tracing::info!(url = %opened.url, kubeconfig = %opened.kubeconfig.display(), "serving");

@@ -1,11 +1,12 @@
 //! The status of a cluster as text.
 
 use super::assess::is_late;
-use super::collect::ClusterStatus;
+use super::collect::{ClusterStatus, ServerRow};
 use crate::operations::status::LastBackup;
 use crate::output::table;
 use jiff::Timestamp;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 /// A number of bytes for people.
 fn size(bytes: u64) -> String {
@@ -26,7 +27,7 @@ pub(super) fn text(cluster: &ClusterStatus, now: Timestamp) -> Result<String, st
     if !cluster.servers.is_empty() {
         writeln!(text, "Kubernetes {}\n", or_unknown(&cluster.kubernetes_version))?;
         text.push_str(&servers(cluster, now));
-        writeln!(text, "\nendpoints of default/kubernetes: {}\n", or_none(&cluster.endpoints.join(", ")))?;
+        writeln!(text, "\nendpoints of default/kubernetes: {}\n", endpoints(cluster))?;
         store(cluster, &mut text)?;
         backup(cluster, &mut text)?;
         text.push_str(&certificates(cluster, now));
@@ -47,6 +48,19 @@ fn or_unknown(text: &str) -> &str {
 
 fn or_none(text: &str) -> &str {
     if text.is_empty() { "none" } else { text }
+}
+
+/// The addresses that pods reach. A cluster whose servers have none can serve clients of its machine all the same.
+fn endpoints(cluster: &ClusterStatus) -> String {
+    let is_loopback = |server: &&ServerRow| {
+        server.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+    };
+    match cluster.servers.iter().find(is_loopback) {
+        Some(server) if cluster.endpoints.is_empty() => {
+            format!("none: pods do not reach {}, see server --advertise", server.address)
+        }
+        _ => or_none(&cluster.endpoints.join(", ")).to_owned(),
+    }
 }
 
 fn servers(cluster: &ClusterStatus, now: Timestamp) -> String {
@@ -134,7 +148,6 @@ fn certificates(cluster: &ClusterStatus, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::collect::ServerRow;
     use super::*;
     use coracle_store::{Engine, StoreStatus};
 
@@ -172,6 +185,19 @@ mod tests {
             "{both}"
         );
         assert!(with(Some(&failed), None).contains("last good backup: none\n"));
+    }
+
+    #[test]
+    fn loopback_is_no_endpoint() {
+        let said = |address: &str, endpoints: &[&str]| {
+            let servers = vec![ServerRow { address: address.into(), ..ServerRow::default() }];
+            let endpoints = endpoints.iter().map(|&endpoint| endpoint.to_owned()).collect();
+            super::endpoints(&ClusterStatus { servers, endpoints, ..ClusterStatus::default() })
+        };
+        let loopback = "none: pods do not reach 127.0.0.1:6443, see server --advertise";
+        assert_eq!(said("127.0.0.1:6443", &[]), loopback);
+        assert_eq!(said("127.0.0.1:6443", &["10.0.0.1"]), "10.0.0.1");
+        assert_eq!(said("10.0.0.1:6443", &[]), "none");
     }
 
     #[test]

@@ -89,6 +89,19 @@ fn nothing_connects_from_a_pod_that_is_not_running() {
     );
 }
 
+/// It has endpoints of its own, and the pods of its namespace are none of them.
+#[test]
+fn a_service_without_selector_has_no_pods() {
+    let closed = policy("{podSelector: {matchLabels: {app: b}}, ingress: []}");
+    let service = "kind: Service\nmetadata: {name: out}\nspec: {ports: [{port: 80, targetPort: outer}]}";
+    let slice = "kind: EndpointSlice\nmetadata: {name: out-1, labels: {kubernetes.io/service-name: out}}\n\
+                 endpoints: [{addresses: [10.9.9.9]}]";
+    let reached = connect("service/out:80", &format!("{closed}\n---\n{service}\n---\n{slice}"));
+    assert!(reached.is_empty(), "{}", super::lines(&reached));
+    let nowhere = connect("service/out:80", &format!("{closed}\n---\n{service}"));
+    assert_eq!(nowhere[0].trouble, Trouble::ServiceWithoutEndpoints, "{}", super::lines(&nowhere));
+}
+
 fn permitted(to: &str, policy: &str) -> Option<String> {
     let cluster = Fixture::new(&format!("{PODS}\n---\n{policy}"));
     let wanted = target::connection("default", "pod/a", to, "TCP").unwrap();

@@ -177,6 +177,7 @@ fn what_is_well_is_said() {
         ("ds/log", "daemonset/log has all its pods: 1 of 1 is ready\n"),
         ("job/done", "job/done is complete\n"),
         ("svc/web", "service/web has 1 ready pod of 1\n"),
+        ("svc/kubernetes", "service/kubernetes has no selector, and 1 ready endpoint of 1\n"),
         ("node/n1", "node/n1 is ready\n"),
         ("ns/default", "namespace/default is active\n"),
         ("pvc/data", "persistentvolumeclaim/data is bound to volume v1\n"),
@@ -188,6 +189,44 @@ fn what_is_well_is_said() {
     let unclear = text(&["pod/web-1-a", "pod/starting"]);
     let expected = "pod/web-1-a is running and ready\npod/starting: no root cause found\nlooked at: ";
     assert!(unclear.starts_with(expected), "{unclear}");
+}
+
+/// What is said about a Service of `kube-system`, beside these objects.
+fn dns(more: &str) -> String {
+    let service = "
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 53, protocol: UDP}]}
+";
+    let cluster = super::Fixture::new(&format!("{service}---{more}"));
+    let pair = ("service".to_owned(), "kube-dns".to_owned());
+    super::block_on(crate::run::objects(&cluster, "kube-system", &[pair])).unwrap().text()
+}
+
+#[test]
+fn endpoints_are_counted_and_nodes_that_answer_dns() {
+    let agent = "
+kind: Node
+metadata: {name: n2}
+status: {nodeInfo: {kubeletVersion: v1.36.4+coracle.0.1.0}, conditions: [{type: Ready, status: 'True'}]}
+";
+    assert_eq!(
+        dns(agent),
+        "service/kube-dns has no selector and no endpoints, only the address 10.96.0.10: 1 of 2 nodes runs an agent that answers \
+         DNS there\n"
+    );
+    let slice = "
+kind: EndpointSlice
+metadata: {name: kube-dns-1, namespace: kube-system, labels: {kubernetes.io/service-name: kube-dns}}
+endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2], conditions: {ready: false}}]
+";
+    assert_eq!(dns(slice), "service/kube-dns has no selector, and 1 ready endpoint of 2\n");
+    let kubelets = "
+kind: Node
+metadata: {name: n2}
+status: {nodeInfo: {kubeletVersion: v1.36.4}, conditions: [{type: Ready, status: 'True'}]}
+";
+    assert!(dns(kubelets).starts_with("service/kube-dns: no root cause found\n"), "{}", dns(kubelets));
 }
 
 fn problem(kind: &str, name: &str) -> String {

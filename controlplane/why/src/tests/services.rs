@@ -57,6 +57,39 @@ kind: Service
 metadata: {name: web}
 spec: {ports: [{port: 80}]}
 "),
+    (Trouble::ServiceNotReady, "svc/web", "none of the endpoints in its EndpointSlices is ready", "
+kind: Service
+metadata: {name: web}
+spec: {ports: [{port: 80}]}
+---
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+endpoints: [{addresses: [10.0.0.1], conditions: {ready: false}}]
+"),
+    (Trouble::ApiServerUnpublished, "svc/kubernetes", "so pods do not reach the API: 127.0.0.1:6443 is a loopback address", "
+kind: Service
+metadata: {name: kubernetes}
+spec: {ports: [{port: 443}]}
+---
+kind: Lease
+metadata: {name: apiserver-1, namespace: kube-system, labels: {apiserver.kubernetes.io/identity: kube-apiserver}, annotations: {coracle.dev/peer-address: '127.0.0.1:6443'}}
+"),
+    (Trouble::ApiServerUnpublished, "svc/kubernetes", "api.example.com:6443 is a name, and endpoints are addresses", "
+kind: Service
+metadata: {name: kubernetes}
+spec: {ports: [{port: 443}]}
+---
+kind: Lease
+metadata: {name: apiserver-1, namespace: kube-system, labels: {apiserver.kubernetes.io/identity: kube-apiserver}, annotations: {coracle.dev/peer-address: 'api.example.com:6443'}}
+"),
+    (Trouble::ServiceWithoutEndpoints, "svc/kubernetes", "no selector, and there are no EndpointSlices", "
+kind: Service
+metadata: {name: kubernetes}
+spec: {ports: [{port: 443}]}
+---
+kind: Lease
+metadata: {name: apiserver-1, namespace: kube-system, labels: {apiserver.kubernetes.io/identity: kube-apiserver}}
+"),
     (Trouble::ServiceExternalName, "svc/alias", "there is no Service wb in namespace default; the closest that exists is web", "
 kind: Service
 metadata: {name: alias}

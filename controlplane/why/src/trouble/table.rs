@@ -176,6 +176,8 @@ troubles! {
     ServiceNotReady "service-without-ready-endpoints" Error;
     /// The Service has no selector, and nobody has written endpoints for it.
     ServiceWithoutEndpoints "service-without-endpoints" Error;
+    /// No API server has an address that can be an endpoint of the Service `kubernetes`, so that pods do not reach the API.
+    ApiServerUnpublished "api-server-unpublished" Error;
     /// The Service's `externalName` is a name of the cluster that does not exist.
     ServiceExternalName "service-external-name-unknown" Error;
     /// The load balancer of the Service has no address.
