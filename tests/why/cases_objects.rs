@@ -34,6 +34,8 @@ pub fn cases() -> Vec<Case> {
                 clientConfig: {service: {namespace: $NS, name: nobody}}, \
                 rules: [{apiGroups: [nothing.example.com], apiVersions: [v1], operations: [CREATE], resources: [nothings]}]}]";
     let external = "{type: External, external: {metric: {name: queue}, target: {type: Value, value: '1'}}}";
+    let of_pods =
+        "{type: Pods, pods: {metric: {name: rps}, target: {type: AverageValue, averageValue: '1'}}}";
     let cpu = "{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}";
     let held = "{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.com/hold]}}";
     let broken = "{apiVersion: w-condition.example.com/v1, kind: Machine, metadata: {name: m}, \
@@ -57,7 +59,11 @@ pub fn cases() -> Vec<Case> {
             .says("condition Denied", "delete the request"),
         autoscaler("autoscaler-without-metrics", "d", external)
             .because("the autoscaler gets no metrics: ")
-            .says("ScalingActive", "metrics"),
+            .says("ScalingActive", "external.metrics.k8s.io"),
+        autoscaler("autoscaler-without-metrics", "d", of_pods)
+            .named("autoscaler-without-custom-metrics")
+            .because("the autoscaler gets no metrics: ")
+            .says("FailedGetPodsMetric", "custom.metrics.k8s.io"),
         autoscaler("autoscaler-target-missing", "dd", cpu)
             .because("the closest that exists is d")
             .says("condition AbleToScale", "spec.scaleTargetRef"),

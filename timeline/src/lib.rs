@@ -87,3 +87,4 @@ pub use timestamp::{format_timestamp, parse_timestamp};
 pub use tree::{ObjectKey, Piece, SpanIx, SpanNode, TracedObject, Tree};
 pub use usual::Usual;
 pub use view::{KeptView, ObjectView, PieceView, RootView, SpanView, SummaryView, TraceView, view, view_of};
+pub use waiting::AUTOSCALERS;

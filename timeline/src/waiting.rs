@@ -10,6 +10,9 @@ use crate::scope::Scope;
 use crate::standing::Standing;
 use crate::tree::{ObjectKey, SpanIx, Tree};
 
+/// Resource of the autoscalers that may wait.
+pub const AUTOSCALERS: &str = "horizontalpodautoscalers.autoscaling";
+
 /// An object that a trace waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
@@ -58,7 +61,7 @@ fn ends(tree: &Tree, object: usize) -> Option<Waiting> {
     matches!(standing, Standing::Ends(_)).then(|| Waiting::new(tree, object)).flatten()
 }
 
-/// Claims without a volume, and pods that were made here and have not become ready.
+/// Claims without a volume and autoscalers without metrics that were asked for, and pods that were made here and have not become ready.
 fn waits(tree: &Tree, about: Option<&ObjectKey>) -> Vec<Waiting> {
     let resource = |object: usize| tree.objects.get(object).map(|object| object.key.resource.as_str());
     let written = |verb: &str| -> HashSet<usize> {
@@ -77,10 +80,12 @@ fn waits(tree: &Tree, about: Option<&ObjectKey>) -> Vec<Waiting> {
     let is_waiting = |object: &usize| {
         let of_pod = resource(*object) == Some("pods") && made.contains(object) && !deleted.contains(object);
         let of_claim = resource(*object) == Some("persistentvolumeclaims") && scope.is_only(*object);
+        let is_asked = about.is_some_and(|about| tree.objects[*object].key == *about);
+        let of_autoscaler = resource(*object) == Some(AUTOSCALERS) && is_asked;
         match &tree.objects[*object].standing {
             // Nodes tell of what they do.
             Standing::Unknown => of_pod && bound.contains(object) && !begun.contains(object),
-            Standing::Waits(_) => of_claim || of_pod && !ready.contains(object),
+            Standing::Waits(_) => of_claim || of_autoscaler || of_pod && !ready.contains(object),
             _ => false,
         }
     };
@@ -219,6 +224,19 @@ mod tests {
         tree.objects[3].standing = Standing::Ready;
         assert_eq!(state_of(&tree, Some(&key)), State::Ready);
         assert_eq!(view_of(&tree, Some(&key), None).summary.total, 7 * MS);
+    }
+
+    #[test]
+    fn an_autoscaler_without_metrics_is_stuck_when_it_is_asked_for() {
+        let mut tree = tree(vec![node(Stage::Request, None, 0, 3), write("create", 0, (1, 2), 0)]);
+        tree.objects = vec![object(AUTOSCALERS, "web")];
+        tree.now = BEGIN + 5000 * MS;
+        let key = tree.objects[0].key.clone();
+        assert_eq!(state_of(&tree, Some(&key)), State::Ready);
+        tree.objects[0].standing = Standing::Waits(cause("metrics", true));
+        assert_eq!(state_of(&tree, Some(&key)), State::Stuck);
+        assert_eq!(view_of(&tree, Some(&key), None).objects[0].waits, "waits for metrics");
+        assert_eq!(state_of(&tree, None), State::Ready);
     }
 
     #[test]

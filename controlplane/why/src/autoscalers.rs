@@ -40,10 +40,62 @@ pub fn explain(
         let finding = of_condition(autoscaler, Trouble::AutoscalerRequests, cause, condition);
         return vec![finding.remedy("set resources.requests in all containers of the target's pod template")];
     }
-    let cause = format!("the autoscaler gets no metrics: {message}");
-    let finding = of_condition(autoscaler, Trouble::AutoscalerMetrics, cause, condition)
-        .remedy("install or repair what serves the metrics API, such as metrics-server: kubectl get apiservice v1beta1.metrics.k8s.io");
-    let mut findings = follow(world, trail, ObjectRef::new::<APIService>("", "v1beta1.metrics.k8s.io"));
+    match api_of(condition.reason().text()) {
+        Some(api) => metrics(world, autoscaler, condition, trail, api),
+        None => {
+            let cause = format!("the autoscaler does not scale: {message}");
+            let finding = of_condition(autoscaler, Trouble::AutoscalerMetrics, cause, condition);
+            vec![finding.remedy("correct what the message names in spec.metrics or spec.scaleTargetRef")]
+        }
+    }
+}
+
+/// An API of metrics.
+struct MetricsApi {
+    group: &'static str,
+    /// What usually serves it.
+    server: &'static str,
+}
+
+/// The API that an autoscaler asks for the type of metric that failed, by the reason of its condition.
+fn api_of(reason: &str) -> Option<MetricsApi> {
+    let (group, server) = match reason {
+        "FailedGetResourceMetric" | "FailedGetContainerResourceMetric" => {
+            ("metrics.k8s.io", "metrics-server")
+        }
+        "FailedGetPodsMetric" | "FailedGetObjectMetric" => {
+            ("custom.metrics.k8s.io", "an adapter of a monitoring system")
+        }
+        "FailedGetExternalMetric" => ("external.metrics.k8s.io", "an adapter of a monitoring system"),
+        _ => return None,
+    };
+    Some(MetricsApi { group, server })
+}
+
+/// An autoscaler without metrics, and the trouble of the API that should have them.
+fn metrics(
+    world: &World,
+    autoscaler: View<'_, HorizontalPodAutoscaler>,
+    condition: View<'_, HorizontalPodAutoscalerCondition>,
+    trail: &[ObjectRef],
+    MetricsApi { group, server }: MetricsApi,
+) -> Vec<Finding> {
+    let services = world.list::<APIService>(None);
+    let registered = services.items.iter().find(|service| service.spec().group() == group).copied();
+    let remedy = match registered {
+        Some(service) => format!(
+            "check what serves {group}, and whether it has the metric: kubectl get {}",
+            ObjectRef::to(service)
+        ),
+        None if services.complete => {
+            format!("install what serves {group}, such as {server}: no APIService has this group")
+        }
+        None => format!("install or repair what serves {group}, such as {server}: kubectl get apiservices"),
+    };
+    let cause = format!("the autoscaler gets no metrics: {}", condition.message().text());
+    let finding = of_condition(autoscaler, Trouble::AutoscalerMetrics, cause, condition).remedy(remedy);
+    let mut findings: Vec<Finding> =
+        registered.into_iter().flat_map(|service| follow(world, trail, ObjectRef::to(service))).collect();
     findings.push(finding);
     findings
 }

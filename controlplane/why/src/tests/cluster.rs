@@ -77,6 +77,21 @@ kind: HorizontalPodAutoscaler
 metadata: {name: web}
 status: {conditions: [{type: ScalingActive, status: 'False', reason: FailedGetResourceMetric, message: the server could not find the requested resource}]}
 "),
+    (Trouble::AutoscalerMetrics, "hpa/web", "the autoscaler does not scale: pods are controlled by several autoscalers", "
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+status: {conditions: [{type: ScalingActive, status: 'False', reason: AmbiguousSelector, message: pods are controlled by several autoscalers}]}
+"),
+    (Trouble::ApiServiceUnavailable, "hpa/web", "the API is not available: no answer", "
+kind: APIService
+metadata: {name: v1beta2.custom.metrics.k8s.io}
+spec: {group: custom.metrics.k8s.io, version: v1beta2}
+status: {conditions: [{type: Available, status: 'False', reason: Away, message: no answer}]}
+---
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+status: {conditions: [{type: ScalingActive, status: 'False', reason: FailedGetObjectMetric, message: unable to get metric}]}
+"),
     (Trouble::AutoscalerRequests, "hpa/web", "cannot compute a utilization: failed to get cpu utilization: missing request for cpu", "
 kind: HorizontalPodAutoscaler
 metadata: {name: web}
@@ -269,4 +284,38 @@ status: {phase: Failed, containerStatuses: [{name: c, state: {terminated: {exitC
 ";
     let found = objects(job);
     assert!(found.iter().all(|line| line == "pod/work-a exit-code"), "{found:?}");
+}
+
+#[test]
+fn the_remedy_names_the_metrics_api_that_is_asked() {
+    let remedy = |reason: &str, more: &str| {
+        let yaml = format!(
+            "
+kind: HorizontalPodAutoscaler
+metadata: {{name: web}}
+status: {{conditions: [{{type: ScalingActive, status: 'False', reason: {reason}, message: nothing}}]}}
+{more}"
+        );
+        super::explain(&yaml, "hpa/web").remove(0).remedy
+    };
+    for (reason, group) in [
+        ("FailedGetResourceMetric", "serves metrics.k8s.io, such as metrics-server"),
+        ("FailedGetContainerResourceMetric", "serves metrics.k8s.io, such as metrics-server"),
+        ("FailedGetPodsMetric", "serves custom.metrics.k8s.io"),
+        ("FailedGetObjectMetric", "serves custom.metrics.k8s.io"),
+        ("FailedGetExternalMetric", "serves external.metrics.k8s.io"),
+    ] {
+        let said = remedy(reason, "");
+        assert!(said.starts_with("install what") && said.contains(group), "{reason}: {said}");
+    }
+    let there = "---
+kind: APIService
+metadata: {name: v1beta1.external.metrics.k8s.io}
+spec: {group: external.metrics.k8s.io, version: v1beta1}
+status: {conditions: [{type: Available, status: 'True'}]}
+";
+    let said = remedy("FailedGetExternalMetric", there);
+    assert!(said.ends_with("kubectl get apiservice/v1beta1.external.metrics.k8s.io"), "{said}");
+    let said = remedy("FailedGetPodsMetric", there);
+    assert!(said.contains("no APIService has this group"), "{said}");
 }

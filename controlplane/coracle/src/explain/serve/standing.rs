@@ -1,6 +1,9 @@
 //! How the objects of a tree stand now: ready, or what they wait for.
 
-use coracle_fields::core::v1::{Container, ContainerStatus, Namespace, Node, PersistentVolumeClaim, Pod};
+use coracle_fields::autoscaling_v2::HorizontalPodAutoscaler;
+use coracle_fields::core::v1::{
+    Container, ContainerStatus, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use coracle_fields::storage::v1::StorageClass;
 use coracle_fields::{Schema as _, View, storage_class};
 use coracle_kinds::object::Object;
@@ -44,6 +47,7 @@ pub(super) fn standing(resource: &str, object: &Object, other: &Other) -> Standi
     let cause = match resource {
         "pods" => pod(Pod::of(&object.value()), other),
         "persistentvolumeclaims" => claim(PersistentVolumeClaim::of(&object.value()), other),
+        coracle_timeline::AUTOSCALERS => autoscaler(HorizontalPodAutoscaler::of(&object.value())),
         _ => None,
     };
     cause.map_or(Standing::Ready, Standing::Waits)
@@ -185,6 +189,9 @@ fn claim(claim: View<'_, PersistentVolumeClaim>, other: &Other) -> Option<Cause>
     if !volume.is_empty() {
         return Some(match other {
             Other::Missing => stuck(format!("volume {volume}, which does not exist")),
+            Other::There(object) if is_taken(PersistentVolume::of(&object.value()), claim) => {
+                stuck(format!("volume {volume}, which is for another claim"))
+            }
             Other::Hidden | Other::There(_) => waits(format!("volume {volume}")),
         });
     }
@@ -200,6 +207,30 @@ fn claim(claim: View<'_, PersistentVolumeClaim>, other: &Other) -> Option<Cause>
         }
         Other::Hidden | Other::There(_) => waits(format!("a volume of storage class {class}")),
     })
+}
+
+/// Whether a volume is for another claim.
+fn is_taken(volume: View<'_, PersistentVolume>, claim: View<'_, PersistentVolumeClaim>) -> bool {
+    let (holder, meta) = (volume.spec().claim_ref(), claim.metadata());
+    let is_it = holder.name() == meta.name().text() && holder.namespace() == meta.namespace().text();
+    holder.is_set() && !is_it
+}
+
+/// What an autoscaler that does not scale waits for.
+fn autoscaler(autoscaler: View<'_, HorizontalPodAutoscaler>) -> Option<Cause> {
+    let failed = |name: &str| {
+        let mut conditions = autoscaler.status().conditions().items();
+        conditions.find(|condition| condition.type_() == name && condition.status() == "False")
+    };
+    if failed("AbleToScale").is_some_and(|condition| condition.reason() == "FailedGetScale") {
+        return Some(stuck("its target, which cannot be scaled"));
+    }
+    match failed("ScalingActive")?.reason().text() {
+        // It is to have no pods.
+        "ScalingDisabled" => None,
+        reason if reason.starts_with("FailedGet") => Some(stuck("metrics")),
+        reason => Some(stuck(format!("its condition ScalingActive ({reason})"))),
+    }
 }
 
 #[cfg(test)]
@@ -222,6 +253,7 @@ mod tests {
             "n1" => there(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})),
             "n3" => there(json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
             "late" => there(json!({"volumeBindingMode": "WaitForFirstConsumer"})),
+            "pv-1" => there(json!({"spec": {"claimRef": {"namespace": "shop", "name": "first"}}})),
             _ => Other::Missing,
         };
         said_with(resource, value, find)
@@ -311,6 +343,27 @@ mod tests {
     }
 
     #[test]
+    fn autoscalers() {
+        let condition = |name: &str, status: &str, reason: &str| json!({"status": {"conditions": [{"type": name, "status": status, "reason": reason}]}});
+        for (autoscaler, want) in [
+            (json!({}), "Ready"),
+            (condition("ScalingActive", "True", "ValidMetricFound"), "Ready"),
+            (condition("ScalingActive", "False", "ScalingDisabled"), "Ready"),
+            (condition("ScalingActive", "False", "FailedGetPodsMetric"), "waits stuck: metrics"),
+            (
+                condition("ScalingActive", "False", "InvalidSelector"),
+                "waits stuck: its condition ScalingActive (InvalidSelector)",
+            ),
+            (
+                condition("AbleToScale", "False", "FailedGetScale"),
+                "waits stuck: its target, which cannot be scaled",
+            ),
+        ] {
+            assert_eq!(said(coracle_timeline::AUTOSCALERS, autoscaler), want);
+        }
+    }
+
+    #[test]
     fn claims() {
         let claim = |phase: &str, class: &str| json!({"spec": {"storageClassName": class}, "status": {"phase": phase}});
         for (claim, want) in [
@@ -322,5 +375,12 @@ mod tests {
         ] {
             assert_eq!(said("persistentvolumeclaims", claim), want);
         }
+        let named = |volume: &str, claim: &str| {
+            let meta = json!({"namespace": "shop", "name": claim});
+            said("persistentvolumeclaims", json!({"metadata": meta, "spec": {"volumeName": volume}}))
+        };
+        assert_eq!(named("pv-1", "first"), "waits volume pv-1");
+        assert_eq!(named("pv-1", "second"), "waits stuck: volume pv-1, which is for another claim");
+        assert_eq!(named("pv-9", "first"), "waits stuck: volume pv-9, which does not exist");
     }
 }
