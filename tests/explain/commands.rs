@@ -78,7 +78,7 @@ pub fn objects(world: &World) {
             2,
             "no deployments.apps \"none\" in commands, and none was written since ",
         ),
-        (&["boat/none"], 2, "the server doesn't have a resource type \"boat\""),
+        (&["boat/none"], 2, "the server has no kind boat"),
         (&[], 2, "name an object as KIND/NAME, a trace with --trace, or a command after --"),
         (&["deployment/web", "--since", "soon"], 2, "soon is no duration: want one such as 30s or 10m"),
         (&["deployment/web", "--server", "https://127.0.0.1:1"], 3, "cannot ask https://127.0.0.1:1"),

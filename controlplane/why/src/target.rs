@@ -138,10 +138,15 @@ fn resource(world: &World, kind: &str) -> Result<Resource, Problem> {
     if let Some(resource) = all.iter().find(|resource| resource.is_called(kind)) {
         return Ok(resource.clone());
     }
-    let names: Vec<String> =
-        built_in().chain(all.iter().cloned()).map(|resource| resource.kind.to_lowercase()).collect();
-    let similar = closest(&kind.to_lowercase(), names.iter().map(String::as_str)).map(str::to_owned);
-    Err(Problem::UnknownKind { kind: kind.to_owned(), similar })
+    let known = built_in().chain(all.iter().cloned()).map(|resource| resource.kind);
+    Err(unknown_kind(kind, known))
+}
+
+/// That a server has no kind of a name, beside the kinds that it has.
+pub fn unknown_kind(name: &str, known: impl Iterator<Item = String>) -> Problem {
+    let known: Vec<String> = known.map(|kind| kind.to_lowercase()).collect();
+    let similar = closest(&name.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned);
+    Problem::UnknownKind { kind: name.to_owned(), similar }
 }
 
 /// Finds an object; the answer counts when nothing is asked any more.

@@ -46,7 +46,7 @@ impl Missing<'_> {
         let (group, plural) = group_and_plural(&key.resource);
         let error = match self.object {
             None if !self.known => {
-                let text = format!("the server doesn't have a resource type {:?}", key.resource);
+                let text = format!("the server has no kind {}", key.resource);
                 self.because("unknown-resource", text)
             }
             None => {

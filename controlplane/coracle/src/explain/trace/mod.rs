@@ -67,6 +67,7 @@ use super::resources::{self, Resource};
 use answer::Trace;
 use args::Task;
 use ask::{AskError, Question};
+use coracle_why::target;
 use follow::followed;
 use show::{now, show, show_requests};
 use std::io::IsTerminal as _;
@@ -117,8 +118,10 @@ async fn trace(args: &TraceArgs) -> Result<i32, AskError> {
     let resources = resources::discover(&connected).await.map_err(|error| {
         AskError::Away(format!("cannot read the resources of {}: {}", connected.server, failure(&error)))
     })?;
-    let resource = resources::find(&resources, kind)
-        .ok_or_else(|| AskError::Input(format!("the server doesn't have a resource type {kind:?}")))?;
+    let resource = resources::find(&resources, kind).ok_or_else(|| {
+        let known = resources.iter().map(|resource| resource.kind.clone());
+        AskError::Input(target::unknown_kind(kind, known).to_string())
+    })?;
     question.resource = resource.key();
     question.name = name.to_owned();
     if resource.namespaced {

@@ -147,6 +147,8 @@ async fn failures_are_exit_codes() {
     assert_eq!(code(READY, &["deployment/web", "--since", "1s"]).await, 2, "no change since");
     assert_eq!(code(READY, &["deployment/web", "--last", "0"]).await, 2);
     assert_eq!(code(READY, &["boat/web"]).await, 2, "no such kind");
+    let unknown = error_of(READY, &["deploymnt/web"]).await.to_string();
+    assert_eq!(unknown, "the server has no kind deploymnt; the closest that exists is deployment");
     assert_eq!(code(READY, &["web"]).await, 2);
     let refused = Answers { code: 403, body: r#"{"kind": "Status", "code": 403, "message": "no"}"#, ..READY };
     assert_eq!(code(refused, &["deployment/web"]).await, 3);
