@@ -1,6 +1,7 @@
 //! The kubeconfig flags of kubectl, and the client that they describe.
 
 use clap::Args;
+use coracle_cli::causes;
 use coracle_cli::kubeconfig::{ContextError, check_context};
 use coracle_proto::time::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -59,12 +60,19 @@ pub struct KubeconfigArgs {
     request_timeout: String,
 }
 
+/// Where a kubeconfig can be from.
+const HINT: &str = "on the machine of a server, `sudo coracle kubeconfig --merge` writes ~/.kube/config; --kubeconfig FILE or \
+                    $KUBECONFIG name another one";
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig.
     #[error("cannot use the kubeconfig")]
     Kubeconfig(#[from] KubeconfigError),
+    /// No kubeconfig was named, and there is none where it is looked for.
+    #[error("no kubeconfig can be read: {0}\n{hint}", hint = HINT)]
+    NoKubeconfig(String),
     /// The context names what the kubeconfig does not have.
     #[error("cannot use the kubeconfig")]
     Context(#[from] ContextError),
@@ -134,7 +142,7 @@ impl KubeconfigArgs {
             Err(error) => match (&self.server, kube::Config::incluster()) {
                 (_, Ok(config)) => Ok(config),
                 (Some(url), Err(_)) => Ok(kube::Config::new(address(url)?)),
-                (None, Err(_)) => Err(error.into()),
+                (None, Err(_)) => Err(unusable(error)),
             },
         }
     }
@@ -200,6 +208,16 @@ impl KubeconfigArgs {
             Some(nanos) => Ok(Duration::from_nanos(nanos)),
             None => Err(ConnectError::Timeout(text.to_owned())),
         }
+    }
+}
+
+/// Why the kubeconfig that nobody has named cannot be used.
+fn unusable(error: KubeconfigError) -> ConnectError {
+    match &error {
+        KubeconfigError::FindPath | KubeconfigError::ReadConfig(..) => {
+            ConnectError::NoKubeconfig(causes::chain(&error))
+        }
+        _ => error.into(),
     }
 }
 
@@ -271,6 +289,17 @@ mod tests {
         assert_eq!(refused(&other, "cluster: c, user: v"), None);
         let token = KubeconfigArgs { token: Some("t".to_owned()), ..KubeconfigArgs::default() };
         assert_eq!(refused(&token, "cluster: c, user: v"), None);
+    }
+
+    #[test]
+    fn without_a_kubeconfig_it_is_said_what_makes_one() {
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        let text = unusable(KubeconfigError::ReadConfig(missing, "/nowhere".into())).to_string();
+        let (said, hint) = text.split_once('\n').unwrap();
+        assert!(said.starts_with("no kubeconfig can be read: ") && said.contains("/nowhere"), "{said}");
+        assert!(hint.contains("coracle kubeconfig --merge") && hint.contains("$KUBECONFIG"), "{hint}");
+        let unset = unusable(KubeconfigError::CurrentContextNotSet);
+        assert!(matches!(unset, ConnectError::Kubeconfig(_)), "{unset}");
     }
 
     #[test]
