@@ -16,6 +16,8 @@ mod verdict;
 mod fit;
 // What nodes lack.
 mod resources;
+// Pods that are resized.
+mod resize;
 // Taints, labels and affinity of nodes.
 mod placement;
 // Rules about other pods.

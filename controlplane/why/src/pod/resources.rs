@@ -1,6 +1,7 @@
 //! Requests of pods, and what nodes have left.
 
 use super::has_ended;
+use super::resize::Reported;
 use super::verdict::Verdict;
 use crate::trouble::Trouble;
 use coracle_fields::core::v1::{Container, Node, Pod};
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Amounts(BTreeMap<String, Quantity>);
 
 impl Amounts {
-    fn read(map: View<'_, Map<Amount>>) -> Self {
+    pub(super) fn read(map: View<'_, Map<Amount>>) -> Self {
         let parsed = map.entries().filter_map(|(name, amount)| {
             Some((name.to_owned(), amount.text().parse::<Quantity>().ok().or_else(|| whole(amount))?))
         });
@@ -26,7 +27,7 @@ impl Amounts {
         }
     }
 
-    fn at_least(&mut self, other: &Amounts) {
+    pub(super) fn at_least(&mut self, other: &Amounts) {
         for (name, amount) in &other.0 {
             let own = self.0.entry(name.clone()).or_insert_with(Quantity::zero);
             if *own < *amount {
@@ -51,13 +52,15 @@ fn of_container(container: View<'_, Container>) -> Amounts {
     amounts
 }
 
-/// What a pod requests: all containers at once, or one init container with the sidecars before it, whichever is more.
+/// What a pod requests: all containers at once, or one init container with the sidecars before it, whichever is more. While it is
+/// resized, what it has counts as well.
 pub fn requests(pod: View<'_, Pod>) -> Amounts {
     let (mut sidecars, mut most) = (Amounts::default(), Amounts::default());
+    let reported = Reported::of(pod);
     for container in pod.spec().init_containers().items() {
         let own = of_container(container);
         if container.restart_policy() == "Always" {
-            sidecars.add(&own);
+            sidecars.add(&reported.container(container.name().text(), own));
             most.at_least(&sidecars);
         } else {
             let mut during = sidecars.clone();
@@ -67,10 +70,12 @@ pub fn requests(pod: View<'_, Pod>) -> Amounts {
     }
     let mut all = sidecars;
     for container in pod.spec().containers().items() {
-        all.add(&of_container(container));
+        all.add(&reported.container(container.name().text(), of_container(container)));
     }
     all.at_least(&most);
-    all.0.extend(Amounts::read(pod.spec().resources().requests()).0);
+    let asked = Amounts::read(pod.spec().resources().requests());
+    let whole = reported.whole(asked.clone()).0.into_iter();
+    all.0.extend(whole.filter(|(name, _)| asked.0.contains_key(name)));
     all.add(&Amounts::read(pod.spec().overhead()));
     all
 }
@@ -144,6 +149,28 @@ pub fn lacks(wanted: &Amounts, node: View<'_, Node>, used: Option<&(Amounts, i64
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_fields::Schema as _;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn of_a_resized_pod_the_most_counts() {
+        let cpu = |pod: Value| requests(Pod::of(&pod)).get("cpu").to_string();
+        let pod = |asked: &str, status: Value| {
+            let container = json!({"name": "c", "resources": {"requests": {"cpu": asked}}});
+            json!({"spec": {"containers": [container]}, "status": status})
+        };
+        let has = |has: &str, given: &str| json!([{"name": "c", "resources": {"requests": {"cpu": has}}, "allocatedResources": {"cpu": given}}]);
+        assert_eq!(cpu(pod("1", json!({}))), "1");
+        assert_eq!(cpu(pod("1", json!({"containerStatuses": has("2", "1")}))), "2", "it is made smaller");
+        assert_eq!(cpu(pod("3", json!({"containerStatuses": has("1", "2")}))), "3", "it is made larger");
+        let never = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+        let infeasible = json!({"containerStatuses": has("1", "1"), "conditions": never});
+        assert_eq!(cpu(pod("9", infeasible)), "1");
+        let whole = json!({"spec": {"resources": {"requests": {"cpu": "1"}}, "containers": []},
+            "status": {"resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}});
+        assert_eq!(cpu(whole.clone()), "4");
+        assert!(requests(Pod::of(&whole)).get("memory").is_zero());
+    }
 
     #[test]
     fn amounts_have_human_units() {
