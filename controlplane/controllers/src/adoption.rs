@@ -1,12 +1,15 @@
-//! Adoption and release of objects by controller reference. An object of another controller is never adopted. Adoption is a
-//! compare-and-swap, so that only one of two controllers succeeds.
+//! Adoption and release of objects by controller reference. An object of another controller is never adopted: the API server
+//! takes one controller reference per object, so that only one of two controllers succeeds.
 
-use coracle_fields::meta::{OwnerReference, PartialObjectMetadata};
-use coracle_fields::{Made, Schema as _, make};
+use coracle_fields::meta::OwnerReference;
+use coracle_fields::{Made, make};
+use coracle_informer::informer::Name;
 use coracle_informer::pod::controller_of;
+use coracle_informer::resource::Resource;
 use coracle_informer::selector::Selector;
 use coracle_kinds::object::{Meta, Object};
-use serde_json::Value;
+use coracle_proto::status::ApiError;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The finalizer that keeps the pod of a Job until it is counted.
@@ -53,32 +56,60 @@ pub fn reference(api_version: &str, kind: &str, owner: &Meta) -> Made<OwnerRefer
     })
 }
 
-/// The object with the reference added; it keeps its `resourceVersion`, so that the write fails if anyone was faster.
-pub fn adopted(object: &Arc<Object>, reference: Made<OwnerReference>) -> Value {
-    let mut value = object.value();
-    let mut root = PartialObjectMetadata::edit(&mut value);
-    let mut metadata = root.metadata();
-    metadata.owner_references().retain(|r| r.uid() != reference.view().uid().text());
-    metadata.owner_references().push(reference);
-    value
+/// The strategic merge patch that adds a reference, and a finalizer.
+fn adopting(uid: &str, reference: Made<OwnerReference>, finalizer: Option<&str>) -> Value {
+    let references = [reference.into_value()];
+    match finalizer {
+        None => json!({"metadata": {"uid": uid, "ownerReferences": references}}),
+        Some(name) => json!({"metadata": {"uid": uid, "ownerReferences": references, "finalizers": [name]}}),
+    }
 }
 
-/// The object without the references to an owner, and without the tracking finalizer of a Job.
-pub fn released(object: &Arc<Object>, uid: &str) -> Value {
-    let mut value = object.value();
-    let mut root = PartialObjectMetadata::edit(&mut value);
-    let mut metadata = root.metadata();
-    metadata.finalizers().retain(|finalizer| finalizer != JOB_TRACKING);
-    metadata.owner_references().retain(|r| r.uid() != uid);
-    value
+/// The strategic merge patch that removes the reference to an owner, and a finalizer.
+fn releasing(uid: &str, owner: &str, finalizer: Option<&str>) -> Value {
+    let references = json!([{"$patch": "delete", "uid": owner}]);
+    match finalizer {
+        None => json!({"metadata": {"uid": uid, "ownerReferences": references}}),
+        Some(name) => json!({"metadata": {"uid": uid, "ownerReferences": references,
+            "$deleteFromPrimitiveList/finalizers": [name]}}),
+    }
+}
+
+/// Adds a reference to an object, and a finalizer. Fails when the object has another controller by now.
+pub async fn adopt(
+    resource: &Resource,
+    object: &Object,
+    reference: Made<OwnerReference>,
+    finalizer: Option<&str>,
+) -> Result<Arc<Object>, ApiError> {
+    let change = adopting(&object.meta.uid, reference, finalizer);
+    resource.merge_lists(&Name::of(object), "", change).await
+}
+
+/// Removes the reference to the owner with a uid from an object, and a finalizer. An object that is gone is no error.
+pub async fn release(
+    resource: &Resource,
+    object: &Object,
+    owner: &str,
+    finalizer: Option<&str>,
+) -> Result<(), ApiError> {
+    let change = releasing(&object.meta.uid, owner, finalizer);
+    match resource.merge_lists(&Name::of(object), "", change).await {
+        // 422: another object has the name by now.
+        Err(error) if !error.is_not_found() && error.code != 422 => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use coracle_cli::supervise::Supervisor;
+    use coracle_informer::identity::Identity;
+    use coracle_informer::setup::Setup;
     use coracle_kinds::object::testing::object;
-    use serde_json::json;
+    use coracle_testing::Cluster;
 
     #[test]
     fn nothing_gets_a_second_controller() {
@@ -108,12 +139,40 @@ mod tests {
         ] {
             assert_eq!(plan_adoption(&owner.meta, &selector, &pod), want);
         }
-        let taken = adopted(&pod(web(), None, false), reference("apps/v1", "ReplicaSet", &owner.meta));
-        assert_eq!(taken["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
-        let mut taken = taken;
-        taken["metadata"]["finalizers"] = json!([JOB_TRACKING, "x.io/mine"]);
-        let left = released(&object(taken), "u1");
-        assert!(left["metadata"]["ownerReferences"].as_array().unwrap().is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn one_controller_adopts_and_releases_only_what_is_its_own() {
+        let cluster = Cluster::bare().await;
+        let client = cluster.client.clone();
+        let factory = move |_: Identity| client.clone();
+        let mut setup = Setup::new(&factory, Arc::default(), Supervisor::default());
+        let maps = setup.resource("test", "", "configmaps");
+        let map = json!({"metadata": {"name": "m", "namespace": "default", "finalizers": ["x.io/mine"]}});
+        let map = cluster.create("", "configmaps", "default", map).await;
+        let owner = |uid: &str| {
+            let owner = object(json!({"metadata": {"name": "web", "namespace": "default", "uid": uid}}));
+            reference("apps/v1", "ReplicaSet", &owner.meta)
+        };
+        let finalizer = Some(JOB_TRACKING);
+        for _ in 0..2 {
+            let adopted = adopt(&maps, &map, owner("u1"), finalizer).await.unwrap().value();
+            assert_eq!(adopted["metadata"]["ownerReferences"], json!([owner("u1").into_value()]));
+            let mut finalizers = adopted["metadata"]["finalizers"].as_array().unwrap().clone();
+            finalizers.sort_by_key(Value::to_string);
+            assert_eq!(json!(finalizers), json!([JOB_TRACKING, "x.io/mine"]));
+        }
+        let refused = adopt(&maps, &map, owner("u2"), None).await.unwrap_err();
+        assert!(refused.message.contains("Only one reference can have Controller set to true"), "{refused}");
+
+        let other = object(json!({"metadata": {"name": "m", "namespace": "default", "uid": "other"}}));
+        release(&maps, &other, "u1", finalizer).await.unwrap();
+        release(&maps, &map, "u2", None).await.unwrap();
+        let name = Name::of(&map);
+        assert_eq!(cluster.get("configmaps", &name)["metadata"]["ownerReferences"][0]["uid"], "u1");
+        release(&maps, &map, "u1", finalizer).await.unwrap();
+        let left = cluster.get("configmaps", &name);
+        assert!(left["metadata"]["ownerReferences"][0].is_null(), "{left}");
         assert_eq!(left["metadata"]["finalizers"], json!(["x.io/mine"]));
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 use super::test_cluster::Cluster;
+use coracle_client::patch::Patch;
 use coracle_informer::identity::Account;
 use coracle_informer::informer::Name;
 use coracle_kinds::registry::bootstrap;
@@ -72,6 +73,34 @@ async fn a_deployment_rolls_out_scales_and_rolls_back() {
                 .all(|reason| events.iter().any(|e| e["reason"] == *reason))
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_for_updates_of_deployments_do_not_see_their_revisions() {
+    let cluster = Cluster::start().await;
+    let group = "admissionregistration.k8s.io";
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"]});
+    let policy = json!({"metadata": {"name": "fixed"}, "spec": {"matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "deployments are fixed"}]}});
+    cluster.create(group, "validatingadmissionpolicies", "", policy).await;
+    let binding = json!({"metadata": {"name": "fixed"}, "spec": {"policyName": "fixed", "validationActions": ["Deny"]}});
+    cluster.create(group, "validatingadmissionpolicybindings", "", binding).await;
+    cluster.create("apps", "deployments", "default", deployment(2)).await;
+    cluster.until("2 ready pods", |c| ready(c, 2, "v1")).await;
+
+    let metadata = cluster.get("apps/deployments", &web())["metadata"].clone();
+    assert_eq!(metadata["annotations"]["deployment.kubernetes.io/revision"], "1");
+    let entries = metadata["managedFields"].as_array().unwrap();
+    let managers: Vec<_> = entries.iter().map(|entry| (&entry["manager"], &entry["subresource"])).collect();
+    let wanted = json!([["kube-apiserver", null], ["kube-controller-manager", "status"]]);
+    assert_eq!(json!(managers), wanted);
+    let annotations = &entries[1]["fieldsV1"]["f:metadata"]["f:annotations"];
+    assert!(annotations["f:deployment.kubernetes.io/revision"].is_object(), "{annotations}");
+
+    let change = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    let kind = cluster.client.kind("apps", "deployments");
+    let refused = cluster.client.patch(&kind, "default", "web", "", change).await.unwrap_err();
+    assert!(refused.message.contains("deployments are fixed"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -324,6 +353,49 @@ async fn a_job_completes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_counts_the_pods_that_it_adopts() {
+    let cluster = Cluster::start().await;
+    let mut template = template(json!({"app": "sum"}), "v1");
+    template["spec"]["restartPolicy"] = json!("Never");
+    let mut orphan = template.clone();
+    orphan["metadata"]["name"] = json!("orphan");
+    orphan["metadata"]["annotations"] = json!({"test/ends": "Succeeded", "test/hold": "yes"});
+    cluster.create("", "pods", "default", orphan).await;
+    let job = json!({"metadata": {"name": "sum", "namespace": "default"}, "spec": {"manualSelector": true,
+        "selector": {"matchLabels": {"app": "sum"}}, "template": template}});
+    cluster.create("batch", "jobs", "default", job).await;
+    let (sum, orphan) = (Name::new("default", "sum"), Name::new("default", "orphan"));
+    cluster
+        .until("it is adopted", |c| {
+            let metadata = c.get("pods", &orphan)["metadata"].clone();
+            metadata["ownerReferences"][0]["kind"] == "Job"
+                && metadata["finalizers"] == json!(["batch.kubernetes.io/job-tracking"])
+        })
+        .await;
+    cluster.patch("pods", &orphan, json!({"metadata": {"annotations": {"test/hold": null}}})).await;
+    cluster.until("it is counted", |c| c.get("batch/jobs", &sum)["status"]["succeeded"] == 1).await;
+    assert_eq!(cluster.list("pods", "default").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_past_its_deadline_fails_and_lets_its_pods_go() {
+    let cluster = Cluster::start().await;
+    let mut template = template(json!({}), "v1");
+    template["spec"]["restartPolicy"] = json!("Never");
+    let job = json!({"metadata": {"name": "late", "namespace": "default"},
+        "spec": {"activeDeadlineSeconds": 2, "template": template}});
+    cluster.create("batch", "jobs", "default", job).await;
+    let status = |c: &Cluster| c.get("batch/jobs", &Name::new("default", "late"))["status"].clone();
+    cluster
+        .until("it has failed", |c| {
+            let all = status(c)["conditions"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|c| c["type"] == "Failed" && c["reason"] == "DeadlineExceeded")
+        })
+        .await;
+    cluster.until("no pods", |c| c.list("pods", "default").is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_deleted_at_work_takes_its_pods_along() {
     let cluster = Cluster::start().await;
     let mut template = template(json!({}), "v1");
@@ -427,7 +499,6 @@ async fn controllers_act_as_accounts_that_have_their_roles() {
     }
     for account in accounts {
         let Account::Service(name) = account else { continue };
-        // Kubernetes has no controller that deletes Events.
-        assert!(has_role(name) || name == "event-ttl-controller", "{name} has no role");
+        assert!(has_role(name), "{name} has no role");
     }
 }

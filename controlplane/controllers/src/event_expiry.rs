@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use coracle_client::options::{DeleteOptions, Preconditions};
 use coracle_fields::View;
 use coracle_fields::core::v1::Event;
+use coracle_informer::identity::{Account, Identity};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
 use coracle_informer::runner::{Controller, Failure, Requeue};
@@ -12,6 +13,8 @@ use coracle_informer::time;
 use jiff::{SignedDuration, Timestamp};
 
 const NAME: &str = "event-ttl-controller";
+/// In Kubernetes the API server lets Events expire.
+const IDENTITY: Identity = Identity::without_account(Account::Server, NAME);
 
 /// How long an Event is kept after it was written last: an hour by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +33,7 @@ struct Expiry {
 
 /// Starts the controller.
 pub fn start(setup: &mut Setup<'_>, ttl: EventTtl) {
-    let events = setup.resource(NAME, "", "events");
+    let events = setup.resource(IDENTITY, "", "events");
     let queue = setup.enqueue_on_change(&events).queue.clone();
     setup.run(Expiry { events, ttl }, &queue, 1);
 }

@@ -176,8 +176,7 @@ impl History {
         }
     }
 
-    /// Adopts orphaned revisions, so that the pods that belong to them are not replaced. Revisions with a write conflict are
-    /// left to the next reconcile.
+    /// Adopts orphaned revisions, so that the pods that belong to them are not replaced.
     async fn adopt(&self, subject: &Subject<'_>) -> Result<(), Failure> {
         let meta = &subject.object.meta;
         let mut orphans = self.owned.orphans(&meta.namespace);
@@ -191,8 +190,8 @@ impl History {
             return Err(Failure::of(OwnerDeleted(meta.name.clone())));
         }
         for orphan in orphans {
-            match self.revisions.update(adoption::adopted(&orphan, subject.reference.clone())).await {
-                Err(error) if !error.is_conflict() && !error.is_not_found() => return Err(error.into()),
+            match adoption::adopt(&self.revisions, &orphan, subject.reference.clone(), None).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Garbage collection of pods: on deleted nodes, terminating and never bound, on out-of-service nodes, or finished beyond the
 //! limit.
 
-use super::nodes::{disrupted, health::Node, health::OUT_OF_SERVICE};
+use super::nodes::{disruption, health::Node, health::OUT_OF_SERVICE};
 use async_trait::async_trait;
 use coracle_informer::conditions::Condition;
 use coracle_informer::index::Pods;
@@ -101,9 +101,9 @@ impl PodGc {
             && let Some(why) = why
         {
             let target = Condition::new("DisruptionTarget", true, "DeletionByPodGC", why, now);
-            let mut body = disrupted(&pod.object, target);
-            body.edit().status().phase().set("Failed");
-            self.pods.write("status", body).await?;
+            let mut change = disruption(&pod.object, target);
+            change.edit().status().phase().set("Failed");
+            self.pods.merge_lists(&Name::of(&pod.object), "status", change).await?;
         }
         let mut options = same_uid(&pod.object);
         options.grace_period_seconds = Some(0);

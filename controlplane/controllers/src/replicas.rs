@@ -19,6 +19,8 @@ pub struct PodControl {
     pub owners: Resource,
     /// Pods.
     pub pods: Resource,
+    /// The finalizer that pods get when they are adopted, and lose when they are released.
+    pub finalizer: Option<&'static str>,
 }
 
 /// The longest prefix of a generated name.
@@ -113,8 +115,7 @@ impl PodControl {
         results.into_iter().find_map(Result::err).map_or(Ok(()), Err)
     }
 
-    /// Adopts matching orphans and releases pods that do not match any more; returns the pods of the owner. Pods with a write
-    /// conflict are left to the next reconcile.
+    /// Adopts matching orphans and releases pods that do not match any more; returns the pods of the owner.
     pub async fn claim(
         &self,
         owner: &Arc<Object>,
@@ -129,7 +130,7 @@ impl PodControl {
                 adoption::Adoption::Ignore => {}
                 adoption::Adoption::Release if pod.terminating() => {}
                 adoption::Adoption::Release => {
-                    skip_lost(self.pods.update(adoption::released(&pod.object, &owner.meta.uid)).await)?;
+                    adoption::release(&self.pods, &pod.object, &owner.meta.uid, self.finalizer).await?;
                 }
                 adoption::Adoption::Adopt if !pod.active() => {}
                 adoption::Adoption::Adopt => {
@@ -141,23 +142,17 @@ impl PodControl {
                         }));
                     }
                     if alive == Some(true) {
-                        let body = adoption::adopted(&pod.object, self.reference(owner));
-                        if let Some(object) = skip_lost(self.pods.update(body).await)? {
-                            mine.push(Arc::new(Pod::read(&object)));
+                        let reference = self.reference(owner);
+                        match adoption::adopt(&self.pods, &pod.object, reference, self.finalizer).await {
+                            Ok(object) => mine.push(Arc::new(Pod::read(&object))),
+                            Err(error) if error.is_not_found() => {}
+                            Err(error) => return Err(error),
                         }
                     }
                 }
             }
         }
         Ok(mine)
-    }
-}
-
-fn skip_lost(result: Result<Arc<Object>, ApiError>) -> Result<Option<Arc<Object>>, ApiError> {
-    match result {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if error.is_conflict() || error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -95,6 +95,17 @@ impl Resource {
         self.client.patch(&self.kind, &name.namespace, &name.name, "", change).await
     }
 
+    /// Merges a change into an object or a subresource of it, whatever its state. Lists merge by their keys.
+    pub async fn merge_lists(
+        &self,
+        name: &Name,
+        subresource: &str,
+        change: impl Into<Value>,
+    ) -> Result<Arc<Object>, ApiError> {
+        let change = Patch::Strategic(change.into());
+        self.client.patch(&self.kind, &name.namespace, &name.name, subresource, change).await
+    }
+
     /// Deletes an object if it is still the one with this uid; one that is gone is no error.
     pub async fn delete(&self, object: &Object) -> Result<(), ApiError> {
         self.delete_with(&Name::of(object), same_uid(object)).await

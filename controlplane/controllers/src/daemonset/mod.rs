@@ -59,7 +59,7 @@ pub fn start(setup: &mut Setup<'_>) {
     });
     let queue = handlers.queue.clone();
     let history = History::new(revisions, REVISION_LABEL);
-    let control = PodControl { owners, pods };
+    let control = PodControl { owners, pods, finalizer: None };
     setup.run(Daemons { control, nodes, history, pods: index, failed: Mutex::default() }, &queue, 2);
 }
 

@@ -15,8 +15,8 @@ mod plan_tests;
 
 use super::adoption;
 use async_trait::async_trait;
+use coracle_fields::Schema as _;
 use coracle_fields::apps::v1;
-use coracle_fields::{Schema as _, make};
 use coracle_informer::index::{Owned, Pods};
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
@@ -102,13 +102,13 @@ impl Deployments {
                 adoption::Adoption::Ignore => {}
                 adoption::Adoption::Keep => mine.push(Set::read(&set)?),
                 adoption::Adoption::Release => {
-                    self.sets.update(adoption::released(&set, &deployment.meta.uid)).await?;
+                    adoption::release(&self.sets, &set, &deployment.meta.uid, None).await?;
                 }
                 adoption::Adoption::Adopt => {
                     let fresh = self.deployments.fresh(&Name::of(deployment)).await?;
                     if fresh.meta.uid == deployment.meta.uid && fresh.meta.deletion_timestamp.is_none() {
                         let reference = adoption::reference("apps/v1", "Deployment", &deployment.meta);
-                        mine.push(Set::read(&self.sets.update(adoption::adopted(&set, reference)).await?)?);
+                        mine.push(Set::read(&adoption::adopt(&self.sets, &set, reference, None).await?)?);
                     }
                 }
             }
@@ -134,12 +134,14 @@ impl Deployments {
                     self.sets.delete(&set).await?;
                 }
             }
-            Action::Annotate(revision) => {
-                let change = make!(part v1::Deployment { metadata: { annotations: [(REVISION, revision)] } });
-                self.deployments.merge(&Name::of(object), change).await?;
+            Action::Revision(revision, status) => {
+                let mut body = object.copy::<v1::Deployment>();
+                body.edit().metadata().annotations().insert(REVISION, revision);
+                body.edit().status().put(json!(status));
+                self.deployments.write("status", body).await?;
             }
             Action::Status(status) => {
-                // Annotations written just before moved the resource version, nothing else.
+                // The revision written just before moved the resource version, nothing else.
                 let newest = self.deployments.get(&Name::of(object));
                 let Some(newest) = newest.filter(|n| n.meta.generation == object.meta.generation) else {
                     return Ok(());

@@ -20,8 +20,8 @@ pub enum Action {
     Update(Value),
     /// Delete a ReplicaSet by name.
     Delete(String),
-    /// Note the revision on the Deployment.
-    Annotate(String),
+    /// Note the revision on the Deployment, in a write of this status.
+    Revision(String, Status),
     /// Replace the Deployment's status.
     Status(Status),
 }
@@ -111,15 +111,13 @@ fn found(
 ) {
     new.annotations = revision::annotations(deployment, &new.annotations, newest_old);
     new.spec.min_ready_seconds = deployment.spec.min_ready_seconds;
-    if let Some(revision) = new.annotations.get(REVISION)
-        && deployment.annotations.get(REVISION) != Some(revision)
-    {
-        plan.actions.push(Action::Annotate(revision.clone()));
-    }
     if deployment.deadline().is_some() && conditions::find(&base.conditions, status::PROGRESSING).is_none() {
         let message = format!("Found new replica set \"{}\"", new.name());
         let condition = status::condition(status::PROGRESSING, "True", "FoundNewReplicaSet", message, now);
         conditions::set(&mut base.conditions, condition);
+    }
+    if let Some(revision) = new.annotations.get(REVISION) {
+        plan.note_revision(deployment, revision.clone(), base);
     }
 }
 
@@ -143,10 +141,7 @@ fn create(
     if replicas > 0 {
         plan.scalings.push(format!("Scaled up replica set {name} from 0 to {replicas}"));
     }
-    let revision = newest_old.saturating_add(1).to_string();
-    if deployment.annotations.get(REVISION) != Some(&revision) {
-        plan.actions.push(Action::Annotate(revision));
-    }
+    plan.note_revision(deployment, newest_old.saturating_add(1).to_string(), base);
     let annotations = body.view().metadata().annotations().read().unwrap_or_default();
     let meta = Meta { name, namespace: deployment.object.meta.namespace.clone(), ..Meta::default() };
     let spec = SetSpec {
@@ -230,8 +225,19 @@ impl Plan {
         }
     }
 
+    /// Writes the revision before the sets are resized: it does not wait for a ReplicaSet that cannot be written.
+    fn note_revision(&mut self, deployment: &Deployment, revision: String, status: &Status) {
+        if deployment.annotations.get(REVISION) != Some(&revision) {
+            self.actions.push(Action::Revision(revision, status.clone()));
+        }
+    }
+
     fn tell(&mut self, deployment: &Deployment, status: Status) {
-        if status != deployment.status {
+        let written = self.actions.iter().find_map(|action| match action {
+            Action::Revision(_, status) => Some(status),
+            _ => None,
+        });
+        if status != *written.unwrap_or(&deployment.status) {
             self.actions.push(Action::Status(status));
         }
     }

@@ -50,7 +50,7 @@ impl Model {
         self.events.extend(scalings);
         let mut acted = false;
         for action in actions {
-            acted |= !matches!(action, Action::Status(_) | Action::Annotate(_));
+            acted |= !matches!(action, Action::Status(_) | Action::Revision(..));
             match action {
                 Action::Create(mut body) => {
                     body["metadata"]["creationTimestamp"] = json!(time::seconds(self.now));
@@ -65,9 +65,10 @@ impl Model {
                 Action::Delete(name) => {
                     self.sets.remove(&name).unwrap();
                 }
-                Action::Annotate(revision) => {
+                Action::Revision(revision, status) => {
                     self.deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"] =
                         json!(revision);
+                    self.deployment["status"] = json!(status);
                 }
                 Action::Status(status) => self.deployment["status"] = json!(status),
             }
@@ -161,6 +162,38 @@ fn undo_goes_back_to_the_old_set_under_a_new_revision() {
     assert_eq!(model.deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "3");
     let back = model.sets.values().find(|s| s["spec"]["template"]["spec"]["image"] == "v1").unwrap();
     assert_eq!(back["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"], "1");
+}
+
+#[test]
+fn the_revision_is_written_with_a_status_before_sets_are_resized() {
+    let mut model = Model::new(json!({"replicas": 3, "progressDeadlineSeconds": 600}));
+    let names = |model: &Model| {
+        let (deployment, sets) = model.view();
+        let actions = plan(&deployment, sets, false, time::after(model.now, 1)).actions;
+        let name = |action: &Action| match action {
+            Action::Create(_) => "create",
+            Action::Update(_) => "update",
+            Action::Delete(_) => "delete",
+            Action::Revision(..) => "revision",
+            Action::Status(_) => "status",
+        };
+        actions.iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&model), ["create", "revision", "status"]);
+    model.settle();
+    model.image("v2");
+    model.settle();
+    model.image("v1");
+    let (deployment, sets) = model.view();
+    let back = plan(&deployment, sets, false, time::after(model.now, 1)).actions;
+    let told = back.iter().find_map(|action| match action {
+        Action::Revision(revision, status) => Some((revision.as_str(), &status.conditions)),
+        _ => None,
+    });
+    let (revision, conditions) = told.unwrap();
+    assert_eq!(revision, "3");
+    assert!(conditions.iter().any(|c| c.kind == "Progressing"), "{conditions:?}");
+    assert_eq!(names(&model), ["revision", "update", "update", "status"]);
 }
 
 #[test]

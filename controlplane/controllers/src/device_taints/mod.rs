@@ -4,7 +4,7 @@
 // When pods leave.
 mod leave;
 
-use crate::nodes::disrupted;
+use crate::nodes::disruption;
 use async_trait::async_trait;
 use coracle_fields::core::v1;
 use coracle_fields::resource::v1 as resource;
@@ -204,7 +204,7 @@ impl Controller for Eviction {
                 let message = "Device Taint manager: deleting due to NoExecute taint";
                 let reason = "DeletionByDeviceTaintManager";
                 let target = Condition::new("DisruptionTarget", true, reason, message, now);
-                self.pods.write("status", disrupted(&pod, target)).await?;
+                self.pods.merge_lists(name, "status", disruption(&pod, target)).await?;
                 self.pods.delete(&pod).await?;
                 self.waiting.lock().remove(uid);
                 Ok(Requeue::No)

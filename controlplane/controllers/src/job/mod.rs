@@ -50,7 +50,8 @@ pub fn start(setup: &mut Setup<'_>) {
     let mut handlers = setup.enqueue_on_change(&owners);
     handlers.owned_or_matching(&pods.kind, &pods.cache, "Job");
     let queue = handlers.queue.clone();
-    setup.run(Jobs { control: PodControl { owners, pods }, pods: index }, &queue, 5);
+    let control = PodControl { owners, pods, finalizer: Some(JOB_TRACKING) };
+    setup.run(Jobs { control, pods: index }, &queue, 5);
     orphans::start(setup, NAME);
 }
 

@@ -2,8 +2,6 @@
 
 use crate::adoption::JOB_TRACKING;
 use async_trait::async_trait;
-use coracle_fields::Schema as _;
-use coracle_fields::meta::PartialObjectMetadata;
 use coracle_informer::index::Pods;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
@@ -11,7 +9,7 @@ use coracle_informer::runner::{Controller, Failure, Requeue};
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::json;
 use std::sync::Arc;
 
 struct OrphanPods {
@@ -69,15 +67,12 @@ impl Controller for OrphanPods {
     }
 }
 
-/// Removes the tracking finalizer of a pod.
+/// Removes the tracking finalizer of a pod. A pod that is gone is no error, also if another has its name.
 pub(super) async fn release(pods: &Resource, name: &Name, uid: &str) -> Result<(), Failure> {
-    let change = |value: &mut Value| {
-        if PartialObjectMetadata::of(value).metadata().uid() == uid {
-            PartialObjectMetadata::edit(value).metadata().finalizers().retain(|f| f != JOB_TRACKING);
-        }
-    };
-    match pods.modify(name, change).await {
-        Err(error) if !error.is_not_found() => Err(error.into()),
+    let change = json!({"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}});
+    let is_there = || pods.get(name).is_some_and(|pod| pod.meta.uid == uid);
+    match pods.merge_lists(name, "", change).await {
+        Err(error) if !error.is_not_found() && is_there() => Err(error.into()),
         _ => Ok(()),
     }
 }

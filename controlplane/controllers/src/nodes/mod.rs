@@ -350,17 +350,17 @@ impl Eviction {
         self.pods.normal(&pod.object, "TaintManagerEviction", format!("Marking for deletion Pod {name}"));
         let message = "Taint manager: deleting due to NoExecute taint";
         let target = Condition::new("DisruptionTarget", true, "DeletionByTaintManager", message, now);
-        self.pods.write("status", disrupted(&pod.object, target)).await?;
+        self.pods.merge_lists(&name, "status", disruption(&pod.object, target)).await?;
         self.pods.delete(&pod.object).await?;
         Ok(())
     }
 }
 
-/// A pod with a condition that tells why it is taken away.
-pub fn disrupted(pod: &Arc<Object>, target: Condition) -> Made<v1::Pod> {
-    let mut body = pod.copy::<v1::Pod>();
-    let mut all: Vec<Condition> = body.view().status().conditions().read().unwrap_or_default();
-    conditions::put(&mut all, target);
-    body.edit().status().conditions().set(all);
-    body
+/// The strategic merge patch of a pod's status with a condition that tells why it is taken away.
+pub fn disruption(pod: &Object, target: Condition) -> Made<v1::Pod> {
+    let doc = pod.doc();
+    let known = doc.view::<v1::Pod>().status().conditions().read::<Vec<Condition>>().unwrap_or_default();
+    let mut told: Vec<Condition> = known.into_iter().filter(|c| c.kind == target.kind).collect();
+    conditions::put(&mut told, target);
+    make!(part v1::Pod { metadata: { uid: &pod.meta.uid }, status: { conditions: told } })
 }

@@ -40,7 +40,7 @@ fn start_one(setup: &mut Setup<'_>, name: &'static str, (group, plural): (&str, 
     handlers.owned_or_matching(&pods.kind, &pods.cache, kind);
     let queue = handlers.queue.clone();
     let siblings = Owned::by_owner(owners.cache.clone());
-    let control = PodControl { owners, pods };
+    let control = PodControl { owners, pods, finalizer: None };
     setup.run(Replicas { name, control, pods: index, siblings }, &queue, 5);
 }
 

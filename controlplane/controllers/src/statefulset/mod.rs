@@ -71,7 +71,7 @@ pub fn start(setup: &mut Setup<'_>, max_unavailable: bool) {
     });
     let queue = handlers.queue.clone();
     let history = History::new(revisions, "controller.kubernetes.io/hash");
-    let control = PodControl { owners, pods };
+    let control = PodControl { owners, pods, finalizer: None };
     setup.run(Sets { control, claims, history, pods: index, max_unavailable }, &queue, 5);
 }
 

@@ -85,9 +85,9 @@ impl Controller for Claims {
             self.0.claims.normal(&claim, "ExternalProvisioning", message);
             let key = "volume.kubernetes.io/storage-provisioner";
             if annotations.key(key) != provisioner {
-                let change =
-                    make!(part v1::PersistentVolumeClaim { metadata: { annotations: [(key, provisioner)] } });
-                self.0.claims.merge(name, change).await?;
+                let mut body = claim.copy::<v1::PersistentVolumeClaim>();
+                body.edit().metadata().annotations().insert(key, provisioner);
+                self.0.claims.update(body).await?;
             }
             return Ok(Requeue::No);
         }

@@ -28,20 +28,24 @@ mod tests;
 use claims::{Claims, claims_of};
 use coracle_client::node_volumes::NodeVolumes;
 use coracle_fields::core::v1;
+use coracle_informer::identity::{Account, Identity};
 use coracle_informer::informer::Name;
 use coracle_informer::pod::has_ended;
 use coracle_informer::setup::Setup;
 use coracle_kinds::object::Object;
 use coracle_kinds::watch::cache::Cache;
-use parts::{BINDER, Parts, read_claim, read_volume};
+use parts::{Parts, read_claim, read_volume};
 use reclaim::Volumes;
 use std::sync::Arc;
+
+/// Creates the class `local-path`. The controllers of Kubernetes create no classes: the accounts have no role for it.
+const CLASS_CREATOR: Identity = Identity::without_account(Account::Server, "storage-class");
 
 /// Starts the controllers, and makes the class `local-path` if there is no class at all. Without `node_volumes` the directories of
 /// volumes stay on their nodes.
 pub fn start(setup: &mut Setup<'_>, node_volumes: Option<Arc<dyn NodeVolumes>>) {
     let parts = Parts::new(setup);
-    let client = setup.client(BINDER);
+    let client = setup.client(CLASS_CREATOR);
     setup.finish("storage-class", move || provision::ensure_class(client.clone()));
 
     let mut handlers = setup.enqueue_on_change(&parts.claims);

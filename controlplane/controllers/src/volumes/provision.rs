@@ -7,7 +7,7 @@ use super::fit::Claim;
 use super::parts::Parts;
 use coracle_cli::causes;
 use coracle_client::Client;
-use coracle_fields::core::v1::PersistentVolume;
+use coracle_fields::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use coracle_fields::storage::v1::StorageClass;
 use coracle_fields::{Made, Schema as _, View, make};
 use coracle_informer::informer::Name;
@@ -151,8 +151,9 @@ pub(super) async fn provision(
     let Some(node) = parts.nodes.get(&Name::new("", node)) else {
         // The scheduler chooses another.
         failed(&ProvisionError::NodeNotFound(node.to_owned()));
-        let change = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
-        parts.claims.merge(&Name::of(claim), change).await?;
+        let mut body = claim.copy::<PersistentVolumeClaim>();
+        body.edit().metadata().annotations().remove(SELECTED_NODE);
+        parts.claims.update(body).await?;
         return Ok(Provisioned::Failed);
     };
     let body = match plan_volume(claim, spec, class, &node) {
