@@ -9,6 +9,8 @@
 
 // What a cluster has recorded.
 mod records;
+// What controllers may write.
+mod default_roles;
 #[cfg(test)]
 mod trace_tests;
 
@@ -43,6 +45,7 @@ use coracle_pki::Pki;
 use coracle_pki::service_account::Keys;
 use coracle_store::{Datastore, Opening};
 use coracle_trace::Recorder;
+use default_roles::{CheckedWrites, DeniedWrites};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -55,7 +58,8 @@ pub const FALLBACK: Duration = Duration::from_secs(10);
 
 /// What controllers are started with.
 pub struct Parts {
-    /// The server's own client; controllers take identities from it.
+    /// The server's own client; controllers take identities from it. A test fails whose controllers write what no default
+    /// role of a cluster allows.
     pub client: Client,
     /// The keys of service-account tokens.
     pub keys: Arc<Keys>,
@@ -76,6 +80,7 @@ pub struct Cluster {
     _controllers: JoinSet<()>,
     kubelet: JoinSet<()>,
     _directory: tempfile::TempDir,
+    _denied: DeniedWrites,
 }
 
 impl Cluster {
@@ -145,15 +150,25 @@ impl Cluster {
             metrics: Arc::default(),
             waiting_creates: WaitingCreates::default(),
         });
-        let in_process = InProcess { api: api.clone(), actions, audit: Arc::default() };
-        let client = Client::new(Arc::new(in_process), User::server());
+        let in_process = || InProcess { api: api.clone(), actions: actions.clone(), audit: Arc::default() };
+        let client = Client::new(Arc::new(in_process()), User::server());
+        let (checked, denied) = CheckedWrites::new(in_process());
         let node_ports = Arc::new(StoredNodePorts(api.store.clone()));
-        let parts =
-            Parts { client: client.clone(), keys, quota_charges: chain.quota_charges.clone(), node_ports };
-        let controllers = start(&parts);
-        let kubelet = JoinSet::new();
-        let cluster =
-            Self { api, client, recorder, _controllers: controllers, kubelet, _directory: directory };
+        let parts = Parts {
+            client: Client::new(Arc::new(checked), User::server()),
+            keys,
+            quota_charges: chain.quota_charges.clone(),
+            node_ports,
+        };
+        let cluster = Self {
+            api,
+            client,
+            recorder,
+            _controllers: start(&parts),
+            kubelet: JoinSet::new(),
+            _directory: directory,
+            _denied: denied,
+        };
         for name in ["default", "kube-system"] {
             cluster.create("", "namespaces", "", json!({"metadata": {"name": name}})).await;
         }
