@@ -8,6 +8,20 @@ metadata: {name: web, uid: d1}
 spec: {replicas: 1, progressDeadlineSeconds: 60}
 status: {conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded}]}
 "),
+    (Trouble::WebhookRefuses, "deployment/web", "the last request of deployment-controller to update replicasets.apps web-1 was refused with 422 Unprocessable Entity by the admission policy fixed", "
+kind: Deployment
+metadata: {name: web, uid: d1, generation: 2}
+spec: {replicas: 1}
+status: {observedGeneration: 1, replicas: 1, updatedReplicas: 1, availableReplicas: 1}
+---
+kind: Trace
+begin: '2026-01-01T11:58:59.500000000Z'
+objects: [{resource: replicasets.apps, namespace: default, name: web-1}]
+spans:
+- {id: a, parent: null, stage: reconcile, name: deployment-controller, text: default/web, object: null, start: 0, code: 0, flags: [failed]}
+- {id: b, parent: a, stage: write, name: update, text: '', object: 0, start: 700000000, code: 422, flags: [failed]}
+- {id: c, parent: b, stage: validating-policy, name: fixed, text: '', object: 0, start: 700000001, code: 0, flags: [failed]}
+"),
     (Trouble::QuotaRefuses, "deployment/web", "the quota small refuses new pods: requested: pods=1, used: pods=2, limited: pods=2", "
 kind: Deployment
 metadata: {name: web, uid: d1}

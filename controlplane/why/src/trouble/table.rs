@@ -200,7 +200,7 @@ troubles! {
     LimitRangeRefuses "limit-range-refuses" Error;
     /// Pod security of the namespace refuses new pods.
     PodSecurityRefuses "pod-security-refuses" Error;
-    /// An admission webhook or policy refuses new objects.
+    /// An admission webhook or policy refuses new objects, or what a controller writes.
     WebhookRefuses "admission-refuses" Error;
     /// An admission webhook cannot be called, and its requests fail.
     WebhookFails "webhook-call-fails" Error;

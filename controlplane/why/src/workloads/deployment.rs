@@ -3,12 +3,15 @@
 use super::{owned_by, scaled_to_zero};
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
+use crate::kinds::Resource;
+use crate::refusal;
 use crate::trouble::Trouble;
 use crate::world::World;
 use coracle_fields::View;
 use coracle_fields::apps::v1::{Deployment, DeploymentCondition, ReplicaSet};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
+const CONTROLLER: &str = "deployment-controller";
 
 fn condition<'a>(deployment: View<'a, Deployment>, name: &str) -> Option<View<'a, DeploymentCondition>> {
     deployment.status().conditions().items().find(|condition| condition.type_() == name)
@@ -40,6 +43,7 @@ pub fn explain(world: &World, deployment: View<'_, Deployment>, trail: &[ObjectR
     // Pods of which nothing says why they are not ready do not say either why the rollout does not go on.
     if findings.iter().all(|finding| finding.trouble == Trouble::Unexplained) {
         findings.extend(stalled(world, deployment));
+        findings.extend(refused(world, deployment));
     }
     findings
 }
@@ -65,6 +69,20 @@ fn paused(deployment: View<'_, Deployment>) -> Finding {
         )
         .evidence("field spec.paused", "true")
         .remedy(command)
+}
+
+/// A write for the Deployment that admission refuses: neither condition nor Event tells of it.
+fn refused(world: &World, deployment: View<'_, Deployment>) -> Option<Finding> {
+    let (object, resource) = (ObjectRef::to(deployment), Resource::of::<Deployment>());
+    let (written, refusal) = refusal::of_controller(world, &resource, &object, CONTROLLER)?;
+    let (verb, answer) = (&refusal.verb, refusal.answer());
+    let cause = format!("the last request of {CONTROLLER} to {verb} {written} was refused {answer}");
+    let at = refusal.at.map(|at| at.to_string()).unwrap_or_default();
+    let decider = refusal.by.as_deref().unwrap_or("admission");
+    let finding = Finding::new(object, Trouble::WebhookRefuses, cause)
+        .evidence("timeline", format!("{verb} {written} at {at}: refused {answer}"))
+        .remedy(format!("have {decider} allow what system:serviceaccount:kube-system:{CONTROLLER} writes"));
+    Some(finding)
 }
 
 /// A rollout without progress of which no pod says why.
