@@ -33,7 +33,13 @@ pub fn cluster_role(object: &Value, errors: &mut Vec<FieldError>) {
             if selectors.is_empty() {
                 selectors.required("at least one clusterRoleSelector required if aggregationRule is non-nil");
             }
-            selectors.items().for_each(|selector| meta::selector(&selector));
+            for selector in selectors.items() {
+                let before = selector.errors();
+                meta::selector(&selector);
+                if selector.errors() > before {
+                    selector.invalid_as(Value::Null, "invalid label selector.");
+                }
+            }
         }
     });
 }
@@ -285,6 +291,12 @@ mod tests {
                 "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs"
             ]
         );
+        let aggregated =
+            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b c"}}]}});
+        let said = errors(cluster_role, &aggregated);
+        let at = "aggregationRule.clusterRoleSelectors[0]";
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert_eq!(said[1], format!("{at}: Invalid value: null: invalid label selector."));
         let with = |kind: &str| json!({"roleRef": {"apiGroup": GROUP, "kind": kind, "name": "r"}, "subjects": [{"kind": "User", "apiGroup": GROUP, "name": "u"}]});
         assert_eq!(errors(cluster_role_binding, &with("ClusterRole")), [""; 0]);
         assert_eq!(

@@ -59,11 +59,8 @@ pub fn node(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<Node>(object, errors, |root| {
         // Upstream reports taints below metadata.
         taints(&reported_at(&root.spec().taints(), &root.below("metadata.taints")));
-        for list in [root.status().capacity(), root.status().allocatable()] {
-            for (name, quantity) in list.entries() {
-                amount(&reported_at(&quantity, &list.below(name)), name);
-            }
-        }
+        node_resources(&root);
+        declared_features(&root.status().declared_features());
         let cidrs = root.spec().pod_cidrs();
         let families: Vec<bool> =
             cidrs.items().filter_map(|cidr| is_cidr(&cidr)).map(|(ip, _)| ip.is_ipv4()).collect();
@@ -71,6 +68,53 @@ pub fn node(object: &Value, errors: &mut Vec<FieldError>) {
             cidrs.invalid("may specify no more than one CIDR for each IP family");
         }
     });
+}
+
+fn node_resources(node: &Field<'_, Node>) {
+    for list in [node.status().capacity(), node.status().allocatable()] {
+        for (name, quantity) in list.entries() {
+            amount(&reported_at(&quantity, &list.below(name)), name);
+        }
+    }
+}
+
+/// A change of a Node's status.
+pub fn node_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<Node>(new, errors, |root| {
+        node_resources(&root);
+        declared_features(&root.status().declared_features());
+    });
+    node_update(new, old, errors);
+}
+
+/// Features that a node declares, in order.
+fn declared_features(features: &Field<'_, List<Text>>) {
+    let mut before = None;
+    for feature in features.items() {
+        let name = feature.text();
+        if before == Some(name) {
+            feature.duplicate();
+        } else if before > Some(name) {
+            feature.invalid("list must be sorted alphabetically");
+        }
+        if name.len() > 253 {
+            feature.invalid(format!("invalid feature name {name:?}: must be no more than 253 characters"));
+        } else if !is_feature(name) {
+            feature.invalid(format!(
+                "invalid feature name {name:?}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+            ));
+        }
+        before = Some(name);
+    }
+}
+
+/// `Feature` or `Feature/part`.
+fn is_feature(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.split('/').all(|part| {
+            part.starts_with(|c: char| c.is_ascii_alphabetic())
+                && part.bytes().all(|b| b.is_ascii_alphanumeric())
+        })
 }
 
 /// A change of a Node.
@@ -91,6 +135,9 @@ pub fn node_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let provider = old.spec().provider_id().text();
         if !provider.is_empty() && spec.view().provider_id().text() != provider {
             spec.provider_id().forbidden("node updates may not change providerID except from \"\" to valid");
+        }
+        if spec.external_id().text() != old.spec().external_id().text() {
+            spec.external_id().forbidden("may not be updated");
         }
     });
 }
@@ -175,6 +222,15 @@ pub fn lease(object: &Value, errors: &mut Vec<FieldError>) {
         let spec = root.spec();
         spec.lease_duration_seconds().positive();
         spec.lease_transitions().non_negative();
+        if spec.strategy().is_set() {
+            // Upstream names the field twice.
+            let strategy = reported_at(&spec.strategy(), &spec.below("strategy.strategy"));
+            if strategy.text().contains('/') {
+                strategy.follows(qualified_name);
+            } else {
+                strategy.one_of(&["OldestEmulationVersion"]);
+            }
+        }
         if !spec.preferred_holder().is_empty() && spec.strategy().is_empty() {
             spec.preferred_holder().forbidden("may only be specified if `strategy` is defined");
         }
@@ -270,6 +326,31 @@ mod tests {
     }
 
     #[test]
+    fn features_of_nodes_are_sorted_names() {
+        let with = |features: Value| errors(node, &json!({"status": {"declaredFeatures": features}}));
+        assert_eq!(with(json!(["A", "A/b", "B1"])), [""; 0]);
+        let at = "status.declaredFeatures[1]";
+        assert_eq!(with(json!(["A", "A"])), [format!("{at}: Duplicate value: \"A\"")]);
+        assert_eq!(
+            with(json!(["B", "A"])),
+            [format!("{at}: Invalid value: \"A\": list must be sorted alphabetically")]
+        );
+        for wrong in ["a", "A/", "A//b", "A-b", "A/1"] {
+            assert_eq!(with(json!([wrong])).len(), 1, "{wrong}");
+        }
+        let less = json!({"status": {"capacity": {"pods": "-1"}}});
+        assert_eq!(
+            changes(node_status, &less, &Value::Null),
+            ["status.capacity.pods: Invalid value: \"-1\": must be greater than or equal to 0"]
+        );
+        let id = |id: &str| json!({"spec": {"externalID": id}});
+        assert_eq!(
+            changes(node_update, &id("b"), &id("a")),
+            ["spec.externalID: Forbidden: may not be updated"]
+        );
+    }
+
+    #[test]
     fn runtime_classes() {
         let of =
             |handler: &str, cpu: &str| json!({"handler": handler, "overhead": {"podFixed": {"cpu": cpu}}});
@@ -298,6 +379,15 @@ mod tests {
         assert_eq!(
             errors(lease, &json!({"spec": {"leaseDurationSeconds": 0}})),
             ["spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"]
+        );
+        let strategy = |strategy: &str| errors(lease, &json!({"spec": {"strategy": strategy}}));
+        assert_eq!(strategy("OldestEmulationVersion"), [""; 0]);
+        assert_eq!(strategy("example.com/own"), [""; 0]);
+        assert_eq!(
+            strategy("Newest"),
+            [
+                "spec.strategy.strategy: Unsupported value: \"Newest\": supported values: \"OldestEmulationVersion\""
+            ]
         );
         assert_eq!(
             errors(priority_class, &json!({"metadata": {"name": "p"}, "value": 2_000_000_000})),

@@ -1,7 +1,7 @@
 //! Field rules of ResourceQuotas and LimitRanges.
 
 use super::field_ref::{Field, reported_at, walk_as};
-use super::quantities::{amount, any_name, container_name, quantity};
+use super::quantities::{amount, any_name, container_name, is_huge, is_known, is_native, quantity};
 use coracle_fields::core::v1::{LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaSpec};
 use coracle_fields::{Amount, Map, Schema as _, View};
 use coracle_proto::names::qualified_name;
@@ -20,6 +20,13 @@ const SCOPES: [&str; 7] = [
     "VolumeAttributesClass",
 ];
 
+/// Scopes that are there or not, without values.
+const EXISTING: [&str; 5] =
+    ["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
+
+/// The greatest number of which thousandths fit into 64 bits.
+const MAX_MILLI: i64 = i64::MAX / 1000;
+
 /// A ResourceQuota.
 pub fn quota(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<ResourceQuota>(object, errors, |quota| {
@@ -33,6 +40,9 @@ pub fn quota(object: &Value, errors: &mut Vec<FieldError>) {
 fn quantities(list: &Field<'_, Map<Amount>>) {
     for (name, field) in list.entries() {
         any_name(&field, name);
+        if !name.contains('/') && !is_standard(name) {
+            field.invalid_as(name, "must be a standard resource for quota");
+        }
         amount(&field, name);
     }
 }
@@ -82,7 +92,7 @@ fn scopes(spec: &Field<'_, ResourceQuotaSpec>) {
         if unfit(name) {
             reported_at(&spec.scope_selector(), &selector).invalid("unsupported scope applied to resource");
         }
-        if !matches!(name, "PriorityClass" | "VolumeAttributesClass") && operator.text() != "Exists" {
+        if EXISTING.contains(&name) && operator.text() != "Exists" {
             operator.invalid_as(operator.text(), "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity");
         }
         match operator.text() {
@@ -100,8 +110,9 @@ fn scopes(spec: &Field<'_, ResourceQuotaSpec>) {
     }
 }
 
+/// Whether quotas know the resource without counting objects of its name.
 fn is_standard(name: &str) -> bool {
-    !name.contains('/')
+    name != "storage" && is_known(name)
 }
 
 /// Resources that a scope of pods makes sense for.
@@ -155,26 +166,14 @@ pub fn limit_range(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn names(limit: &Field<'_, LimitRangeItem>, kind: &str) {
-    for (list, is_default) in [
-        (limit.max(), false),
-        (limit.min(), false),
-        (limit.default_(), true),
-        (limit.default_request(), true),
-        (limit.max_limit_request_ratio(), false),
-    ] {
-        if kind == "Pod" && is_default {
-            if !list.is_empty() {
-                list.forbidden("may not be specified when `type` is 'Pod'");
-            }
-            continue;
-        }
-        for (name, field) in list.entries() {
-            if matches!(kind, "Pod" | "Container") {
-                container_name(&field, name);
-            } else {
-                any_name(&field, name);
-            }
-            quantity(&field);
+    for list in [limit.max(), limit.min()] {
+        resources(&list, kind);
+    }
+    for list in [limit.default_(), limit.default_request()] {
+        if kind != "Pod" {
+            resources(&list, kind);
+        } else if !list.is_empty() {
+            list.forbidden("may not be specified when `type` is 'Pod'");
         }
     }
     let sized = |list: View<'_, Map<Amount>>| list.key("storage").is_set();
@@ -183,10 +182,23 @@ fn names(limit: &Field<'_, LimitRangeItem>, kind: &str) {
             .below("limits")
             .required("either minimum or maximum storage value is required, but neither was provided");
     }
+    resources(&limit.max_limit_request_ratio(), kind);
 }
 
-/// min ≤ defaultRequest ≤ default ≤ max, for each resource.
+fn resources(list: &Field<'_, Map<Amount>>, kind: &str) {
+    for (name, field) in list.entries() {
+        if matches!(kind, "Pod" | "Container") {
+            container_name(&field, name);
+        } else {
+            any_name(&field, name);
+        }
+        quantity(&field);
+    }
+}
+
+/// min ≤ defaultRequest ≤ default ≤ max, for each resource. Pods have no defaults.
 fn relations(limit: &Field<'_, LimitRangeItem>) {
+    let is_pod = limit.view().type_() == "Pod";
     let (min, max) = (limit.min(), limit.max());
     let (request, default) = (limit.default_request(), limit.default_());
     let ratio = limit.max_limit_request_ratio();
@@ -207,7 +219,8 @@ fn relations(limit: &Field<'_, LimitRangeItem>) {
             ((&min, "min"), (&default, "default"), &default, &min),
             ((&default, "default"), (&max, "max"), &default, &max),
         ];
-        for ((low, low_word), (high, high_word), at, shown) in pairs {
+        let count = if is_pod { 1 } else { pairs.len() };
+        for ((low, low_word), (high, high_word), at, shown) in pairs.into_iter().take(count) {
             if let (Some(low), Some(high)) = (get(low), get(high))
                 && low > high
             {
@@ -223,6 +236,31 @@ fn relations(limit: &Field<'_, LimitRangeItem>) {
         {
             ratio.key(name).invalid(format!("ratio {number} is less than 1"));
         }
+        if let (Some(number), Some(low), Some(high)) = (get(&ratio), get(&min), get(&max)) {
+            let (share, most) = ratios(&number, &low, &high);
+            if share > most {
+                ratio.key(name).invalid(format!("ratio {number} is greater than max/min = {most:.6}"));
+            }
+        }
+        let may_exceed = is_native(name) && !is_huge(name);
+        if let (Some(limited), Some(asked)) = (get(&default), get(&request))
+            && !is_pod
+            && !may_exceed
+            && limited != asked
+        {
+            request.key(name).invalid(format!(
+                "default value {limited} must equal to defaultRequest value {asked} in {name}"
+            ));
+        }
+    }
+}
+
+/// A ratio and the greatest one, from thousandths if they fit.
+fn ratios(ratio: &Quantity, min: &Quantity, max: &Quantity) -> (f64, f64) {
+    if [ratio, min, max].iter().all(|quantity| quantity.value() < MAX_MILLI) {
+        (ratio.milli_value() as f64 / 1000.0, max.milli_value() as f64 / min.milli_value() as f64)
+    } else {
+        (ratio.value() as f64, max.value() as f64 / min.value() as f64)
     }
 }
 
@@ -258,6 +296,55 @@ mod tests {
                 &json!({"spec": {"limits": [{"type": "Container", "min": {"cpu": "2"}, "max": {"cpu": "1"}}]}})
             ),
             ["spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1"]
+        );
+    }
+
+    #[test]
+    fn items_of_ranges() {
+        let at = "spec.limits[0]";
+        for (limit, wrong) in [
+            (
+                json!({"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "2"}}),
+                vec![],
+            ),
+            (
+                json!({"type": "Pod", "min": {"cpu": "1"}, "max": {"cpu": "1500m"}, "maxLimitRequestRatio": {"cpu": "2"}}),
+                vec![format!(
+                    "{at}.maxLimitRequestRatio[cpu]: Invalid value: \"2\": ratio 2 is greater than max/min = 1.500000"
+                )],
+            ),
+            (
+                json!({"type": "Pod", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "3"}}),
+                vec![
+                    format!("{at}.default: Forbidden: may not be specified when `type` is 'Pod'"),
+                    format!("{at}.defaultRequest: Forbidden: may not be specified when `type` is 'Pod'"),
+                ],
+            ),
+            (
+                json!({"type": "Container", "default": {"hugepages-2Mi": "4Mi"}, "defaultRequest": {"hugepages-2Mi": "2Mi"}}),
+                vec![format!(
+                    "{at}.defaultRequest[hugepages-2Mi]: Invalid value: \"2Mi\": default value 4Mi must equal to defaultRequest value 2Mi in hugepages-2Mi"
+                )],
+            ),
+        ] {
+            assert_eq!(errors(limit_range, &json!({"spec": {"limits": [limit]}})), wrong, "{limit}");
+        }
+    }
+
+    #[test]
+    fn resources_of_quotas() {
+        let of = |name: &str| errors(quota, &json!({"spec": {"hard": {name: "1"}}}));
+        assert_eq!(of("requests.storage"), [""; 0]);
+        assert_eq!(
+            of("storage"),
+            ["spec.hard[storage]: Invalid value: \"storage\": must be a standard resource for quota"]
+        );
+        assert_eq!(
+            of("gold"),
+            [
+                "spec.hard[gold]: Invalid value: \"gold\": must be a standard resource type or fully qualified",
+                "spec.hard[gold]: Invalid value: \"gold\": must be a standard resource for quota",
+            ]
         );
     }
 }

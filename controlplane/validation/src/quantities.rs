@@ -49,6 +49,11 @@ pub(super) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
+/// Whether the system knows the resource.
+pub(super) fn is_known(name: &str) -> bool {
+    STANDARD.contains(&name) || is_huge(name) || name.starts_with("requests.hugepages-")
+}
+
 /// A resource that the system knows, or a qualified name.
 pub(super) fn any_name(field: &FieldRef<'_>, name: &str) -> bool {
     let wrong = qualified_name(name);
@@ -56,8 +61,7 @@ pub(super) fn any_name(field: &FieldRef<'_>, name: &str) -> bool {
         wrong.into_iter().for_each(|message| field.invalid_as(name, message));
         return false;
     }
-    let known = STANDARD.contains(&name) || is_huge(name) || name.starts_with("requests.hugepages-");
-    if !name.contains('/') && !known {
+    if !name.contains('/') && !is_known(name) {
         field.invalid_as(name, "must be a standard resource type or fully qualified");
         return false;
     }

@@ -65,7 +65,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .defaults(defaults::cluster::node)
             .prepare(|_| (), keep_status)
             .validate(cluster::node, cluster::node_update)
-            .validate_status(cluster::node_update),
+            .validate_status(cluster::node_status),
         row("PersistentVolumeClaim", "persistentvolumeclaims")
             .returns_deleted()
             .short(&["pvc"])
