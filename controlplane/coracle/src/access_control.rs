@@ -114,10 +114,11 @@ fn audit(options: &Security, supervisor: &Supervisor) -> anyhow::Result<Audit> {
     if let Some(path) = &options.audit_webhook_config_file {
         let remote = HttpsClient::from_kubeconfig(path).context("--audit-webhook-config-file")?;
         let remote = remote.with_timeout(std::time::Duration::from_secs(30));
-        let parts = Arc::new((remote, tokio::sync::Mutex::new(audit.lossy_sink())));
+        let batches = options.audit_batches()?;
+        let parts = Arc::new((remote, tokio::sync::Mutex::new(audit.lossy_sink(batches.buffer))));
         tokio::spawn(supervisor.clone().finish("audit-webhook", move || {
             let parts = parts.clone();
-            async move { webhook::run(&parts.0, &mut *parts.1.lock().await).await }
+            async move { webhook::run(&parts.0, batches, &mut *parts.1.lock().await).await }
         }));
     }
     Ok(audit)

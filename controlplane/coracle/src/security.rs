@@ -2,8 +2,11 @@
 
 use clap::Args;
 use coracle_apiserver::authn::front_proxy::{self, FrontProxy, Headers};
+use coracle_apiserver::filters::audit::webhook::Batches;
+use coracle_proto::time::parse_duration;
 use http::HeaderName;
 use serde::Deserialize;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,6 +66,12 @@ pub enum OptionError {
     /// Aggregated API servers would not see the uids that this server sends.
     #[error("--requestheader-uid-headers must include the standard X-Remote-Uid header")]
     NoUidHeader,
+    /// No time that events wait.
+    #[error("--audit-webhook-batch-max-wait {0:?} is not a duration, such as 30s")]
+    BatchWait(String),
+    /// Batches for no webhook.
+    #[error("--audit-webhook-batch-* flags need --audit-webhook-config-file")]
+    NoAuditWebhook,
     /// The JWKS URI is no https URL.
     #[error("--service-account-jwks-uri requires https scheme, not {0:?}")]
     Jwks(String),
@@ -236,6 +245,15 @@ options! {
     /// Kubeconfig of the audit webhook.
     #[arg(long)]
     audit_webhook_config_file: Option<PathBuf>,
+    /// Audit events that wait for the webhook; more are lost. 4096 by default.
+    #[arg(long)]
+    audit_webhook_batch_buffer_size: Option<NonZeroU32>,
+    /// Number of audit events in a request to the webhook; 400 by default.
+    #[arg(long)]
+    audit_webhook_batch_max_size: Option<NonZeroU32>,
+    /// How long an audit event waits for others of its request to the webhook; 1s by default.
+    #[arg(long)]
+    audit_webhook_batch_max_wait: Option<String>,
     /// File of kind EncryptionConfiguration: which resources are encrypted in the store, and how.
     #[arg(long)]
     encryption_provider_config: Option<PathBuf>,
@@ -283,6 +301,30 @@ impl Security {
         Ok(all.clone())
     }
 
+    /// How events are sent to the audit webhook.
+    pub fn audit_batches(&self) -> Result<Batches, OptionError> {
+        let usual = Batches::default();
+        let count = |given: Option<NonZeroU32>, usual: usize| {
+            given.map_or(usual, |given| usize::try_from(given.get()).unwrap_or(usize::MAX))
+        };
+        let wait = match &self.audit_webhook_batch_max_wait {
+            None => usual.wait,
+            Some(text) => {
+                let nanos = parse_duration(text).ok().and_then(|nanos| u64::try_from(nanos).ok());
+                nanos.map(Duration::from_nanos).ok_or_else(|| OptionError::BatchWait(text.clone()))?
+            }
+        };
+        let batches = Batches {
+            buffer: count(self.audit_webhook_batch_buffer_size, usual.buffer),
+            size: count(self.audit_webhook_batch_max_size, usual.size),
+            wait,
+        };
+        match self.audit_webhook_config_file {
+            None if batches != usual => Err(OptionError::NoAuditWebhook),
+            _ => Ok(batches),
+        }
+    }
+
     /// Checks options that require or exclude each other.
     pub fn check(&self) -> Result<(), OptionError> {
         let said = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
@@ -321,6 +363,7 @@ impl Security {
             }
         }
         self.front_proxy()?;
+        self.audit_batches()?;
         self.issuers().map(|_| ())
     }
 
@@ -519,6 +562,33 @@ mod tests {
         let open = Security { anonymous_auth: true, ..none() };
         assert!(open.anonymous() && !none().anonymous());
         assert!(!Security { authorization_mode: modes(&["AlwaysAllow"]), ..open }.anonymous());
+    }
+
+    #[test]
+    fn batches_of_audit_events_are_those_of_the_options() {
+        let with = |wait: &str| Security {
+            audit_webhook_config_file: Some("w".into()),
+            audit_webhook_batch_max_size: NonZeroU32::new(7),
+            audit_webhook_batch_max_wait: Some(wait.to_owned()),
+            ..Security::default()
+        };
+        let usual = Batches::default();
+        assert_eq!(Security::default().audit_batches().ok(), Some(usual));
+        let set = with("1m30s").audit_batches().ok();
+        assert_eq!(set, Some(Batches { size: 7, wait: Duration::from_secs(90), ..usual }));
+        for (options, why) in [
+            (with("soon"), "--audit-webhook-batch-max-wait \"soon\" is not a duration"),
+            (with("-1s"), "--audit-webhook-batch-max-wait \"-1s\" is not a duration"),
+            (Security { audit_webhook_config_file: None, ..with("1s") }, "need --audit-webhook-config-file"),
+        ] {
+            let said = options.check().map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(said.contains(why), "{said}");
+        }
+        let file: Security =
+            serde_json::from_str(r#"{"auditWebhookBatchBufferSize":9,"auditWebhookConfigFile":"w"}"#)
+                .unwrap_or_default();
+        assert_eq!(file.audit_batches().ok(), Some(Batches { buffer: 9, ..usual }));
+        assert!(Security::has("auditWebhookBatchMaxWait"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use policy::{AuditConfig, Level, Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sink::Sink;
+use sink::{BACKLOG, Sink};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -102,12 +102,12 @@ impl Audit {
     /// Adds a sink and gives its end, for the task that writes. Requests wait while the sink is behind, except renewals of the
     /// Leases of servers and leaders.
     pub fn sink(&mut self) -> mpsc::Receiver<Arc<Value>> {
-        self.add(Sink::new(true))
+        self.add(Sink::new(true, BACKLOG))
     }
 
-    /// Adds a sink that loses events while it is behind: nobody waits for it.
-    pub fn lossy_sink(&mut self) -> mpsc::Receiver<Arc<Value>> {
-        self.add(Sink::new(false))
+    /// Adds a sink that loses events while so many wait: nobody waits for it.
+    pub fn lossy_sink(&mut self, backlog: usize) -> mpsc::Receiver<Arc<Value>> {
+        self.add(Sink::new(false, backlog))
     }
 
     fn add(&mut self, (sink, events): (Sink, mpsc::Receiver<Arc<Value>>)) -> mpsc::Receiver<Arc<Value>> {
@@ -407,7 +407,6 @@ impl Drop for CompleteOnDrop {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::sink::BACKLOG;
     use super::*;
     use std::time::Duration;
 

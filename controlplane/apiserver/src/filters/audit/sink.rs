@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Events that wait to be written to a sink.
+/// Events that wait to be written to a sink, unless options say so.
 pub(super) const BACKLOG: usize = 4096;
 
 /// A queue of events.
@@ -19,9 +19,9 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// A sink, and the end that is emptied.
-    pub(super) fn new(waits: bool) -> (Self, mpsc::Receiver<Arc<Value>>) {
-        let (sender, receiver) = mpsc::channel(BACKLOG);
+    /// A sink for so many events that wait, and the end that is emptied.
+    pub(super) fn new(waits: bool, backlog: usize) -> (Self, mpsc::Receiver<Arc<Value>>) {
+        let (sender, receiver) = mpsc::channel(backlog);
         (Self { sender, waits, lost: Arc::default() }, receiver)
     }
 
@@ -66,7 +66,7 @@ mod tests {
     async fn a_sink_that_is_behind_loses_events_or_makes_requests_wait() {
         let event = || Arc::new(serde_json::json!({"requestURI": "/"}));
         for waits in [true, false] {
-            let (sink, mut written) = Sink::new(waits);
+            let (sink, mut written) = Sink::new(waits, BACKLOG);
             for _ in 0..BACKLOG {
                 sink.take(event()).await;
             }
