@@ -36,6 +36,14 @@ pub fn fulfilled(found: View<'_, Json>) -> Vec<&str> {
     well.map(|condition| condition.type_().text()).collect()
 }
 
+/// All conditions of an object, such as `Ready=True`.
+pub fn all(found: View<'_, Json>) -> Vec<String> {
+    let named = list(found)
+        .items()
+        .map(|condition| format!("{}={}", condition.type_().text(), condition.status().text()));
+    named.collect()
+}
+
 fn conditions(object: &ObjectRef, found: View<'_, Json>) -> Vec<Finding> {
     let unwell = list(found)
         .items()

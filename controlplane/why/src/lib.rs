@@ -78,6 +78,8 @@ pub mod conditions;
 pub mod deletion;
 // Objects that are well.
 pub mod well;
+// Workloads that are well.
+pub mod rollout;
 // Events as evidence.
 pub mod events;
 // Label selectors.

@@ -5,13 +5,10 @@ use crate::finding::{ObjectRef, metadata};
 use crate::pod::is_ready;
 use crate::services::{is_node_dns, is_ready_endpoint, selected, slices};
 use crate::world::World;
-use crate::{claims, conditions, nodes, target};
-use coracle_fields::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use crate::{claims, conditions, nodes, rollout, target};
 use coracle_fields::batch::v1::{CronJob, Job};
 use coracle_fields::certificates::v1::CertificateSigningRequest;
-use coracle_fields::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
-};
+use coracle_fields::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use coracle_fields::{Json, Kind, View};
 
 /// That an object of which nothing wrong was found is well, such as `pod/web is running and ready`; nothing when it does not say
@@ -48,33 +45,27 @@ fn state(world: &World, object: &ObjectRef) -> Option<String> {
             let phase = volume.status().phase().text();
             matches!(phase, "Bound" | "Available").then(|| format!("is {}", phase.to_lowercase()))
         }),
-        ("v1", "ReplicationController") => with(world, object, |set: View<'_, ReplicationController>| {
-            replicas(set.status().ready_replicas().or(0), set.spec().replicas().or(1))
-        }),
-        ("apps/v1", "Deployment") => with(world, object, |set: View<'_, Deployment>| {
-            replicas(set.status().available_replicas().or(0), set.spec().replicas().or(1))
-        }),
-        ("apps/v1", "ReplicaSet") => with(world, object, |set: View<'_, ReplicaSet>| {
-            replicas(set.status().ready_replicas().or(0), set.spec().replicas().or(1))
-        }),
-        ("apps/v1", "StatefulSet") => with(world, object, |set: View<'_, StatefulSet>| {
-            replicas(set.status().ready_replicas().or(0), set.spec().replicas().or(1))
-        }),
-        ("apps/v1", "DaemonSet") => with(world, object, |set: View<'_, DaemonSet>| {
-            replicas(set.status().number_ready().or(0), set.status().desired_number_scheduled().or(0))
-        }),
+        ("v1", "ReplicationController") => with(world, object, rollout::controller),
+        ("apps/v1", "Deployment") => with(world, object, rollout::deployment),
+        ("apps/v1", "ReplicaSet") => with(world, object, rollout::replica_set),
+        ("apps/v1", "StatefulSet") => with(world, object, rollout::stateful_set),
+        ("apps/v1", "DaemonSet") => with(world, object, rollout::daemon_set),
         ("batch/v1", "Job") => with(world, object, job),
-        ("batch/v1", "CronJob") => with(world, object, |job: View<'_, CronJob>| {
-            let last = job.status().last_schedule_time().filled();
-            let last = last.map_or_else(|| "not yet".to_owned(), |time| format!("last at {time}"));
-            Some(format!("runs by its schedule {}, {last}", job.spec().schedule().text()))
-        }),
+        ("batch/v1", "CronJob") => with(world, object, cron_job),
         ("certificates.k8s.io/v1", "CertificateSigningRequest") => {
             with(world, object, |request: View<'_, CertificateSigningRequest>| {
-                request.status().certificate().is_set().then(|| "is signed".to_owned())
+                request.status().certificate().filled().map(|_| "is signed".to_owned())
             })
         }
-        _ => other(world, object),
+        ("v1", "ResourceQuota")
+        | ("networking.k8s.io/v1", "Ingress")
+        | ("policy/v1", "PodDisruptionBudget")
+        | ("autoscaling/v2", "HorizontalPodAutoscaler")
+        | (
+            "admissionregistration.k8s.io/v1",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => other(world, object, true),
+        _ => other(world, object, false),
     }
 }
 
@@ -84,14 +75,6 @@ fn pod(pod: View<'_, Pod>) -> Option<String> {
         "Running" if is_ready(pod) => Some("is running and ready".to_owned()),
         _ => None,
     }
-}
-
-fn replicas(ready: i64, wanted: i64) -> Option<String> {
-    (ready >= wanted).then(|| match wanted {
-        0 => "wants no pods, and has none that are not ready".to_owned(),
-        1 => format!("has all its pods: {ready} of 1 is ready"),
-        _ => format!("has all its pods: {ready} of {wanted} are ready"),
-    })
 }
 
 fn job(job: View<'_, Job>) -> Option<String> {
@@ -104,6 +87,14 @@ fn job(job: View<'_, Job>) -> Option<String> {
     let noun = if active == 1 { "pod" } else { "pods" };
     (active > 0)
         .then(|| format!("is running: {active} active {noun}, {} failed", job.status().failed().or(0)))
+}
+
+fn cron_job(job: View<'_, CronJob>) -> Option<String> {
+    let last = match job.status().last_schedule_time().filled() {
+        Some(time) => format!("made its last Job at {time}"),
+        None => "has made no Job yet".to_owned(),
+    };
+    Some(format!("has the schedule {}, and {last}", job.spec().schedule().text()))
 }
 
 fn service(world: &World, service: View<'_, Service>) -> Option<String> {
@@ -147,8 +138,8 @@ fn node_dns(world: &World, service: View<'_, Service>) -> Option<String> {
     })
 }
 
-/// Objects of other kinds: their conditions, where they have some.
-fn other(world: &World, object: &ObjectRef) -> Option<String> {
+/// Objects of other kinds: their conditions, where they have some. `explained` kinds were looked at before.
+fn other(world: &World, object: &ObjectRef, explained: bool) -> Option<String> {
     let resource = target::resource_of(world, object)?;
     let Answer::Object(found) = world.object(&resource, &object.namespace, &object.name)? else {
         return None;
@@ -157,9 +148,15 @@ fn other(world: &World, object: &ObjectRef) -> Option<String> {
     if metadata(found).deletion_timestamp().is_set() {
         return None;
     }
-    let fulfilled = conditions::fulfilled(found);
-    Some(match fulfilled.is_empty() {
-        true => "exists, and nothing in it is wrong".to_owned(),
-        false => format!("is {}", fulfilled.join(", ").to_lowercase()),
+    let (fulfilled, all) = (conditions::fulfilled(found), conditions::all(found));
+    Some(match (fulfilled.is_empty(), explained, all.is_empty()) {
+        (false, ..) => format!("is {}", fulfilled.join(", ").to_lowercase()),
+        (true, true, _) => "exists, and nothing wrong was found in it".to_owned(),
+        (true, false, true) => {
+            "exists; it has no conditions, and nothing else is looked at in its kind".to_owned()
+        }
+        (true, false, false) => {
+            format!("exists; what its conditions mean is not known: {}", all.join(", "))
+        }
     })
 }

@@ -84,7 +84,7 @@ spec: {replicas: 0}
 ---
 kind: DaemonSet
 metadata: {name: log, uid: ds1}
-status: {desiredNumberScheduled: 1, numberReady: 1}
+status: {desiredNumberScheduled: 1, currentNumberScheduled: 1, updatedNumberScheduled: 1, numberReady: 1}
 ---
 kind: CronJob
 metadata: {name: night, uid: c1}
@@ -182,7 +182,13 @@ fn what_is_well_is_said() {
         ("ns/default", "namespace/default is active\n"),
         ("pvc/data", "persistentvolumeclaim/data is bound to volume v1\n"),
         ("apiservice/v1.apps", "apiservice/v1.apps is available\n"),
-        ("cm/config", "configmap/config exists, and nothing in it is wrong\n"),
+        ("csr/done", "certificatesigningrequest/done is signed\n"),
+        ("cronjob/night", "cronjob/night has the schedule 0 0 * * *, and has made no Job yet\n"),
+        ("pdb/web", "poddisruptionbudget/web exists, and nothing wrong was found in it\n"),
+        (
+            "cm/config",
+            "configmap/config exists; it has no conditions, and nothing else is looked at in its kind\n",
+        ),
     ] {
         assert_eq!(text(&[object]), expected);
     }
@@ -227,6 +233,23 @@ metadata: {name: n2}
 status: {nodeInfo: {kubeletVersion: v1.36.4}, conditions: [{type: Ready, status: 'True'}]}
 ";
     assert!(dns(kubelets).starts_with("service/kube-dns: no root cause found\n"), "{}", dns(kubelets));
+}
+
+#[test]
+fn conditions_of_other_kinds_are_quoted() {
+    let machine = |condition: &str| {
+        let yaml = format!(
+            "apiVersion: example.com/v1\nkind: Machine\nmetadata: {{name: m, namespace: default}}\nstatus: {{conditions: [{condition}]}}"
+        );
+        let pair = ("machine".to_owned(), "m".to_owned());
+        let cluster = super::Fixture::new(&yaml);
+        super::block_on(crate::run::objects(&cluster, "default", &[pair])).unwrap().text()
+    };
+    assert_eq!(machine("{type: Ready, status: 'True'}"), "machine/m is ready\n");
+    assert_eq!(
+        machine("{type: Broken, status: 'True'}"),
+        "machine/m exists; what its conditions mean is not known: Broken=True\n"
+    );
 }
 
 fn problem(kind: &str, name: &str) -> String {
