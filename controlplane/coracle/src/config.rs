@@ -43,7 +43,8 @@ pub struct ServerArgs {
     /// YAML file with any of these options.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Address or name that clients and nodes use for this server; the bound address by default.
+    /// Address or name that clients and nodes use for this server; the bound address by default, or 127.0.0.1 if it listens on all.
+    /// Pods do not reach the API at a loopback address.
     #[arg(long)]
     advertise: Option<String>,
     /// Additional names and addresses in the serving certificate.
