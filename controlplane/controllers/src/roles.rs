@@ -1,8 +1,8 @@
 //! Aggregated ClusterRoles: their rules are those of the roles they select.
 
 use async_trait::async_trait;
-use coracle_fields::fields;
 use coracle_fields::rbac::v1::{AggregationRule, ClusterRole};
+use coracle_fields::{fields, make};
 use coracle_informer::identity::Identity;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
@@ -82,9 +82,9 @@ impl Controller for Roles {
         }
         let rules = json!(collected(&name.name, selectors, &self.roles.all()));
         if !same(&rules, &json!(old)) {
-            let mut body = role.copy::<ClusterRole>();
-            body.edit().rules().put(rules);
-            self.roles.update(body).await?;
+            let mut config = make!(ClusterRole { metadata: { name: &name.name, uid: &role.meta.uid } });
+            config.edit().rules().put(rules);
+            self.roles.apply(NAME, name, "", config).await?;
         }
         Ok(Requeue::No)
     }
@@ -95,6 +95,32 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use coracle_kinds::object::testing::object;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn rules_are_applied_and_follow_the_roles_that_are_gathered() {
+        let cluster = crate::test_cluster::Cluster::without_nodes().await;
+        let group = "rbac.authorization.k8s.io";
+        let selector = json!({"matchLabels": {"to": "all"}});
+        let all = json!({"metadata": {"name": "all"}, "aggregationRule": {"clusterRoleSelectors": [selector]}, "rules": []});
+        let uid = cluster.create(group, "clusterroles", "", all).await.meta.uid.clone();
+        let rule = |verb: &str| json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]});
+        for verb in ["get", "list"] {
+            let part = json!({"metadata": {"name": verb, "labels": {"to": "all"}}, "rules": [rule(verb)]});
+            cluster.create(group, "clusterroles", "", part).await;
+        }
+        let kind = "rbac.authorization.k8s.io/clusterroles";
+        let role = |c: &crate::test_cluster::Cluster| c.get(kind, &Name::new("", "all"));
+        cluster.until("two rules", |c| role(c)["rules"] == json!([rule("get"), rule("list")])).await;
+        let made = role(&cluster);
+        let entries = made["metadata"]["managedFields"].as_array().unwrap();
+        let applied = entries.iter().find(|entry| entry["manager"] == NAME).unwrap();
+        assert_eq!((&applied["operation"], &made["metadata"]["uid"]), (&json!("Apply"), &json!(uid)));
+        assert!(applied["fieldsV1"]["f:rules"].is_object(), "{applied}");
+        cluster.delete(kind, &Name::new("", "list"), "Background").await;
+        cluster.until("one rule", |c| role(c)["rules"] == json!([rule("get")])).await;
+        cluster.delete(kind, &Name::new("", "get"), "Background").await;
+        cluster.until("no rule", |c| role(c)["rules"].as_array().is_none_or(Vec::is_empty)).await;
+    }
 
     #[test]
     fn rules_are_gathered_once() {

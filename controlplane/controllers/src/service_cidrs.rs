@@ -19,7 +19,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 const NAME: &str = "service-cidrs-controller";
-const IDENTITY: Identity = Identity::of(NAME).with_events("service-cidr-controller");
+/// The source of its Events, and its name in `managedFields` of the status.
+const EVENTS: &str = "service-cidr-controller";
+const IDENTITY: Identity = Identity::of(NAME).with_events(EVENTS);
 /// Kubernetes makes the default one in its API server.
 const RESTORER: Identity = Identity::without_account(Account::Server, "kubernetes-service-cidr-controller");
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -149,8 +151,14 @@ impl ServiceCidrs {
     async fn tell(&self, range: &Arc<Object>, condition: Condition) -> Result<(), Failure> {
         let mut list: Vec<Condition> =
             range.doc().view::<ServiceCIDR>().status().conditions().read().unwrap_or_default();
+        let kind = condition.kind.clone();
         if conditions::put(&mut list, condition) {
-            self.ranges.set_status(range, json!({"conditions": list})).await?;
+            list.retain(|condition| condition.kind == kind);
+            let config = make!(ServiceCIDR {
+                metadata: { name: &range.meta.name, uid: &range.meta.uid },
+                status: { conditions: list },
+            });
+            self.ranges.apply(EVENTS, &Name::of(range), "status", config).await?;
         }
         Ok(())
     }

@@ -80,15 +80,6 @@ impl Resource {
         self.write("status", body).await.map(|_| ())
     }
 
-    /// Changes an object by a function of its newest state.
-    pub async fn modify(
-        &self,
-        name: &Name,
-        change: impl Fn(&mut Value) + Send + Sync,
-    ) -> Result<Arc<Object>, ApiError> {
-        self.client.modify(&self.kind, &name.namespace, &name.name, "", change).await
-    }
-
     /// Merges a change into an object, whatever its state.
     pub async fn merge(&self, name: &Name, change: impl Into<Value>) -> Result<Arc<Object>, ApiError> {
         let change = Patch::Merge(change.into());
@@ -104,6 +95,20 @@ impl Resource {
     ) -> Result<Arc<Object>, ApiError> {
         let change = Patch::Strategic(change.into());
         self.client.patch(&self.kind, &name.namespace, &name.name, subresource, change).await
+    }
+
+    /// Applies a configuration of an object, or of a subresource of it, as a field manager. Fields that others manage are taken
+    /// over. With a uid in the configuration, no object is created.
+    pub async fn apply(
+        &self,
+        manager: &str,
+        name: &Name,
+        subresource: &str,
+        config: impl Into<Value>,
+    ) -> Result<Arc<Object>, ApiError> {
+        let (client, patch) =
+            (self.client.managing_as(manager), Patch::Apply { config: config.into(), force: true });
+        client.patch(&self.kind, &name.namespace, &name.name, subresource, patch).await
     }
 
     /// Deletes an object if it is still the one with this uid; one that is gone is no error.

@@ -6,6 +6,7 @@ mod type_check;
 use async_trait::async_trait;
 use coracle_client::Client;
 use coracle_fields::admissionregistration::v1::ValidatingAdmissionPolicy;
+use coracle_fields::make;
 use coracle_informer::identity::Identity;
 use coracle_informer::informer::Name;
 use coracle_informer::resource::Resource;
@@ -51,13 +52,10 @@ impl Controller for PolicyStatus {
         if !warnings.is_empty() {
             checked["expressionWarnings"] = json!(warnings);
         }
-        let mut status = object.status().to_value();
-        if !status.is_object() {
-            status = json!({});
-        }
-        status["observedGeneration"] = json!(generation);
-        status["typeChecking"] = checked;
-        self.policies.set_status(&policy, status).await?;
+        let mut config =
+            make!(ValidatingAdmissionPolicy { metadata: { name: &name.name, uid: &policy.meta.uid } });
+        config.edit().status().put(json!({"observedGeneration": generation, "typeChecking": checked}));
+        self.policies.apply(NAME, name, "status", config).await?;
         Ok(Requeue::No)
     }
 }
