@@ -1,10 +1,10 @@
 //! Rollouts of 50 replicas on hollow nodes while the server is killed: they end where they should, and on the way there are
-//! never more pods than `maxSurge` allows nor fewer than `maxUnavailable` does.
+//! never more pods than `maxSurge` allows nor fewer than `maxUnavailable` does. And rollouts that a policy stops.
 
 use coracle_tests::kubectl::{Kubectl, newest};
 use coracle_tests::server::Server;
 use coracle_tests::{eventually, program};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -124,4 +124,48 @@ fn a_killed_server_finishes_its_rollout() {
             get(&kubectl, "replicasets").is_some_and(|sets| sets.len() <= 3)
         });
     }
+}
+
+/// A policy and its binding that refuse updates of a resource of the group `apps`.
+fn refusing(resource: &str) -> String {
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource]});
+    let version = "admissionregistration.k8s.io/v1";
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "fixed"}, "spec": {
+            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]}},
+        {"apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "fixed"}, "spec": {
+            "policyName": "fixed", "validationActions": ["Deny"]}},
+    ]})
+    .to_string()
+}
+
+#[test]
+fn policies_for_updates_do_not_see_revisions_and_are_named_by_why() {
+    let server = Server::start();
+    let kubectl = newest(&server.kubeconfig());
+    let _hollow = Hollow::start(&server, 1, 110);
+    eventually("the default account is there", Duration::from_secs(60), || {
+        kubectl.try_with("get serviceaccount default", "").ok
+    });
+    kubectl.run_with("apply -f -", &refusing("deployments"));
+    kubectl.run("create deployment web --image=busybox --replicas=2");
+    kubectl.run("rollout status deployment/web --timeout=120s");
+    let revision =
+        r"get deployment web -o jsonpath={.metadata.annotations.deployment\.kubernetes\.io/revision}";
+    assert_eq!(kubectl.run(revision), "1");
+    let refused = kubectl.try_with("set image deployment/web busybox=busybox:2", "");
+    assert!(!refused.ok && refused.err.contains("fixed"), "{refused:?}");
+
+    kubectl.run_with("apply -f -", &refusing("replicasets"));
+    eventually("deployments can be changed again", Duration::from_secs(30), || {
+        kubectl.try_with("set image deployment/web busybox=busybox:2", "").ok
+    });
+    eventually("the policy is named", Duration::from_secs(60), || {
+        let mut why = Command::new(program("coracle"));
+        why.args(["why", "deployment/web", "-o", "json", "--kubeconfig"]).arg(server.kubeconfig());
+        let said = String::from_utf8_lossy(&why.output().unwrap().stdout).into_owned();
+        said.contains("the last request of deployment-controller to update replicasets.apps web-")
+            && said.contains("by the admission policy fixed")
+    });
+    assert_eq!(kubectl.run(revision), "2");
 }
