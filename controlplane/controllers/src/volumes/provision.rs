@@ -14,7 +14,7 @@ use coracle_informer::informer::Name;
 use coracle_informer::runner::Failure;
 use coracle_kinds::object::Object;
 use coracle_proto::local_path::{DIRECTORY, PROVISIONED_BY, PROVISIONER, directory_name};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The annotation of a claim with the node that the scheduler chose.
@@ -185,6 +185,7 @@ mod tests {
     use super::*;
     use coracle_kinds::object::testing::object;
     use coracle_proto::local_path::DIRECTORIES;
+    use serde_json::json;
 
     fn node(dirs: Option<&str>) -> Arc<Object> {
         let mut node = json!({"metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "host-of-n"}}});
