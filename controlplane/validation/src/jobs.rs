@@ -7,13 +7,19 @@ use super::meta;
 use super::pods;
 use super::workloads::matches_template;
 use coracle_fields::batch::v1::{CronJob, Job, JobSpec, PodFailurePolicyOnExitCodesRequirement};
-use coracle_fields::{Schema, Text, View};
+use coracle_fields::{Int32, Schema, Text};
 use coracle_proto::cron;
 use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use coracle_proto::selector::LabelSelector as Selector;
 use coracle_proto::status::FieldError;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::HashSet;
+
+/// How long a list of indexes may be.
+const MAX_INDEXES: usize = 64 * 1024;
+/// More completions than this have limits of their own.
+const MANY: i64 = 100_000;
 
 /// A Job.
 pub fn job(object: &Value, errors: &mut Vec<FieldError>) {
@@ -46,19 +52,28 @@ fn generated_selector(job: &Field<'_, Job>) {
     }
     let labels = job.spec().template().metadata().labels();
     let (uid, name) = (meta.uid().text(), meta.name().text());
-    for (label, expected) in [
+    if uid.is_empty() {
+        job.metadata().uid().required("");
+    }
+    let generated = [
         ("controller-uid", uid),
         ("job-name", name),
         ("batch.kubernetes.io/controller-uid", uid),
         ("batch.kubernetes.io/job-name", name),
-    ] {
+    ];
+    for (label, expected) in generated {
         match labels.view().key(label).get() {
             None => labels.key(label).required(&format!("must be '{expected}'")),
             Some(actual) if actual != expected => {
-                labels.key(label).invalid_as(actual, format!("must be '{expected}'"));
+                labels.key(label).invalid_as(labels.value.clone(), format!("must be '{expected}'"));
             }
             Some(_) => {}
         }
+    }
+    let expected: Value = generated.into_iter().map(|(label, value)| (label.to_owned(), value)).collect();
+    let selector = job.spec().selector();
+    if Selector::from_object(selector.value).is_ok_and(|selector| !selector.matches_value(&expected)) {
+        selector.invalid("`selector` not auto-generated");
     }
 }
 
@@ -127,6 +142,9 @@ fn completion(spec: &Field<'_, JobSpec>) {
     }
     let (failed, parallel) = (spec.max_failed_indexes(), spec.parallelism());
     if mode.text() != "Indexed" {
+        if mode.is_set() && mode.text() != "NonIndexed" {
+            return;
+        }
         for field in [spec.backoff_limit_per_index(), failed] {
             if field.is_set() {
                 field.invalid("requires indexed completion mode");
@@ -146,6 +164,23 @@ fn completion(spec: &Field<'_, JobSpec>) {
     }
     if failed.int().is_some_and(|count| count > 100_000) {
         failed.invalid("must be less than or equal to 100000");
+    }
+    if completions.is_some_and(|count| count > MANY) && spec.backoff_limit_per_index().is_set() {
+        many_completions(&parallel, &failed);
+    }
+}
+
+/// Jobs with many completions and a back-off limit per index run fewer pods at a time: the status names all failed indexes.
+fn many_completions(parallel: &Field<'_, Int32>, failed: &Field<'_, Int32>) {
+    if !failed.is_set() {
+        failed.required(&format!("must be specified when completions is above {MANY}"));
+    }
+    for field in [parallel, failed] {
+        if field.int().is_some_and(|count| count > 10_000) {
+            field.invalid(format!(
+                "must be less than or equal to 10000 when completions are above {MANY} and used with backoff limit per index"
+            ));
+        }
     }
 }
 
@@ -170,11 +205,6 @@ fn failure_policy(spec: &Field<'_, JobSpec>) {
         let omitted = |text: &str| {
             rule.report(FieldError::new("FieldValueInvalid", rule.path(), format!("Invalid value: {text}")));
         };
-        match (codes.is_set(), !conditions.is_empty()) {
-            (true, true) => omitted("specifying both OnExitCodes and OnPodConditions is not supported"),
-            (false, false) => omitted("specifying one of OnExitCodes and OnPodConditions is required"),
-            _ => {}
-        }
         if codes.is_set() {
             exit_codes(&codes, &names);
         }
@@ -183,7 +213,15 @@ fn failure_policy(spec: &Field<'_, JobSpec>) {
         }
         for pattern in conditions.items() {
             pattern.type_().follows(qualified_name);
-            pattern.status().required_one_of(&["False", "True", "Unknown"]);
+            let status = pattern.status();
+            if status.has_text("valid values: [\"False\" \"True\" \"Unknown\"]") {
+                status.one_of(&["False", "True", "Unknown"]);
+            }
+        }
+        match (codes.is_set(), !conditions.is_empty()) {
+            (true, true) => omitted("specifying both OnExitCodes and OnPodConditions is not supported"),
+            (false, false) => omitted("specifying one of OnExitCodes and OnPodConditions is required"),
+            _ => {}
         }
     }
 }
@@ -243,7 +281,7 @@ fn success_policy(spec: &Field<'_, JobSpec>) {
         if !count.is_set() && !indexes.is_set() {
             rule.required("at least one of succeededCount or succeededIndexes must be specified");
         }
-        let total = if indexes.is_set() { index_count(&indexes, completions) } else { None };
+        let total = indexes.is_set().then(|| succeeded_indexes(&indexes, completions));
         count.non_negative();
         if count.int().is_some_and(|count| count > completions) {
             count.invalid(format!(
@@ -260,31 +298,51 @@ fn success_policy(spec: &Field<'_, JobSpec>) {
     }
 }
 
-/// How many indexes a list such as `0,2-4` names.
-fn index_count(indexes: &Field<'_, Text>, completions: i64) -> Option<i64> {
-    let bad = |why: String| {
+/// How many indexes a rule names; none if it is wrong.
+fn succeeded_indexes(indexes: &Field<'_, Text>, completions: i64) -> i64 {
+    if indexes.text().len() > MAX_INDEXES {
+        indexes.too_long(MAX_INDEXES);
+    }
+    count_indexes(indexes.text(), completions).unwrap_or_else(|why| {
         indexes.invalid(format!("error parsing succeededIndexes: {why}"));
-        None
-    };
-    let (mut total, mut last) = (0, -1);
-    for part in indexes.text().split(',').filter(|part| !part.is_empty()) {
-        let (low, high) = part.split_once('-').unwrap_or((part, part));
-        let (Ok(low), Ok(high)) = (low.parse::<i64>(), high.parse::<i64>()) else {
-            return bad(format!("cannot convert string to integer for index: {part:?}"));
-        };
-        if low <= last {
-            return bad(format!("non-increasing order, previous: {last}, current: {low}"));
-        }
-        if high >= completions {
-            return bad(format!("too large index: {part:?}"));
-        }
-        if high < low {
-            return bad(format!("non-increasing order, previous: {low}, current: {high}"));
+        0
+    })
+}
+
+/// How many indexes a list such as `0,2-4` names, or what is wrong with it.
+pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+    let (mut total, mut last) = (0, None);
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let (low, high) = interval(part, completions)?;
+        if let Some(previous) = last.filter(|previous| *previous >= low) {
+            return Err(format!("non-increasing order, previous: {previous}, current: {low}"));
         }
         total += high - low + 1;
-        last = high;
+        last = Some(high);
     }
-    Some(total)
+    Ok(total)
+}
+
+/// An index such as `2`, or several such as `2-4`.
+fn interval(part: &str, completions: i64) -> Result<(i64, i64), String> {
+    let bound = |text: &str| match text.parse::<i64>() {
+        Err(_) => Err(format!("cannot convert string to integer for index: {text:?}")),
+        Ok(index) if index >= completions => Err(format!("too large index: {text:?}")),
+        Ok(index) => Ok(index),
+    };
+    let Some((low, high)) = part.split_once('-') else {
+        return bound(part).map(|index| (index, index));
+    };
+    if high.contains('-') {
+        return Err(format!(
+            "the fragment {part:?} violates the requirement that an index interval can have at most two parts separated by '-'"
+        ));
+    }
+    let (low, high) = (bound(low)?, bound(high)?);
+    if low >= high {
+        return Err(format!("non-increasing order, previous: {low}, current: {high}"));
+    }
+    Ok((low, high))
 }
 
 /// A change of a Job.
@@ -308,46 +366,6 @@ pub fn job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         spec.backoff_limit_per_index().immutable(before.backoff_limit_per_index());
         spec.managed_by().immutable(before.managed_by());
         spec.success_policy().immutable(before.success_policy());
-    });
-}
-
-/// A change of a Job's status.
-pub fn job_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let old = Job::of(old);
-    walk_as::<Job>(new, errors, |root| {
-        let status = root.status();
-        for field in
-            [status.active(), status.succeeded(), status.failed(), status.ready(), status.terminating()]
-        {
-            field.non_negative();
-        }
-        let omitted = |text: String| {
-            status.report(FieldError::new(
-                "FieldValueInvalid",
-                "status.conditions",
-                format!("Invalid value: {text}"),
-            ));
-        };
-        let is = |job: View<'_, Job>, kind: &str| {
-            let mut conditions = job.status().conditions().items();
-            conditions.any(|condition| condition.type_() == kind && condition.status() == "True")
-        };
-        for kind in ["Failed", "Complete", "FailureTarget"] {
-            if is(old, kind) && !is(root.view(), kind) {
-                omitted(format!("cannot disable the terminal {kind}=True condition"));
-            }
-        }
-        if is(root.view(), "Complete") && is(root.view(), "Failed") {
-            omitted("cannot set Complete=True and Failed=true conditions".into());
-        }
-        for (name, field, was) in [
-            ("failed", status.failed(), old.status().failed()),
-            ("succeeded", status.succeeded(), old.status().succeeded()),
-        ] {
-            if field.or(0) < was.or(0) {
-                field.invalid_as(field.or(0), format!("cannot decrease the {name} counter"));
-            }
-        }
     });
 }
 
@@ -491,7 +509,15 @@ mod tests {
             ),
             (
                 json!({"completionMode": "Indexed", "completions": 3, "successPolicy": {"rules": [{"succeededIndexes": "0-5"}]}}),
-                "spec.successPolicy.rules[0].succeededIndexes: Invalid value: \"0-5\": error parsing succeededIndexes: too large index: \"0-5\"",
+                "spec.successPolicy.rules[0].succeededIndexes: Invalid value: \"0-5\": error parsing succeededIndexes: too large index: \"5\"",
+            ),
+            (
+                json!({"completionMode": "Indexed", "completions": 100_001, "parallelism": 1, "backoffLimitPerIndex": 1}),
+                "spec.maxFailedIndexes: Required value: must be specified when completions is above 100000",
+            ),
+            (
+                json!({"completionMode": "Indexed", "completions": 100_001, "parallelism": 10_001, "backoffLimitPerIndex": 1, "maxFailedIndexes": 1}),
+                "spec.parallelism: Invalid value: 10001: must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index",
             ),
         ];
         for (spec, expected) in cases {
@@ -502,6 +528,42 @@ mod tests {
         assert_eq!(
             errors(job, &always),
             ["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""]
+        );
+    }
+
+    #[test]
+    fn lists_of_indexes() {
+        let order =
+            |last: i64, index: i64| Err(format!("non-increasing order, previous: {last}, current: {index}"));
+        let number = |text: &str| Err(format!("cannot convert string to integer for index: {text:?}"));
+        for (text, wanted) in [
+            ("", Ok(0)),
+            ("0,2-4", Ok(4)),
+            ("2,2", order(2, 2)),
+            ("4-2", order(4, 2)),
+            ("2-2", order(2, 2)),
+            ("9", Err("too large index: \"9\"".to_owned())),
+            ("0,", number("")),
+            ("a", number("a")),
+        ] {
+            assert_eq!(count_indexes(text, 5), wanted, "{text}");
+        }
+        assert!(
+            count_indexes("1-2-3", 5).is_err_and(|why| why.starts_with("the fragment \"1-2-3\" violates"))
+        );
+    }
+
+    #[test]
+    fn generated_selectors() {
+        let mut selected = job_with(json!({}));
+        selected["spec"]["selector"] = json!({"matchLabels": {"controller-uid": "u"}});
+        assert_eq!(errors(job, &selected), [""; 0]);
+        let labels = &mut selected["spec"]["template"]["metadata"]["labels"];
+        labels["a"] = json!("b");
+        selected["spec"]["selector"] = json!({"matchLabels": {"a": "b"}});
+        assert_eq!(
+            errors(job, &selected),
+            ["spec.selector: Invalid value: {\"matchLabels\":{\"a\":\"b\"}}: `selector` not auto-generated"]
         );
     }
 

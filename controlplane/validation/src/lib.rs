@@ -33,6 +33,8 @@ pub mod pods;
 pub mod workloads;
 // Jobs and CronJobs.
 pub mod jobs;
+// Changes of the status of Jobs.
+pub mod job_status;
 // Changes of the pod templates of Jobs.
 mod job_template;
 // Services.

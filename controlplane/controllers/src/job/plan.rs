@@ -123,7 +123,9 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
     }
     let as_i32 = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     plan.status.active = as_i32(active);
-    plan.status.ready = Some(as_i32(count.active.iter().filter(|p| p.pod.ready).count()));
+    // Pods that are being deleted may be ready, but are not active.
+    let ready = count.active.iter().filter(|p| p.pod.ready).count();
+    plan.status.ready = Some(as_i32(ready.min(active)));
     plan.status.terminating = Some(as_i32(count.terminating + plan.delete.len()));
     if spec.indexed() {
         plan.status.succeeded = count.succeeded;

@@ -3,6 +3,7 @@
 use crate::registry::kinds::{Kind, keep_status};
 use crate::registry::{columns, fields, strategy};
 use coracle_validation::defaults;
+use coracle_validation::job_status;
 use coracle_validation::jobs;
 use coracle_validation::workloads;
 
@@ -34,7 +35,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .prepare(strategy::workloads::create_job, keep_status)
             .validate(jobs::job, jobs::job_update)
             .validate_create(workloads::new_workload)
-            .validate_status(jobs::job_status)
+            .validate_status(job_status::update)
             .warnings(strategy::warnings::job),
     ]
 }
