@@ -1,17 +1,20 @@
 //! Field rules of Endpoints and EndpointSlices.
 
-use super::field_errors::unique;
 use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
+use super::meta;
 use super::names::{canonical_ip, is_old_ip, new_ip};
 use coracle_fields::core::v1::Endpoints;
-use coracle_fields::discovery::v1::EndpointSlice;
-use coracle_fields::{List, Schema, Text};
-use coracle_proto::names::{dns1123_label, dns1123_subdomain, port_number, qualified_name};
+use coracle_fields::discovery::v1::{EndpointHints, EndpointPort, EndpointSlice};
+use coracle_fields::{List, Map, Schema, Text};
+use coracle_proto::names::{dns1123_label, dns1123_subdomain, label_value, port_number, qualified_name};
 use coracle_proto::status::FieldError;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::net::IpAddr;
+
+/// The zone of an endpoint has a field of its own.
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// An address that traffic can be sent to.
 pub(super) fn usable_address(field: &Field<'_, Text>, address: IpAddr) {
@@ -83,44 +86,94 @@ pub fn slice(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<EndpointSlice>(object, errors, |root| {
         let kind = root.address_type();
         kind.required_one_of(&["FQDN", "IPv4", "IPv6"]);
-        let ports = root.ports();
-        if ports.len() > 20_000 {
-            ports.too_many(20_000);
-        }
-        let mut names = HashSet::new();
-        for port in ports.items() {
-            let name = port.name();
-            if !name.is_empty() {
-                name.follows(dns1123_label);
-            }
-            if !names.insert(name.text()) {
-                name.duplicate();
-            }
-            protocol(&port.protocol(), &port.app_protocol());
-        }
+        slice_ports(&root.ports());
         let list = root.endpoints();
         if list.len() > 1000 {
-            list.too_many(1000);
+            return list.too_many(1000);
         }
         for endpoint in list.items() {
             addresses(&endpoint.addresses(), kind.text());
             if endpoint.node_name().is_set() {
                 endpoint.node_name().follows(dns1123_subdomain);
             }
+            topology(&endpoint.deprecated_topology());
             if endpoint.hostname().is_set() {
                 endpoint.hostname().follows(dns1123_label);
             }
-            let (zones, nodes) = (endpoint.hints().for_zones(), endpoint.hints().for_nodes());
-            if zones.len() > 8 {
-                zones.too_many(8);
-            }
-            unique(zones.items().map(|zone| zone.name()));
-            if nodes.len() > 8 {
-                nodes.too_many(8);
-            }
-            unique(nodes.items().map(|node| node.name()));
+            hints(&endpoint.hints());
         }
     });
+}
+
+fn slice_ports(ports: &Field<'_, List<EndpointPort>>) {
+    if ports.len() > 20_000 {
+        return ports.too_many(20_000);
+    }
+    let mut names = HashSet::new();
+    for port in ports.items() {
+        let name = port.name();
+        if !name.is_empty() {
+            name.follows(dns1123_label);
+        }
+        if !names.insert(name.text()) {
+            name.duplicate();
+        }
+        protocol(&port.protocol(), &port.app_protocol());
+    }
+}
+
+/// Labels of the older API.
+fn topology(labels: &Field<'_, Map<Text>>) {
+    if labels.len() > 16 {
+        labels.too_many(16);
+    }
+    meta::labels(labels);
+    let zone = labels.key(ZONE);
+    if zone.is_set() {
+        let text = "Internal error: reserved key was not removed in conversion".to_owned();
+        zone.report(FieldError::new("InternalError", zone.path(), text));
+    }
+}
+
+fn hints(hints: &Field<'_, EndpointHints>) {
+    let (zones, nodes) = (hints.for_zones(), hints.for_nodes());
+    if zones.len() > 8 {
+        return zones.too_many(8);
+    }
+    unique_names(zones.items().map(|zone| zone.name()), label_value);
+    if nodes.len() > 8 {
+        return nodes.too_many(8);
+    }
+    unique_names(nodes.items().map(|node| node.name()), dns1123_subdomain);
+}
+
+fn unique_names<'a>(names: impl Iterator<Item = Field<'a, Text>>, rule: fn(&str) -> Vec<String>) {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name.text()) {
+            name.duplicate();
+        }
+        name.follows(rule);
+    }
+}
+
+/// A name of at least two labels, which may end in a dot. Only the first error is reported.
+fn domain_name(field: &Field<'_, Text>) {
+    if !field.has_text("") {
+        return;
+    }
+    let name = field.text().strip_suffix('.').unwrap_or(field.text());
+    let wrong = dns1123_subdomain(name);
+    if !wrong.is_empty() {
+        return field.invalid_as(name, wrong.join(","));
+    }
+    if !name.contains('.') {
+        return field.invalid_as(name, "should be a domain with at least two segments separated by dots");
+    }
+    let mut labels = name.split('.').map(|label| (label, dns1123_label(label)));
+    if let Some((label, wrong)) = labels.find(|(_, wrong)| !wrong.is_empty()) {
+        field.invalid_as(label, wrong.join(","));
+    }
 }
 
 fn addresses(list: &Field<'_, List<Text>>, kind: &str) {
@@ -132,7 +185,7 @@ fn addresses(list: &Field<'_, List<Text>>, kind: &str) {
     }
     for address in list.items() {
         if kind == "FQDN" {
-            address.follows(dns1123_subdomain);
+            domain_name(&address);
             continue;
         }
         let Some(ip) = is_old_ip(&address) else { continue };
@@ -194,6 +247,43 @@ mod tests {
     use super::super::testing::errors;
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn endpoints_of_slices() {
+        let with = |endpoint: Value| {
+            let mut endpoint = endpoint;
+            if endpoint.get("addresses").is_none() {
+                endpoint["addresses"] = json!(["a.b."]);
+            }
+            errors(slice, &json!({"addressType": "FQDN", "endpoints": [endpoint]}))
+        };
+        let zones = |names: &[&str]| -> Value { names.iter().map(|name| json!({"name": name})).collect() };
+        assert_eq!(with(json!({"hints": {"forZones": zones(&["a", "b"])}})), [""; 0]);
+        let at = "endpoints[0]";
+        for (endpoint, wrong) in [
+            (
+                json!({"addresses": ["a"]}),
+                "addresses[0]: Invalid value: \"a\": should be a domain with at least two segments separated by dots",
+            ),
+            (json!({"addresses": [""]}), "addresses[0]: Required value"),
+            (
+                json!({"hints": {"forZones": zones(&["a", "a"])}}),
+                "hints.forZones[1].name: Duplicate value: \"a\"",
+            ),
+            (
+                json!({"hints": {"forZones": zones(&["a"; 9])}}),
+                "hints.forZones: Too many: 9: must have at most 8 items",
+            ),
+            (
+                json!({"deprecatedTopology": {ZONE: "a"}}),
+                "deprecatedTopology[topology.kubernetes.io/zone]: Internal error: reserved key was not removed in conversion",
+            ),
+        ] {
+            assert_eq!(with(endpoint.clone()), [format!("{at}.{wrong}")], "{endpoint}");
+        }
+        assert_eq!(with(json!({"hints": {"forZones": zones(&["a b"])}})).len(), 1);
+        assert_eq!(with(json!({"hints": {"forNodes": zones(&["A"])}})).len(), 1);
+    }
 
     #[test]
     fn slices_and_endpoints() {

@@ -4,12 +4,13 @@ use super::field_ref::{Field, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::job_template;
 use super::meta;
+use super::names::domain_prefixed_path;
 use super::pods;
 use super::workloads::matches_template;
 use coracle_fields::batch::v1::{CronJob, Job, JobSpec, PodFailurePolicyOnExitCodesRequirement};
 use coracle_fields::{Int32, Schema, Text};
 use coracle_proto::cron;
-use coracle_proto::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use coracle_proto::names::{dns1123_label, qualified_name};
 use coracle_proto::selector::LabelSelector as Selector;
 use coracle_proto::status::FieldError;
 use jiff::tz::TimeZone;
@@ -77,24 +78,6 @@ fn generated_selector(job: &Field<'_, Job>) {
     }
 }
 
-/// Such as `acme.io/foo`.
-fn domain_prefixed(field: &Field<'_, Text>) {
-    match field.text().split_once('/') {
-        _ if field.text().is_empty() => field.required(""),
-        Some((host, path)) if !host.is_empty() && !path.is_empty() => {
-            for message in dns1123_subdomain(host) {
-                field.invalid_as(host, message);
-            }
-            let allowed = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
-            if !path.chars().all(allowed) {
-                let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-                field.invalid_as(path, why);
-            }
-        }
-        _ => field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
-    }
-}
-
 fn job_spec(spec: &Field<'_, JobSpec>) {
     spec.parallelism().non_negative();
     spec.completions().non_negative();
@@ -108,7 +91,7 @@ fn job_spec(spec: &Field<'_, JobSpec>) {
     }
     let managed = spec.managed_by();
     if managed.is_set() {
-        domain_prefixed(&managed);
+        domain_prefixed_path(&managed);
     }
     if managed.text().len() > 63 {
         managed.too_long(63);

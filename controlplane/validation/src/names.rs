@@ -157,6 +157,24 @@ pub(super) fn driver_name(name: &Field<'_, Text>) {
     }
 }
 
+/// A path below a domain, such as `acme.io/foo`.
+pub(super) fn domain_prefixed_path(field: &Field<'_, Text>) {
+    match field.text().split_once('/') {
+        _ if field.text().is_empty() => field.required(""),
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => {
+            for message in names::dns1123_subdomain(host) {
+                field.invalid_as(host, message);
+            }
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
+            if !path.chars().all(allowed) {
+                let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+                field.invalid_as(path, why);
+            }
+        }
+        _ => field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -3,7 +3,7 @@
 use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
 use super::meta;
-use super::names::{canonical_cidr, is_old_cidr, network, new_cidr};
+use super::names::{canonical_cidr, domain_prefixed_path, is_old_cidr, network, new_cidr};
 use super::pods;
 use super::services::balancer_point;
 use coracle_fields::networking::v1::{
@@ -12,11 +12,11 @@ use coracle_fields::networking::v1::{
 };
 use coracle_fields::{Schema, Text};
 use coracle_proto::names::{
-    dns1123_label, dns1123_subdomain, path_segment, port_name, port_number, wildcard_dns1123_subdomain,
+    dns1123_label, dns1123_subdomain, path_segment, port_name, port_number, sloppy_address,
+    wildcard_dns1123_subdomain,
 };
 use coracle_proto::status::FieldError;
 use serde_json::Value;
-use std::net::IpAddr;
 
 const NOT_AN_ADDRESS: &str = "must be a DNS name, not an IP address";
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
@@ -72,7 +72,7 @@ fn host(host: &Field<'_, Text>, no_address: bool) {
     if host.text().is_empty() && no_address {
         return;
     }
-    if no_address && host.text().parse::<IpAddr>().is_ok() {
+    if no_address && sloppy_address(host.text()).is_some() {
         host.invalid(NOT_AN_ADDRESS);
     }
     host.follows(if host.text().contains('*') { wildcard_dns1123_subdomain } else { dns1123_subdomain });
@@ -150,7 +150,7 @@ pub fn ingress_class(object: &Value, errors: &mut Vec<FieldError>) {
         if controller.text().len() > 250 {
             controller.too_long(250);
         }
-        domain_path(&controller);
+        domain_prefixed_path(&controller);
         let parameters = spec.parameters();
         if !parameters.is_set() {
             return;
@@ -175,19 +175,6 @@ pub fn ingress_class(object: &Value, errors: &mut Vec<FieldError>) {
             _ => parameters.scope().unsupported(&["Cluster", "Namespace"]),
         }
     });
-}
-
-/// A name such as `example.com/controller`.
-fn domain_path(field: &Field<'_, Text>) {
-    match field.text().split_once('/') {
-        _ if field.text().is_empty() => field.required(""),
-        Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
-            for message in dns1123_subdomain(domain) {
-                field.invalid_as(domain, message);
-            }
-        }
-        _ => field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"),
-    }
 }
 
 /// The controller of an IngressClass never changes.

@@ -5,7 +5,7 @@ use super::endpoints::usable_address;
 use super::field_ref::{Field, walk_as};
 use super::field_rules::TextRules as _;
 use super::meta;
-use super::names::{is_old_cidr, is_old_ip, new_cidr, new_ip};
+use super::names::{is_cidr, is_old_cidr, is_old_ip, new_cidr, new_ip};
 use coracle_fields::core::v1::{Service, ServicePort, ServiceSpec};
 use coracle_fields::{List, Schema, Text, View};
 use coracle_proto::names::{
@@ -18,6 +18,9 @@ use std::net::IpAddr;
 
 const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
 const FIXED: &str = "may not change once set";
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 
 /// A Service.
 pub fn service(object: &Value, errors: &mut Vec<FieldError>) {
@@ -25,6 +28,7 @@ pub fn service(object: &Value, errors: &mut Vec<FieldError>) {
         let spec = root.spec();
         let kind = spec.view().type_().text();
         let headless = is_headless(root.view());
+        topology(&root);
         if spec.ports().is_empty() && !headless && kind != "ExternalName" {
             spec.ports().required("");
         }
@@ -47,8 +51,37 @@ pub fn service(object: &Value, errors: &mut Vec<FieldError>) {
             }
         }
         balancer(&spec, kind);
+        if kind != "LoadBalancer" && spec.load_balancer_source_ranges().is_empty() {
+            let ranges = root.metadata().annotations().key(SOURCE_RANGES);
+            if ranges.is_set() {
+                ranges.forbidden(ONLY_BALANCED);
+            }
+        }
         traffic(&spec, kind);
     });
+}
+
+/// The older annotation says the same as the newer one.
+fn topology(service: &Field<'_, Service>) {
+    let annotations = service.metadata().annotations();
+    let (hints, mode) = (annotations.key(TOPOLOGY_HINTS), annotations.key(TOPOLOGY_MODE));
+    if hints.is_set() && mode.is_set() && hints.text() != mode.text() {
+        mode.invalid(format!("must match annotations[{TOPOLOGY_HINTS}] when both are specified"));
+    }
+}
+
+/// Source ranges in the annotation, unless they are in the field or as they were.
+fn annotated_ranges(service: &Field<'_, Service>, before: &str) {
+    let annotation = service.metadata().annotations().key(SOURCE_RANGES);
+    let text = annotation.text().trim();
+    let is_used = service.spec().load_balancer_source_ranges().is_empty();
+    if !is_used || text.is_empty() || annotation.text() == before {
+        return;
+    }
+    for range in text.split(',') {
+        let trimmed = json!(range.trim());
+        is_cidr(&annotation.with(&trimmed).as_type());
+    }
 }
 
 fn is_headless(service: View<'_, Service>) -> bool {
@@ -232,7 +265,10 @@ fn each_source_range(spec: &Field<'_, ServiceSpec>, check: impl Fn(&Field<'_, Te
 
 /// A new Service.
 pub fn new_service(object: &Value, errors: &mut Vec<FieldError>) {
-    walk_as::<Service>(object, errors, |root| new_addresses(&root.spec(), Service::of(&Value::Null).spec()));
+    walk_as::<Service>(object, errors, |root| {
+        new_addresses(&root.spec(), Service::of(&Value::Null).spec());
+        annotated_ranges(&root, "");
+    });
 }
 
 /// Addresses and ranges that a Service did not have before follow the rules of new ones.
@@ -282,6 +318,7 @@ pub fn service_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<Service>(new, errors, |root| {
         let (spec, before) = (root.spec(), old.spec());
         new_addresses(&spec, before);
+        annotated_ranges(&root, old.metadata().annotations().key(SOURCE_RANGES).text());
         // Changes to and from this type drop what the rules below protect: a rule for every Service comes before.
         if spec.view().type_() == "ExternalName" || before.type_() == "ExternalName" {
             return;
@@ -413,6 +450,38 @@ mod tests {
         assert_eq!(
             errors(service, &names),
             ["spec.ports[0].name: Required value", "spec.ports[1].name: Required value"]
+        );
+    }
+
+    #[test]
+    fn annotations() {
+        let of = |kind: &str, annotations: Value| {
+            let mut object = with(json!({"type": kind}));
+            object["metadata"]["annotations"] = annotations;
+            object
+        };
+        let ranges = |text: &str| of("LoadBalancer", json!({SOURCE_RANGES: text}));
+        let at = format!("metadata.annotations[{SOURCE_RANGES}]");
+        assert_eq!(errors(new_service, &ranges(" 10.0.0.0/8, 11.0.0.0/8 ")), [""; 0]);
+        assert_eq!(errors(new_service, &ranges("")), [""; 0]);
+        let wrong = ranges("10.0.0.0/8,x");
+        assert_eq!(
+            errors(new_service, &wrong),
+            [format!(
+                "{at}: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            )]
+        );
+        assert_eq!(changes(service_update, &wrong, &wrong), [""; 0]);
+        assert_eq!(changes(service_update, &wrong, &ranges("")).len(), 1);
+        let inside = of("ClusterIP", json!({SOURCE_RANGES: "10.0.0.0/8"}));
+        assert_eq!(errors(service, &inside), [format!("{at}: Forbidden: {ONLY_BALANCED}")]);
+        let topology = |mode: &str| of("ClusterIP", json!({TOPOLOGY_HINTS: "Auto", TOPOLOGY_MODE: mode}));
+        assert_eq!(errors(service, &topology("Auto")), [""; 0]);
+        assert_eq!(
+            errors(service, &topology("Disabled")),
+            [format!(
+                "metadata.annotations[{TOPOLOGY_MODE}]: Invalid value: \"Disabled\": must match annotations[{TOPOLOGY_HINTS}] when both are specified"
+            )]
         );
     }
 
