@@ -15,7 +15,8 @@ use coracle_fields::core::v1::{
     TopologySelectorTerm,
 };
 use coracle_fields::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttachmentStatus,
+    VolumeAttributesClass,
 };
 use coracle_fields::{Amount, List, Made, Map, Schema, Text, View, storage_class};
 use coracle_proto::names::{dns1123_subdomain, qualified_name};
@@ -36,6 +37,9 @@ const NOT_SOURCES: [&str; 9] = [
     "nodeAffinity",
     "volumeAttributesClassName",
 ];
+
+/// 256 KiB for all metadata of an attachment together.
+const ATTACHED_MAX: usize = 256 * 1024;
 
 /// How far the resize of a claim is.
 const RESIZES: [&str; 5] = [
@@ -316,7 +320,7 @@ fn topologies(terms: &Field<'_, List<TopologySelectorTerm>>) {
 
 fn parameters(parameters: &Field<'_, Map<Text>>) {
     if parameters.len() > 512 {
-        parameters.too_long(512);
+        return parameters.too_long(512);
     }
     let mut size = 0;
     for (key, value) in parameters.entries() {
@@ -346,10 +350,10 @@ pub fn attributes_class(object: &Value, errors: &mut Vec<FieldError>) {
     walk_as::<VolumeAttributesClass>(object, errors, |root| {
         // Not the name of a CSI driver, though it is one: what provisions may have any qualified name.
         provisioner(&root.driver_name());
+        parameters(&root.parameters());
         if root.parameters().is_empty() {
             root.parameters().required("must contain at least one key/value pair");
         }
-        parameters(&root.parameters());
     });
 }
 
@@ -384,7 +388,32 @@ pub fn attachment(object: &Value, errors: &mut Vec<FieldError>) {
             (true, false) => {}
         }
         spec.node_name().follows(dns1123_subdomain);
+        attachment_state(&root.status());
+        if name.is_set() {
+            name.follows(dns1123_subdomain);
+        }
     });
+}
+
+/// A change of an attachment's status.
+pub fn attachment_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<VolumeAttachment>(new, errors, |root| attachment_state(&root.status()));
+}
+
+/// What a driver says of an attachment is not too long.
+fn attachment_state(status: &Field<'_, VolumeAttachmentStatus>) {
+    let metadata = status.attachment_metadata();
+    let size: usize = metadata.view().entries().map(|(key, value)| key.len() + value.text().len()).sum();
+    if size > ATTACHED_MAX {
+        metadata.too_long(ATTACHED_MAX);
+    }
+    for error in [status.attach_error(), status.detach_error()] {
+        if error.message().text().len() > 1024 {
+            // Upstream names the limit of the metadata.
+            error.message().too_long(ATTACHED_MAX);
+        }
+        error.error_code().in_range(0, i64::from(i32::MAX));
+    }
 }
 
 /// What is attached where never changes.

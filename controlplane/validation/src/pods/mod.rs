@@ -193,11 +193,13 @@ fn names(spec: &Field<'_, PodSpec>) {
         (spec.hostname(), dns1123_label),
         (spec.subdomain(), dns1123_label),
         (spec.priority_class_name(), dns1123_subdomain),
-        (spec.runtime_class_name(), dns1123_subdomain),
     ] {
         if !field.is_empty() {
             field.follows(rule);
         }
+    }
+    if spec.runtime_class_name().is_set() {
+        spec.runtime_class_name().follows(dns1123_subdomain);
     }
     spec.active_deadline_seconds().in_range(1, i64::from(i32::MAX));
     let host = spec.hostname_override();

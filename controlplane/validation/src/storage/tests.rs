@@ -75,6 +75,31 @@ fn attributes_classes_of_claims_stay_once_they_are_applied() {
 }
 
 #[test]
+fn attachments() {
+    let with = |volume: &str, status: Value| {
+        json!({"spec": {"attacher": "d.io", "nodeName": "n", "source": {"persistentVolumeName": volume}},
+            "status": status})
+    };
+    assert_eq!(errors(attachment, &with("v", json!({}))), [""; 0]);
+    let named = errors(attachment, &with("A", json!({})));
+    assert!(named.len() == 1 && named[0].starts_with("spec.source.persistentVolumeName: "), "{named:?}");
+    let long = "x".repeat(1025);
+    let failed = with("v", json!({"attachError": {"message": long, "errorCode": -1}}));
+    assert_eq!(
+        changes(attachment_status, &failed, &Value::Null),
+        [
+            "status.attachError.message: Too long: may not be more than 262144 bytes",
+            "status.attachError.errorCode: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        ]
+    );
+    let much = json!({"attachmentMetadata": {"k": "x".repeat(ATTACHED_MAX)}});
+    assert_eq!(
+        errors(attachment, &with("v", much)),
+        ["status.attachmentMetadata: Too long: may not be more than 262144 bytes"]
+    );
+}
+
+#[test]
 fn statuses_of_claims() {
     let with = |status: Value| json!({"status": status});
     let at = "status.allocatedResources";

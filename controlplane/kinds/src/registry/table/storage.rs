@@ -47,7 +47,8 @@ pub(super) fn kinds() -> Vec<Kind> {
             .columns(columns::volume_attachment())
             .defaults(defaults::storage::attachment)
             .prepare(strategy::cluster::create_attachment, keep_status)
-            .validate(storage::attachment, storage::attachment_update),
+            .validate(storage::attachment, storage::attachment_update)
+            .validate_status(storage::attachment_status),
         row("VolumeAttributesClass", "volumeattributesclasses")
             .returns_deleted()
             .cluster()
