@@ -75,16 +75,35 @@ async fn a_deployment_rolls_out_scales_and_rolls_back() {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn policies_for_updates_of_deployments_do_not_see_their_revisions() {
-    let cluster = Cluster::start().await;
+/// A policy that refuses updates of a resource of the group `apps`.
+async fn refuse_updates(cluster: &Cluster, resource: &str) {
     let group = "admissionregistration.k8s.io";
-    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"]});
+    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": [resource]});
     let policy = json!({"metadata": {"name": "fixed"}, "spec": {"matchConstraints": {"resourceRules": [rule]},
         "validations": [{"expression": "false", "message": "deployments are fixed"}]}});
     cluster.create(group, "validatingadmissionpolicies", "", policy).await;
     let binding = json!({"metadata": {"name": "fixed"}, "spec": {"policyName": "fixed", "validationActions": ["Deny"]}});
     cluster.create(group, "validatingadmissionpolicybindings", "", binding).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_that_is_scaled_has_its_event_although_the_status_is_refused() {
+    let cluster = Cluster::start().await;
+    refuse_updates(&cluster, "deployments/status").await;
+    cluster.create("apps", "deployments", "default", deployment(2)).await;
+    let is_scaled = |event: &Value| {
+        let message = event["message"].as_str().unwrap_or_default();
+        event["reason"] == "ScalingReplicaSet" && message.starts_with("Scaled up replica set web-")
+    };
+    cluster.until("the event", |c| c.list("events", "default").iter().any(is_scaled)).await;
+    let status = cluster.get("apps/deployments", &web())["status"].clone();
+    assert!(status["replicas"].is_null(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_for_updates_of_deployments_do_not_see_their_revisions() {
+    let cluster = Cluster::start().await;
+    refuse_updates(&cluster, "deployments").await;
     cluster.create("apps", "deployments", "default", deployment(2)).await;
     cluster.until("2 ready pods", |c| ready(c, 2, "v1")).await;
 

@@ -81,12 +81,9 @@ impl Controller for Deployments {
         }
         let sets = self.claim(&object, &selector).await?;
         let old_pods = !deployment.rolling() && self.old_pods(&deployment, &sets);
-        let Plan { actions, scalings, again } = plan::plan(&deployment, sets, old_pods, now);
+        let Plan { actions, again } = plan::plan(&deployment, sets, old_pods, now);
         for action in actions {
             self.execute(&deployment, action, now).await?;
-        }
-        for sentence in scalings {
-            self.deployments.normal(&object, "ScalingReplicaSet", sentence);
         }
         Ok(again.into())
     }
@@ -126,8 +123,14 @@ impl Deployments {
     async fn execute(&self, deployment: &Deployment, action: Action, now: Timestamp) -> Result<(), Failure> {
         let object = &deployment.object;
         match action {
-            Action::Create(body) => self.create(deployment, body, now).await?,
-            Action::Update(body) => drop(self.sets.update(body).await?),
+            Action::Create(body, scaled) => {
+                self.create(deployment, body, now).await?;
+                self.tell_scaled(object, scaled);
+            }
+            Action::Update(body, scaled) => {
+                self.sets.update(body).await?;
+                self.tell_scaled(object, scaled);
+            }
             Action::Delete(name) => {
                 let name = Name::new(&object.meta.namespace, &name);
                 if let Some(set) = self.sets.get(&name) {
@@ -150,6 +153,13 @@ impl Deployments {
             }
         }
         Ok(())
+    }
+
+    /// Says how a set was scaled, as soon as it is written: a write that follows may fail, and the next turn sees no change.
+    fn tell_scaled(&self, deployment: &Object, scaled: Option<String>) {
+        if let Some(sentence) = scaled {
+            self.deployments.normal(deployment, "ScalingReplicaSet", sentence);
+        }
     }
 
     /// Creates the new ReplicaSet. A name that is taken by something else is a collision of hashes: it is counted, and

@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// A write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Create this ReplicaSet.
-    Create(Value),
-    /// Replace a ReplicaSet by this.
-    Update(Value),
+    /// Create this ReplicaSet, and say so in the event `ScalingReplicaSet`.
+    Create(Value, Option<String>),
+    /// Replace a ReplicaSet by this, and say in the event how its size changed.
+    Update(Value, Option<String>),
     /// Delete a ReplicaSet by name.
     Delete(String),
     /// Note the revision on the Deployment, in a write of this status.
@@ -31,8 +31,6 @@ pub enum Action {
 pub struct Plan {
     /// Writes, in order.
     pub actions: Vec<Action>,
-    /// Sentences for the event `ScalingReplicaSet`, each after the write of the same set.
-    pub scalings: Vec<String>,
     /// When time alone may change something.
     pub again: Option<Timestamp>,
 }
@@ -138,9 +136,7 @@ fn create(
         let condition = status::condition(status::PROGRESSING, "True", "NewReplicaSetCreated", message, now);
         conditions::set(&mut base.conditions, condition);
     }
-    if replicas > 0 {
-        plan.scalings.push(format!("Scaled up replica set {name} from 0 to {replicas}"));
-    }
+    let scaled = (replicas > 0).then(|| format!("Scaled up replica set {name} from 0 to {replicas}"));
     plan.note_revision(deployment, newest_old.saturating_add(1).to_string(), base);
     let annotations = body.view().metadata().annotations().read().unwrap_or_default();
     let meta = Meta { name, namespace: deployment.object.meta.namespace.clone(), ..Meta::default() };
@@ -150,7 +146,7 @@ fn create(
         template: body.view().spec().template().to_value(),
     };
     // Before the rest: what follows builds on it.
-    plan.actions.insert(0, Action::Create(body.into_value()));
+    plan.actions.insert(0, Action::Create(body.into_value(), scaled));
     sets.push(Set {
         object: Arc::new(Object { revision: 0, json: Default::default(), meta, fields: Box::default() }),
         annotations,
@@ -207,10 +203,11 @@ impl Plan {
     fn resize(&mut self, deployment: &Deployment, before: &[Set], sets: &mut [Set]) {
         for (old, set) in before.iter().zip(sets) {
             let (from, to) = (old.spec.replicas, set.spec.replicas);
+            let mut scaled = None;
             if from != to {
                 revision::note_size(deployment, &mut set.annotations);
                 let way = if from < to { "up" } else { "down" };
-                self.scalings.push(format!("Scaled {way} replica set {} from {from} to {to}", set.name()));
+                scaled = Some(format!("Scaled {way} replica set {} from {from} to {to}", set.name()));
             }
             let same = from == to
                 && old.annotations == set.annotations
@@ -220,7 +217,7 @@ impl Plan {
                 body.edit().metadata().annotations().set(&set.annotations);
                 body.edit().spec().replicas().set(to);
                 body.edit().spec().min_ready_seconds().set(set.spec.min_ready_seconds);
-                self.actions.push(Action::Update(body.into_value()));
+                self.actions.push(Action::Update(body.into_value(), scaled));
             }
         }
     }

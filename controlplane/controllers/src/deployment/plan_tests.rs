@@ -45,21 +45,22 @@ impl Model {
     fn turn(&mut self) -> bool {
         self.now = time::after(self.now, 1);
         let (deployment, sets) = self.view();
-        let Plan { actions, scalings, again } = plan(&deployment, sets, false, self.now);
+        let Plan { actions, again } = plan(&deployment, sets, false, self.now);
         assert!(again.is_none_or(|at| at > self.now), "a timer in the past is a turn without end: {again:?}");
-        self.events.extend(scalings);
         let mut acted = false;
         for action in actions {
             acted |= !matches!(action, Action::Status(_) | Action::Revision(..));
             match action {
-                Action::Create(mut body) => {
+                Action::Create(mut body, scaled) => {
+                    self.events.extend(scaled);
                     body["metadata"]["creationTimestamp"] = json!(time::seconds(self.now));
                     body["metadata"]["generation"] = json!(1);
                     body["status"] = json!({"replicas": 0});
                     let name = body["metadata"]["name"].as_str().unwrap().to_owned();
                     assert!(self.sets.insert(name, body).is_none(), "created twice");
                 }
-                Action::Update(body) => {
+                Action::Update(body, scaled) => {
+                    self.events.extend(scaled);
                     self.sets.insert(body["metadata"]["name"].as_str().unwrap().to_owned(), body);
                 }
                 Action::Delete(name) => {
@@ -171,8 +172,8 @@ fn the_revision_is_written_with_a_status_before_sets_are_resized() {
         let (deployment, sets) = model.view();
         let actions = plan(&deployment, sets, false, time::after(model.now, 1)).actions;
         let name = |action: &Action| match action {
-            Action::Create(_) => "create",
-            Action::Update(_) => "update",
+            Action::Create(..) => "create",
+            Action::Update(..) => "update",
             Action::Delete(_) => "delete",
             Action::Revision(..) => "revision",
             Action::Status(_) => "status",
