@@ -9,6 +9,7 @@ use coracle_fields::batch::v1::{CronJob, Job};
 use coracle_fields::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use coracle_fields::{Edit, Map, Schema, Text, make};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const JOB_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const CONTROLLER_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
@@ -16,6 +17,19 @@ const CONTROLLER_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/contro
 /// Deployments start with an empty status.
 pub fn create_deployment(object: &mut Value) {
     Deployment::edit(object).status().put(json!({}));
+}
+
+/// Updates of a Deployment: its ReplicaSets get its annotations, so that a change of them counts as one of the spec.
+pub fn update_deployment(new: &mut Value, old: &Value) {
+    keep_status(new, old);
+    if annotations(new) != annotations(old) {
+        let next = Deployment::of(old).metadata().generation().or(0) + 1;
+        Deployment::edit(new).metadata().generation().set(next);
+    }
+}
+
+fn annotations(deployment: &Value) -> BTreeMap<String, String> {
+    Deployment::of(deployment).metadata().annotations().read().unwrap_or_default()
 }
 
 /// ReplicaSets and ReplicationControllers count from zero.
@@ -113,6 +127,25 @@ pub fn create_budget(object: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn annotations_of_deployments_count_as_their_spec() {
+        let deployment =
+            |annotations: Value| json!({"metadata": {"generation": 3, "annotations": annotations}});
+        for (was, is, generation) in [
+            (json!({"a": "b"}), json!({"a": "b"}), 3),
+            (Value::Null, json!({}), 3),
+            (json!({"a": "b"}), json!({"a": "c"}), 4),
+            (json!({"a": "b"}), Value::Null, 4),
+        ] {
+            let mut new = deployment(is.clone());
+            update_deployment(&mut new, &deployment(was.clone()));
+            assert_eq!(new["metadata"]["generation"], generation, "{was} {is}");
+            let mut new = deployment(is);
+            deployment_status(&mut new, &deployment(was));
+            assert_eq!(new["metadata"]["generation"], 3, "the controller notes the revision with the status");
+        }
+    }
 
     #[test]
     fn jobs_select_by_uid() {

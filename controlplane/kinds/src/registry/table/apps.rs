@@ -37,7 +37,7 @@ pub(super) fn kinds() -> Vec<Kind> {
             .generation()
             .columns(columns::deployment())
             .defaults(defaults::workloads::deployment)
-            .prepare(strategy::workloads::create_deployment, keep_status)
+            .prepare(strategy::workloads::create_deployment, strategy::workloads::update_deployment)
             .prepare_status(strategy::workloads::deployment_status)
             .validate(workloads::deployment, workloads::fixed_selector)
             .validate_create(workloads::new_workload)
