@@ -38,7 +38,7 @@ pub(super) async fn reconcile(client: &Client, kind: &Kind, wanted: &Value) -> R
 }
 
 /// Whether another attempt may succeed: the object was changed, created or deleted meanwhile, or the store did not answer.
-fn may_pass(error: &ApiError) -> bool {
+pub(super) fn may_pass(error: &ApiError) -> bool {
     error.is_conflict()
         || error.is_already_exists()
         || error.is_not_found()

@@ -8,6 +8,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use super::bootstrap_roles::may_pass;
 use coracle_client::Client;
 use coracle_client::options::{DeleteOptions, Preconditions};
 use coracle_fields::Schema as _;
@@ -28,13 +29,12 @@ const ATTEMPTS: u32 = 6;
 /// The pause after the first attempt; each further pause is longer by as much.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Creates an object, or brings an existing one up to date; tried again when others changed it meanwhile.
+/// Creates an object, or brings an existing one up to date; tried again when others changed it meanwhile, or the store did not
+/// answer.
 pub(super) async fn reconcile(client: &Client, kind: &Kind, wanted: &Value) -> Result<(), ApiError> {
     for attempt in 1..ATTEMPTS {
         match reconcile_once(client, kind, wanted).await {
-            Err(error) if error.is_conflict() || error.is_already_exists() || error.is_not_found() => {
-                tokio::time::sleep(PAUSE * attempt).await;
-            }
+            Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE * attempt).await,
             done => return done,
         }
     }
