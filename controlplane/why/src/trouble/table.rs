@@ -254,7 +254,7 @@ troubles! {
     NodeCordoned "node-cordoned" Warning;
     /// A PodDisruptionBudget allows no eviction, so that its pods' nodes cannot be drained.
     BudgetBlocksDrain "budget-blocks-drain" Warning;
-    /// The autoscaler gets no metrics.
+    /// The autoscaler gets no metrics, or cannot scale by them.
     AutoscalerMetrics "autoscaler-without-metrics" Warning;
     /// The autoscaler's target does not exist.
     AutoscalerTarget "autoscaler-target-missing" Warning;
