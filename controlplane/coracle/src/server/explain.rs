@@ -49,6 +49,7 @@ pub(super) fn build(
             options: options.clone(),
             collector: collector.clone(),
             instance: reachable(config, opened.bound),
+            host: nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned(),
             objects: objects.clone(),
             counters: exported.clone(),
         };

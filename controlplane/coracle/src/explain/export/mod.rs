@@ -49,6 +49,8 @@ pub struct ExportParts {
     pub collector: CollectorHandle,
     /// What tells this server from others.
     pub instance: String,
+    /// Host name of this server.
+    pub host: String,
     /// Has the namespace whose uid is that of the cluster.
     pub objects: Arc<Objects>,
     /// Counts what was sent and dropped.
@@ -217,6 +219,7 @@ impl Export<'_> {
         Source {
             node: String::new(),
             instance: self.parts.instance.clone(),
+            host: self.parts.host.clone(),
             cluster: system.map(|namespace| namespace.meta.uid.clone()).unwrap_or_default(),
         }
     }

@@ -72,6 +72,8 @@ pub struct Source {
     pub node: String,
     /// What tells this server from others.
     pub instance: String,
+    /// Host name of the server; empty if it is not known.
+    pub host: String,
     /// Uid of the namespace kube-system, empty while it is not known.
     pub cluster: String,
 }
@@ -92,7 +94,8 @@ impl SpanParts<'_> {
             name: self.title(),
             kind: kind(self.stage).into(),
             start_time_unix_nano: self.start,
-            end_time_unix_nano: self.end.max(self.start),
+            // Jaeger warns of spans without a duration.
+            end_time_unix_nano: self.end.max(self.start.saturating_add(1)),
             attributes: self.attributes(),
             status,
         }
@@ -157,6 +160,7 @@ impl SpanParts<'_> {
     fn request(&self, all: &mut Vec<KeyValue>) {
         let (method, path) = self.name.split_once(' ').unwrap_or((self.name, ""));
         all.push(text("http.request.method", method));
+        all.push(text("url.scheme", "https"));
         all.push(text("url.path", path));
         if self.code > 0 {
             all.push(number("http.response.status_code", u64::from(self.code)));
@@ -196,11 +200,15 @@ fn kind(stage: Stage) -> SpanKind {
 
 impl Source {
     fn resource(&self) -> Resource {
-        let (service, instance) = match self.node.as_str() {
-            "" => ("coracle-server", self.instance.as_str()),
-            node => ("coracle-agent", node),
+        let (service, instance, host) = match self.node.as_str() {
+            "" => ("coracle-server", self.instance.as_str(), self.host.as_str()),
+            node => ("coracle-agent", node, node),
         };
         let mut attributes = vec![text("service.name", service), text("service.instance.id", instance)];
+        // Without it, Jaeger takes each span for one of another host, and what begins after its parent for a wrong clock.
+        if !host.is_empty() {
+            attributes.push(text("host.name", host));
+        }
         if !self.cluster.is_empty() {
             attributes.push(text("k8s.cluster.uid", &self.cluster));
         }

@@ -44,6 +44,7 @@ fn a_request_has_the_attributes_of_http() {
     assert_eq!(span.name, "POST deployments");
     assert_eq!(span.kind, i32::from(SpanKind::Server));
     assert_eq!(text_of(&span, "http.request.method"), Some("POST"));
+    assert_eq!(text_of(&span, "url.scheme"), Some("https"));
     assert_eq!(text_of(&span, "url.path"), Some("/apis/apps/v1/namespaces/default/deployments"));
     assert_eq!(text_of(&span, "user_agent.original"), Some("kubectl/1.35"));
     assert_eq!(text_of(&span, "error.type"), Some("422"));
@@ -73,7 +74,7 @@ fn a_write_says_what_it_is_about() {
 
 #[test]
 fn json_has_hexadecimal_ids_and_numbers_as_text() {
-    let source = Source { node: "node1".into(), instance: "a".into(), cluster: "u".into() };
+    let source = Source { node: "node1".into(), cluster: "u".into(), ..Source::default() };
     let sent = request([(source, vec![parts(Stage::CniPlugin, "bridge ADD", "").message()])]);
     let json = json::request(&sent);
     let span = &json["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
@@ -82,4 +83,24 @@ fn json_has_hexadecimal_ids_and_numbers_as_text() {
     assert_eq!((&span["startTimeUnixNano"], &span["name"]), (&"1000".into(), &"cni-plugin".into()));
     let resource = json["resourceSpans"][0]["resource"].to_string();
     assert!(resource.contains("coracle-agent") && resource.contains("k8s.node.name"), "{resource}");
+}
+
+#[test]
+fn spans_of_one_host_say_so() {
+    let host_of = |source: Source| {
+        let json = json::request(&request([(source, Vec::new())]));
+        let attributes = json["resourceSpans"][0]["resource"]["attributes"].as_array().cloned().unwrap();
+        let host = attributes.iter().find(|attribute| attribute["key"] == "host.name");
+        host.map(|attribute| attribute["value"]["stringValue"].as_str().unwrap().to_owned())
+    };
+    let server = Source { instance: "a".into(), host: "machine".into(), ..Source::default() };
+    assert_eq!(host_of(server.clone()).as_deref(), Some("machine"));
+    assert_eq!(host_of(Source { node: "node1".into(), ..server }).as_deref(), Some("node1"));
+    assert_eq!(host_of(Source::default()), None);
+}
+
+#[test]
+fn a_moment_has_a_duration() {
+    let span = SpanParts { end: 1_000, ..parts(Stage::Ready, "", "") }.message();
+    assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), (1_000, 1_001));
 }
