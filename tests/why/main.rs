@@ -158,6 +158,7 @@ fn on_server_without_nodes() {
     produce_and_ask(&server.kubeconfig(), without_nodes(), |run| {
         run.part("refused request", || output::refused(run));
         run.part("server on loopback", || output::loopback(run));
+        run.part("object that existed", || output::existed(run));
     });
 }
 

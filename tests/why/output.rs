@@ -118,7 +118,7 @@ pub fn deleted(run: &Run) {
     run.kubectl.run("-n w-deleted wait --for=condition=Ready pod/gone --timeout=90s");
     run.kubectl.run("-n w-deleted delete pod gone --now");
     let object = ["pod/gone", "-n", "w-deleted"];
-    let said = "pod/gone in namespace w-deleted does not exist; there are events of an object with that name: it was deleted";
+    let said = "pod/gone in namespace w-deleted does not exist; it was deleted at 20";
     until(
         run,
         "deleted pod",
@@ -134,6 +134,30 @@ pub fn deleted(run: &Run) {
         answer.code == 0
             && ["pod/gone deleted by kubectl", "gone after"].iter().all(|part| drawn.contains(part))
     });
+}
+
+/// Whether an object ever existed is known without Events, too: of a ConfigMap there are none.
+pub fn existed(run: &Run) {
+    run.kubectl.run("create namespace w-existed");
+    run.kubectl.run("-n w-existed create configmap was");
+    run.kubectl.run("-n w-existed delete configmap was");
+    let ask = |object: &str| run.why.run(&[object, "-n", "w-existed"]);
+    let said = "configmap/was in namespace w-existed does not exist; it was deleted at 20";
+    until(
+        run,
+        "deleted ConfigMap",
+        Instant::now(),
+        || ask("configmap/was"),
+        |answer| answer.code == 2 && answer.err.contains(said),
+    );
+    let (begun, answer) = (Instant::now(), ask("configmap/never"));
+    let fine = answer.code == 2 && !answer.err.contains("it was");
+    run.line(
+        "ConfigMap that never was",
+        begun,
+        &format!("exit code {}: {}", answer.code, answer.err.trim()),
+        !fine,
+    );
 }
 
 /// Asks until the answer is right, and adds the line of the table.

@@ -24,7 +24,7 @@ pub mod world;
 pub mod kinds;
 // Objects and connections that users name.
 pub mod target;
-// Writes that were refused.
+// The last write of an object that does not exist.
 pub mod refusal;
 // What programs ask.
 pub mod question;

@@ -1,4 +1,4 @@
-//! Writes that the server refused, from timelines: of an object that does not exist, and of controllers.
+//! Writes in timelines: the last one of an object that does not exist, and those of controllers that the server refused.
 
 use crate::finding::ObjectRef;
 use crate::kinds::Resource;
@@ -52,6 +52,26 @@ struct Write<'a> {
     object: &'a Traced,
 }
 
+/// What the timeline says about an object that does not exist, for the end of a sentence.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LastWrite {
+    /// The server refused it.
+    Refused(String),
+    /// The server stored it: the object was there.
+    Stored(String),
+}
+
+/// The newest write of an object.
+#[derive(Debug, PartialEq, Eq)]
+enum Newest {
+    Refused(Refusal),
+    /// `deletes`: it was a deletion, or the end of one.
+    Stored {
+        deletes: bool,
+        at: Option<Timestamp>,
+    },
+}
+
 /// A write that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -67,8 +87,8 @@ pub(crate) struct Refusal {
 }
 
 impl Span {
-    fn has_failed(&self) -> bool {
-        self.flags.iter().any(|flag| flag == "failed")
+    fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|own| own == flag)
     }
 }
 
@@ -123,7 +143,7 @@ impl Write<'_> {
 
     fn refusal(&self) -> Refusal {
         let (spans, write) = (&self.trace.spans, self.span);
-        let mut failed = spans.iter().filter(|span| span.has_failed() && is_below(spans, span, &write.id));
+        let mut failed = spans.iter().filter(|span| span.has("failed") && is_below(spans, span, &write.id));
         let decider = failed.find_map(|span| Some((part(&span.stage)?, span.name.as_str())));
         Refusal {
             verb: write.name.clone(),
@@ -154,15 +174,23 @@ fn traces(answer: &Value) -> Vec<Trace> {
     }
 }
 
-/// The refusal that timelines end with; none if the last write of the object was stored.
-fn read(answer: &Value, resource: &str, object: &ObjectRef) -> Option<Refusal> {
+/// The write of the object that timelines end with.
+fn read(answer: &Value, resource: &str, object: &ObjectRef) -> Option<Newest> {
     let all = traces(answer);
     let is_own = |write: &Write<'_>| {
         let written = write.object;
         written.resource == resource && written.namespace == object.namespace && written.name == object.name
     };
-    let newest = all.iter().flat_map(Trace::writes).filter(is_own).max_by_key(Write::at)?;
-    newest.span.has_failed().then(|| newest.refusal())
+    let own: Vec<Write<'_>> = all.iter().flat_map(Trace::writes).filter(is_own).collect();
+    let newest = own.iter().max_by_key(|write| write.at())?;
+    if newest.span.has("failed") {
+        return Some(Newest::Refused(newest.refusal()));
+    }
+    let is_deletion = |write: &Write<'_>| write.span.name == "delete" && !write.span.has("failed");
+    // After a deletion, somebody took away the last finalizer.
+    let deletes = newest.span.name != "create" && own.iter().any(is_deletion);
+    // A crash of the server may have kept it from being stored.
+    (!newest.span.has("unfinished")).then_some(Newest::Stored { deletes, at: newest.at() })
 }
 
 /// The newest write in turns of a controller for an object that admission refused, and what was to be written, such as
@@ -173,9 +201,9 @@ fn read_of_controller(answer: &Value, controller: &str, object: &ObjectRef) -> O
     let written = all.iter().flat_map(Trace::writes).filter(|write| write.is_by(controller, &name));
     let mut written: Vec<Write<'_>> = written.collect();
     written.sort_by_key(Write::at);
-    let last = written.iter().rposition(|write| write.span.has_failed() && write.refusal().by.is_some())?;
+    let last = written.iter().rposition(|write| write.span.has("failed") && write.refusal().by.is_some())?;
     let refused = &written[last];
-    if written[last + 1..].iter().any(|later| !later.span.has_failed() && later.object == refused.object) {
+    if written[last + 1..].iter().any(|later| !later.span.has("failed") && later.object == refused.object) {
         return None;
     }
     Some((format!("{} {}", refused.object.resource, refused.object.name), refused.refusal()))
@@ -192,21 +220,35 @@ pub(crate) fn of_controller(
     read_of_controller(trace, controller, object)
 }
 
-/// Says of an object that does not exist that the server refused it, if that was its last change.
-pub(crate) fn describe(world: &World, resource: &Resource, object: &ObjectRef) -> Option<String> {
+/// What the timeline of an object that does not exist says about its last write.
+pub(crate) fn last_write(world: &World, resource: &Resource, object: &ObjectRef) -> Option<LastWrite> {
     let trace = world.trace(resource, &object.namespace, &object.name)?;
-    let refusal = read(trace, &resource.qualified(), object)?;
-    let mut text = format!("; a request to {} it was refused", refusal.verb);
-    if let Some(at) = refusal.at.and_then(|at| Timestamp::from_second(at.as_second()).ok()) {
-        text.push_str(&format!(" at {at}"));
-    }
+    Some(match read(trace, &resource.qualified(), object)? {
+        Newest::Refused(refusal) => LastWrite::Refused(refused(world, object, &refusal)),
+        Newest::Stored { deletes: true, at } => {
+            LastWrite::Stored(format!("; it was deleted{}", at_second(at)))
+        }
+        Newest::Stored { deletes: false, at } => {
+            LastWrite::Stored(format!("; it was there, and was written last{}", at_second(at)))
+        }
+    })
+}
+
+/// ` at TIME`, exact to a second.
+fn at_second(at: Option<Timestamp>) -> String {
+    let at = at.and_then(|at| Timestamp::from_second(at.as_second()).ok());
+    at.map_or_else(String::new, |at| format!(" at {at}"))
+}
+
+fn refused(world: &World, object: &ObjectRef, refusal: &Refusal) -> String {
+    let text = format!("; a request to {} it was refused{}", refusal.verb, at_second(refusal.at));
     let answer = refusal.answer();
     let quotas = match refusal.plugin.as_str() {
         QUOTA => quotas::of_namespace(world, &object.namespace),
         _ => Vec::new(),
     };
     let quotas: String = quotas.iter().map(|quota| format!("; {quota}")).collect();
-    Some(format!("{text} {answer}{quotas}"))
+    format!("{text} {answer}{quotas}")
 }
 
 #[cfg(test)]
@@ -228,8 +270,19 @@ mod tests {
             "objects": [{"resource": "pods", "namespace": "default", "name": "x"}]})
     }
 
-    fn of(spans: Value) -> Option<Refusal> {
+    fn refusal(newest: Option<Newest>) -> Option<Refusal> {
+        match newest? {
+            Newest::Refused(refusal) => Some(refusal),
+            Newest::Stored { .. } => None,
+        }
+    }
+
+    fn newest(spans: Value) -> Option<Newest> {
         read(&trace(spans), "pods", &ObjectRef::new::<Pod>("default", "x"))
+    }
+
+    fn of(spans: Value) -> Option<Refusal> {
+        refusal(newest(spans))
     }
 
     #[test]
@@ -244,13 +297,31 @@ mod tests {
         let (stored, mut newer) = (trace(json!([later])), trace(json!([refused])));
         newer["begin"] = json!("2026-01-01T11:59:30Z");
         let object = ObjectRef::new::<Pod>("default", "x");
-        assert!(read(&json!({"items": [stored, newer]}), "pods", &object).is_some());
-        assert_eq!(
-            read(&json!({"items": [newer, stored, later]}), "pods", &object).map(|found| found.code),
-            Some(403)
-        );
+        let of_items = |items: Value| refusal(read(&json!({"items": items}), "pods", &object));
+        assert!(of_items(json!([stored, newer])).is_some());
+        assert_eq!(of_items(json!([newer, stored, later])).map(|found| found.code), Some(403));
         assert_eq!(of(json!([refused])).unwrap().by, None);
         assert_eq!(of(json!([])), None);
+    }
+
+    #[test]
+    fn a_write_that_was_stored_is_told_with_its_time() {
+        let write = |verb: &str, start: u64| span("write", verb, start, false);
+        let (created, deleted) = (write("create", 700_000_000), write("delete", 800_000_000));
+        let stored = |spans: Value| match newest(spans).unwrap() {
+            Newest::Stored { deletes, at } => (deletes, at_second(at)),
+            Newest::Refused(refusal) => panic!("{refusal:?}"),
+        };
+        let (earlier, later) = (" at 2026-01-01T11:59:00Z".to_owned(), " at 2026-01-01T11:59:01Z".to_owned());
+        assert_eq!(stored(json!([created])), (false, earlier.clone()));
+        assert_eq!(stored(json!([created, deleted])), (true, earlier));
+        let unheld = write("patch", 1_600_000_000);
+        assert_eq!(stored(json!([created, deleted, unheld])), (true, later.clone()));
+        let again = write("create", 1_700_000_000);
+        assert_eq!(stored(json!([created, deleted, again])), (false, later));
+        let mut cut_off = created;
+        cut_off["flags"] = json!(["unfinished"]);
+        assert_eq!(newest(json!([cut_off])), None, "it may not have been stored");
     }
 
     #[test]
@@ -299,9 +370,16 @@ mod tests {
     fn the_timelines_of_the_server_are_read() {
         let text = include_str!("../../../timeline/fixtures/deployment-refused.json");
         let object = ObjectRef::new::<Deployment>("default", "web");
-        let found = read(&serde_json::from_str(text).unwrap(), "deployments.apps", &object).unwrap();
+        let of = |text: &str, resource: &str, object: &ObjectRef| {
+            read(&serde_json::from_str(text).unwrap(), resource, object).unwrap()
+        };
+        let found = refusal(Some(of(text, "deployments.apps", &object))).unwrap();
         assert_eq!(found.by.as_deref(), Some("the webhook policy.example.com"));
         let ready = include_str!("../../../timeline/fixtures/deployment-ready.json");
-        assert_eq!(read(&serde_json::from_str(ready).unwrap(), "deployments.apps", &object), None);
+        let found = of(ready, "deployments.apps", &object);
+        assert!(matches!(found, Newest::Stored { deletes: false, .. }));
+        let gone = include_str!("../../../timeline/fixtures/pod-gone.json");
+        let found = of(gone, "pods", &ObjectRef::new::<Pod>("default", "web-7d9f8c6b5-2xk4p"));
+        assert!(matches!(found, Newest::Stored { deletes: true, .. }));
     }
 }

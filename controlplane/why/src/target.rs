@@ -6,7 +6,7 @@ use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
 use crate::kinds::{Resource, built_in};
 use crate::network::connection::{Connection, Target};
-use crate::refusal;
+use crate::refusal::{self, LastWrite};
 use crate::world::World;
 use coracle_cli::closest::closest;
 use coracle_fields::core::v1::{Namespace, Pod};
@@ -61,14 +61,16 @@ fn hint(similar: &Option<String>) -> String {
 /// What is known of an object that does not exist: the server refused it, or it was there, and what ended it.
 fn past(world: &World, resource: &Resource, object: &ObjectRef) -> Option<String> {
     // Asked at the same time as the events.
-    let refused = refusal::describe(world, resource, object);
+    let last = refusal::last_write(world, resource, object);
     let all = world.events(object);
-    if refused.is_some() {
-        return refused;
-    }
+    let stored = match last {
+        Some(LastWrite::Refused(text)) => return Some(text),
+        Some(LastWrite::Stored(text)) => Some(text),
+        None => None,
+    };
     let Some(preempted) = events::last(&all, &["Preempted"], |_| true) else {
-        let existed = !all.is_empty();
-        return existed.then(|| "; there are events of an object with that name: it was deleted".to_owned());
+        let by_events = || "; there are events of an object with that name: it was deleted".to_owned();
+        return stored.or_else(|| (!all.is_empty()).then(by_events));
     };
     let message = preempted.message().text();
     let pods = world.list::<Pod>(None).items;

@@ -323,4 +323,27 @@ status: {hard: {pods: '10'}, used: {pods: '1'}}
         "pod/x in namespace default does not exist; a request to create it was refused at 2026-01-01T11:59:00Z with 403 Forbidden \
          by the admission plugin ResourceQuota; resourcequota/few is used up: pods (1 of 1)"
     );
+    let written = |verb: &str| {
+        format!(
+            "
+kind: Trace
+begin: '2026-01-01T11:58:59.500000000Z'
+objects: [{{resource: pods, namespace: default, name: x}}]
+spans: [{{id: a, parent: null, stage: write, name: {verb}, text: '', object: 0, start: 700000000, code: 200, flags: []}}]
+---
+kind: Event
+metadata: {{name: e}}
+involvedObject: {{kind: Pod, name: x}}
+reason: Killing
+"
+        )
+    };
+    assert_eq!(
+        ask(&written("delete"), "default"),
+        "pod/x in namespace default does not exist; it was deleted at 2026-01-01T11:59:00Z"
+    );
+    assert_eq!(
+        ask(&written("patch"), "default"),
+        "pod/x in namespace default does not exist; it was there, and was written last at 2026-01-01T11:59:00Z"
+    );
 }
