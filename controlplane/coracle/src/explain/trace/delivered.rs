@@ -38,17 +38,20 @@ pub(super) fn lost_note(lost: usize, changes: usize) -> String {
 fn missing_in(trace: &Trace) -> impl Iterator<Item = &Object> {
     let pods = trace.objects.iter().enumerate();
     let pods = pods.filter(|(_, object)| object.resource == "pods" && !object.hidden);
-    pods.filter(|(index, _)| !is_delivered(trace, *index)).map(|(_, object)| object)
+    pods.filter(|(index, object)| !is_delivered(trace, *index, object)).map(|(_, object)| object)
 }
 
-fn is_delivered(trace: &Trace, pod: usize) -> bool {
-    let spans = || trace.spans.iter().filter(move |span| span.object == Some(pod));
+fn is_delivered(trace: &Trace, index: usize, pod: &Object) -> bool {
+    let spans = || trace.spans.iter().filter(move |span| span.object == Some(index));
     let written =
         |verb: &str| spans().any(|span| span.stage == "write" && span.name == verb && !span.has("failed"));
     let has_ended = |stage: &str| spans().any(|span| span.stage == stage && span.end.is_some());
     if written("delete") {
+        // The node of a pod that is still being deleted can only have told that it has begun.
+        let is_begun = || !pod.waits.is_empty() && spans().any(|span| span.stage == "terminate");
         // A pod that no node had ends without one.
-        return has_ended("terminate") || !spans().any(|span: &Span| !span.node.is_empty());
+        let is_without_node = || !spans().any(|span: &Span| !span.node.is_empty());
+        return has_ended("terminate") || is_begun() || is_without_node();
     }
     !written("create") || has_ended("pod-start")
 }
@@ -86,6 +89,10 @@ mod tests {
         ] {
             assert_eq!(missing(&[trace(spans)]).len(), want, "{spans:?}");
         }
+        let mut ending = trace(&[deleted, ("terminate", "", None, "n1")]);
+        assert_eq!(missing(&[ending.clone()]).len(), 1, "the pod is gone");
+        ending.objects[0].waits = "being deleted, waits for n1".to_owned();
+        assert!(missing(&[ending]).is_empty(), "its containers have time to end");
         let mut refused = trace(&[created]);
         refused.spans[0].flags = vec!["failed".to_owned()];
         assert!(missing(&[refused]).is_empty(), "it never was a pod");
