@@ -173,12 +173,12 @@ fn own_time(path: &[Piece], tree: &Tree, index: usize, span: SpanIx) -> Gap {
     }
 }
 
-/// What the API says that a starting pod waits for: the node tells of its steps when they are over.
+/// What the API says that a pod waits for which starts or ends: the node tells of its steps when they are over.
 fn waits_now(tree: &Tree, piece: &Piece, span: &SpanNode) -> Option<String> {
     let is_now = span.end.is_none() && piece.end == tree.now;
     let is_long = piece.end.saturating_sub(piece.start) >= SHORTEST_WAIT;
     let object = span.object.and_then(|object| tree.objects.get(object)).filter(|_| is_now && is_long)?;
-    let waits = matches!(object.standing, Standing::Waits(_)) && !object.hidden;
+    let waits = matches!(object.standing, Standing::Waits(_) | Standing::Ends(_)) && !object.hidden;
     waits.then(|| object.standing.sentence())
 }
 

@@ -163,6 +163,19 @@ fn a_probe_that_fails_is_waited_for() {
 }
 
 #[test]
+fn a_pod_that_ends_is_waited_for() {
+    let mut tree = tree(vec![
+        SpanNode { name: "delete".into(), ..node(Stage::Write, None, 0, 1) },
+        SpanNode { end: None, object: Some(0), ..node(Stage::Terminate, Some(0), 1, 1) },
+        node(Stage::StatusReport, Some(1), 1, 20),
+    ]);
+    tree.now = BEGIN + 6_020 * MS;
+    let standing = Standing::Ends(Cause { what: "node-3".to_owned(), stuck: false });
+    tree.objects = vec![TracedObject { standing, ..TracedObject::default() }];
+    assert_eq!(path(&tree).pop(), Some(("being deleted, waits for node-3".to_owned(), 6_000)));
+}
+
+#[test]
 fn a_report_has_two_ways_and_an_answer_that_is_made() {
     let tree = tree(vec![
         node(Stage::Write, None, 0, 1),
