@@ -34,6 +34,8 @@ impl Builder<'_> {
                 let below = self.span(child);
                 node.critical |= self.is_critical(below);
                 match below.stage.as_str() {
+                    // A node that was refused is not the one that was chosen.
+                    "verdict" if below.has("failed") => {}
                     "verdict" => {
                         node.detail = below.name.split(" of ").next().unwrap_or_default().to_owned();
                     }

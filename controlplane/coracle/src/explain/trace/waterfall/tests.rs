@@ -90,6 +90,26 @@ fn deep_rows_keep_their_labels() {
     assert!(drawn.contains("└ restart n39"), "{drawn}");
 }
 
+#[test]
+fn the_scheduler_has_the_node_that_it_chose() {
+    use super::super::answer::Span;
+    let mut trace = first(fixture!("deployment-ready.json"));
+    let verdicts = trace.spans.iter().filter(|span| span.stage == "verdict");
+    let refuse = |chosen: &Span| Span {
+        id: format!("{}0", chosen.id),
+        name: "node9".to_owned(),
+        text: "NodeAffinity: node(s) didn't match Pod's node affinity/selector".to_owned(),
+        flags: vec!["failed".to_owned()],
+        ..chosen.clone()
+    };
+    let refused: Vec<Span> = verdicts.map(refuse).collect();
+    assert!(!refused.is_empty());
+    trace.spans.extend(refused);
+    let screen = Screen { width: 160, height: 24, style: UNICODE, color: false, terminal: false };
+    let drawn = draw(&trace, PLAIN, screen, 0).join("\n");
+    assert!(drawn.contains("scheduler  node2=87") && !drawn.contains("node9"), "{drawn}");
+}
+
 /// A rolling update: each pod is made because the one before it is ready.
 fn rolling(pods: usize) -> Trace {
     use super::super::answer::{Object, Piece, Span, Summary};
