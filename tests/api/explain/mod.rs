@@ -16,6 +16,8 @@ mod deliveries;
 mod export;
 // Metrics and the log of slow requests.
 mod operation;
+// Nodes of others, old objects, and objects that are not there.
+mod unrecorded;
 
 use coracle_tests::caller::Caller;
 use serde_json::{Value, json};

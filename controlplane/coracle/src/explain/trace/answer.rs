@@ -74,6 +74,8 @@ pub(super) struct Object {
     pub(super) hidden: bool,
     /// What it waits for now.
     pub(super) waits: String,
+    /// Whether it is ready, while its node has not told of it.
+    pub(super) untold: bool,
 }
 
 /// A span; times are nanoseconds since the begin of the trace.
@@ -202,16 +204,21 @@ impl Trace {
 
 /// The trees of an answer: one `Trace`, or the items of a `TraceList`.
 pub(super) fn trees(answer: &Value) -> Result<Vec<Trace>, serde_json::Error> {
-    match answer.get("items") {
-        Some(items) => Vec::deserialize(items),
-        None => Trace::deserialize(answer).map(|trace| vec![trace]),
+    let mut trees: Vec<Trace> = match answer.get("items") {
+        Some(items) => Vec::deserialize(items)?,
+        None => vec![Trace::deserialize(answer)?],
+    };
+    for tree in &mut trees {
+        tree.untold = tree.objects.iter().filter(|object| object.untold).count();
     }
+    Ok(trees)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
 
     macro_rules! fixture {
         ($name:literal) => {
@@ -223,6 +230,15 @@ pub(super) mod tests {
     /// The first tree of an answer.
     pub(in super::super) fn first(text: &str) -> Trace {
         trees(&serde_json::from_str(text).unwrap()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn history_has_what_nodes_did_not_tell() {
+        let silent = json!({"objects": [{"resource": "pods", "untold": true}, {"resource": "pods"}]});
+        let untold =
+            |answer: &Value| trees(answer).unwrap().iter().map(|tree| tree.untold).collect::<Vec<_>>();
+        assert_eq!(untold(&silent), [1]);
+        assert_eq!(untold(&json!({"items": [silent, {}]})), [1, 0]);
     }
 
     #[test]

@@ -72,19 +72,20 @@ pub(super) fn outcome(builder: &Builder<'_>) -> String {
     let trouble = builder.trace.trouble.as_ref();
     let in_trouble = trouble.is_some();
     let since = match trouble.map(|trouble| trouble.now) {
-        Some(Fate::NotReady) => "not any more",
-        Some(Fate::Restarted) => "restarted since",
-        Some(Fate::Failed) => "failed since",
+        Some(Fate::NotReady) => ", not any more",
+        Some(Fate::Restarted) => ", restarted since",
+        Some(Fate::Failed) => ", failed since",
         None => "",
     };
     // The last span that is known is not the one that made it ready.
     let untold = builder.trace.untold;
     match builder.trace.state.as_str() {
-        "ready" if untold > 0 && count > 1 => format!("{count} pods ready, of {untold} it is not known when"),
-        "ready" if untold > 0 => "ready, it is not known when".to_owned(),
-        "ready" if in_trouble && count > 1 => format!("{count} pods ready after {total}, {since}"),
-        "ready" if in_trouble => format!("ready after {total}, {since}"),
-        "ready" if count > 1 => format!("{count} pods ready after {total}"),
+        "ready" if untold > 0 && count > 1 => {
+            format!("{count} pods ready, of {untold} it is not known when{since}")
+        }
+        "ready" if untold > 0 => format!("ready, it is not known when{since}"),
+        "ready" if count > 1 => format!("{count} pods ready after {total}{since}"),
+        "ready" => format!("ready after {total}{since}"),
         "stuck" if wanted > 1 => format!("{ready} of {wanted} pods ready, stuck{}", lasting()),
         "running" if in_trouble && wanted > 1 => {
             format!("{ready} of {wanted} pods ready, stuck for {total}")
@@ -139,6 +140,8 @@ mod tests {
         assert_eq!(outcome_of(&trace), "2 pods ready, of 1 it is not known when");
         trace.object = Some(Subject { resource: "pods".to_owned(), name: "a".to_owned(), replicas: None });
         assert_eq!(outcome_of(&trace), "ready, it is not known when");
+        trace.trouble = Some(Trouble { text: String::new(), now: Fate::Restarted });
+        assert_eq!(outcome_of(&trace), "ready, it is not known when, restarted since");
     }
 
     #[test]
