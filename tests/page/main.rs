@@ -73,6 +73,7 @@ fn in_a_browser() {
         ("a real server, as its administrator", real::administrator),
         ("a real server, and why a pod does not run", real::causes),
         ("a real server, as somebody without rights", real::nobody),
+        ("a real server, as somebody with rights in one namespace", real::somebody),
         ("a whole cluster, while its pods come and go", pods::live),
     ];
     let only = std::env::var("CORACLE_ONLY").unwrap_or_default();

@@ -82,16 +82,21 @@ pub fn causes(browser: &mut Browser) {
     browser.check();
 }
 
-/// The page has the rights of its user and no others.
-pub fn nobody(browser: &mut Browser) {
-    let server = Server::with(&["--api-only"]);
-    create(&server, "secret-name");
+/// `coracle ui` of a user who has no rights at first.
+fn ui_of_alice(server: &Server) -> Ui {
     let pki = server.data_dir().join("pki");
     let authority = Authority::ensure(&pki, "ca", "test").unwrap();
     let signed = authority.sign(&Profile::client("alice", &[])).unwrap();
     let file = server.data_dir().join("alice.kubeconfig");
     kubeconfig::write(&file, &server.url(), &authority.certificate, "alice", &signed).unwrap();
-    let ui = Ui::start(&file);
+    Ui::start(&file)
+}
+
+/// The page has the rights of its user and no others.
+pub fn nobody(browser: &mut Browser) {
+    let server = Server::with(&["--api-only"]);
+    create(&server, "secret-name");
+    let ui = ui_of_alice(&server);
     let reason = "document.body.innerText.includes('alice')";
     let status = |text: &str| format!("document.getElementById('status').textContent === '{text}'");
     browser.open(&ui.page, "#/workloads/configmaps");
@@ -122,6 +127,40 @@ pub fn nobody(browser: &mut Browser) {
     browser.wait("the view", "document.querySelector('h2').textContent.includes('secret-name')");
     browser.wait("an empty list", &status("0 results"));
     assert_eq!(browser.value("document.querySelectorAll('.row').length"), json!(0));
+    browser.check();
+}
+
+/// Somebody who may get objects of one namespace sees those, live, though nothing may be listed, and no others.
+pub fn somebody(browser: &mut Browser) {
+    const OWN: &str = "/api/v1/namespaces/own/configmaps";
+    let server = Server::with(&["--api-only"]);
+    create(&server, "secret-name");
+    let admin = Caller::admin(&server);
+    admin.create("/api/v1/namespaces", &json!({"metadata": {"name": "own"}}));
+    admin.create(OWN, &json!({"metadata": {"name": "mine"}, "data": {"a": "b"}}));
+    let (rbac, group) = ("/apis/rbac.authorization.k8s.io/v1/namespaces/own", "rbac.authorization.k8s.io");
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
+    admin.create(&format!("{rbac}/roles"), &json!({"metadata": {"name": "reader"}, "rules": rules}));
+    let binding = json!({"metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": "alice"}]});
+    admin.create(&format!("{rbac}/rolebindings"), &binding);
+    let ui = ui_of_alice(&server);
+    let facts = |text: &str| format!("document.querySelector('.facts').textContent.includes('{text}')");
+    browser.open(&ui.page, "#/object/configmaps/own/mine");
+    browser.wait("its timeline", &row("create configmaps/mine"));
+    browser.wait("its state", &facts("Data1"));
+    let (code, answer) =
+        admin.send("PATCH", &format!("{OWN}/mine"), Some(&json!({"data": {"another": "c"}})));
+    assert_eq!(code, 200, "{answer}");
+    browser.wait("its new state", &facts("Data2"));
+    is_untold(browser);
+    assert_eq!(admin.send("DELETE", &format!("{OWN}/mine"), None).0, 200);
+    browser.wait("that it is gone", &facts("It is not there"));
+    browser.check();
+    browser.open(&ui.page, "#/object/configmaps/default/secret-name");
+    browser.wait("no answer", "document.body.innerText.includes('none was written since')");
+    browser.wait("no state", &facts("It is not there, or you may not see it."));
     browser.check();
 }
 

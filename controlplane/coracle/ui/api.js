@@ -55,6 +55,12 @@ export async function list(kind, each, signal) {
   }
 }
 
+/** One object as the server's table. */
+export async function one(kind, namespace, name, signal) {
+  const within = namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
+  return get(`${kind.path}${within}/${kind.plural}/${encodeURIComponent(name)}?includeObject=Metadata`, { accept: TABLE, signal });
+}
+
 /** Calls `each` with the JSON of every line of a body that goes on. */
 export async function lines(path, each, options) {
   await stream(path, (line) => line && each(JSON.parse(line)), options);

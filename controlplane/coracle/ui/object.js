@@ -88,9 +88,9 @@ export function objectView(store, resource, namespace, name, tab) {
     version = item()?.version;
     view.changed?.();
   });
-  const unfollow = kind ? store.follow(kind) : () => undefined;
+  const following = kind ? [store.follow(kind), store.followOne(kind, namespace, name)] : [];
   draw();
   show(panel, view.element);
   const element = html("div", { class: "contents" }, html("h2", {}, `${kind?.name ?? resource} ${namespace ? `${namespace}/` : ""}${name}`), facts, explanation.element, strip, panel);
-  return { element, title: name, close: () => { cause.close(); stop(); unfollow(); view.close(); } };
+  return { element, title: name, close: () => { cause.close(); stop(); following.forEach((end) => end()); view.close(); } };
 }

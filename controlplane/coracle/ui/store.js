@@ -1,11 +1,13 @@
 // Objects that the page knows: metadata and the columns of the server's table.
 
 import { KINDS, SHOWN } from "./kinds.js";
-import { Refusal, list, pause, watch } from "./api.js";
+import { Refusal, list, one, pause, watch } from "./api.js";
 
 /** How long indexing may hold up the page at a time, in milliseconds. */
 const SLICE = 5;
 const RELIST = 60_000;
+/** How often an object is read whose kind may not be listed, in milliseconds. */
+const REREAD = 2000;
 
 export class Store {
   constructor() {
@@ -99,6 +101,36 @@ export class Store {
       this.watched.delete(kind.resource);
       entry.abort.abort();
     };
+  }
+
+  /** Reads an object if its kind may not be listed, from time to time until the result is called: it may be read all the same. */
+  followOne(kind, namespace, name) {
+    const abort = new AbortController();
+    const forget = () => {
+      const known = this.find(kind.resource, namespace, name);
+      if (known) this.remove(kind, known.uid);
+    };
+    (async () => {
+      while (!abort.signal.aborted) {
+        if (this.refused.has(kind.resource)) await this.readOne(kind, namespace, name, abort.signal, forget);
+        await pause(REREAD, abort.signal);
+      }
+      if (this.refused.has(kind.resource)) forget();
+    })();
+    return () => abort.abort();
+  }
+
+  async readOne(kind, namespace, name, signal, forget) {
+    try {
+      const { rows, columnDefinitions } = await one(kind, namespace, name, signal);
+      if (signal.aborted) return;
+      this.columns.set(kind.resource, columnDefinitions ?? []);
+      for (const row of rows ?? []) {
+        if (this.find(kind.resource, namespace, name)?.version !== row.object.metadata.resourceVersion) this.put(kind, row);
+      }
+    } catch (error) {
+      if (!signal.aborted && [403, 404].includes(error.code)) forget();
+    }
   }
 
   async run(kind, signal) {
