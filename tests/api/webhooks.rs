@@ -1,6 +1,8 @@
 //! Admission webhooks: a real HTTPS server has a say.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use coracle_tests::caller::Caller;
+use coracle_tests::eventually;
 use coracle_tests::https::{self, Https};
 use coracle_tests::kubectl::newest;
 use coracle_tests::server::Server;
@@ -295,4 +297,37 @@ fn rules_are_for_equivalent_versions() {
     kubectl.run_with("apply -f -", &policy("Exact"));
     let passed = create("nine", "13");
     assert!(passed.ok, "{passed:?}");
+}
+
+/// A webhook may run in the cluster, and be away until the server serves. What the server publishes passes webhooks, too.
+#[test]
+fn a_server_starts_while_a_webhook_for_what_it_publishes_is_away() {
+    const MAP: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let mut server = Server::with(&["--api-only"]);
+    let admin = Caller::admin(&server);
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]});
+    let hook = json!({"name": "away.example.com", "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 1,
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:9/"}, "rules": [rule]});
+    let away = json!({"metadata": {"name": "away"}, "webhooks": [hook]});
+    admin.create(HOOKS, &away);
+    server.stop();
+    server.restart();
+    assert!(!server.log().contains("cannot publish"), "nothing has changed: {}", server.log());
+    // What is published has to be written, and cannot be.
+    let admin = Caller::admin(&server);
+    assert_eq!(admin.send("DELETE", &format!("{HOOKS}/away"), None).0, 200);
+    let names = json!({"data": {"requestheader-allowed-names": "[]"}});
+    eventually("the webhook is not called any more", SLOW, || {
+        admin.send("PATCH", MAP, Some(&names)).0 == 200
+    });
+    admin.create(HOOKS, &away);
+    server.stop();
+    server.restart();
+    assert!(server.log().contains("cannot publish the certificate authorities"), "{}", server.log());
+    let admin = Caller::admin(&server);
+    let published = || admin.get(MAP).1["data"]["requestheader-allowed-names"].clone();
+    assert_eq!(published(), "[]");
+    assert_eq!(admin.send("DELETE", &format!("{HOOKS}/away"), None).0, 200);
+    eventually("it is published", SLOW, || published() != "[]");
 }

@@ -144,7 +144,7 @@ async fn serve(config: Config, shutdown: Shutdown, ready: impl Fn()) -> anyhow::
     }
     let shared = config.datastore.is_shared();
     let settled = async {
-        publish::publish(&config, &opened, &built).await?;
+        publish::publish(&config, &opened, &built, &stop).await?;
         tasks.follow_servers(&opened, &built).await;
         let mut loops = match config.api_only {
             true => {

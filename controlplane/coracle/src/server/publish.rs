@@ -24,18 +24,49 @@ use http::HeaderName;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// When to publish again what could not be published.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Which front proxies aggregated API servers are told to trust.
 pub(super) type Delegation = FrontProxy;
 
-/// Publishes everything, and writes the administrator's kubeconfig.
-pub(super) async fn publish(config: &Config, opened: &Opened, built: &Built) -> anyhow::Result<()> {
+/// Publishes everything, and writes the administrator's kubeconfig. Authorities that cannot be published are no reason not to start:
+/// a webhook that refuses them, or does not answer, may need this server.
+pub(super) async fn publish(
+    config: &Config,
+    opened: &Opened,
+    built: &Built,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let Built { client, tls, front_proxy, .. } = built;
     let pki = &opened.pki;
     bootstrap(client, config, opened.bound, &opened.service_ip).await?;
     let authority = pki.authority();
     kubeconfig::write(&opened.kubeconfig, &opened.url, &authority.certificate, "admin", &pki.admin)?;
-    publish_authorities(client, front_proxy, tls, pki, &opened.url).await
+    if let Err(error) = publish_authorities(client, front_proxy, tls, pki, &opened.url).await {
+        tracing::warn!(error = %causes::chain(&*error), "cannot publish the certificate authorities, will retry");
+        let (client, delegation, tls) = (client.clone(), front_proxy.clone(), tls.clone());
+        let (pki, url, stop) = (pki.clone(), opened.url.clone(), stop.clone());
+        tokio::spawn(async move {
+            let published = async {
+                loop {
+                    tokio::time::sleep(RETRY).await;
+                    if publish_authorities(&client, &delegation, &tls, &pki, &url).await.is_ok() {
+                        tracing::info!("the certificate authorities are published");
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                () = published => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+    Ok(())
 }
 
 /// Publishes the authorities, for aggregated API servers and for joining nodes.
@@ -180,10 +211,16 @@ async fn ensure(client: &Client, object: serde_json::Value) -> anyhow::Result<()
     }
 }
 
-/// Creates an object, or makes the one of its name look like it.
+/// Creates a ConfigMap, or makes the one of its name look like it. One that does is not written: the webhooks of the cluster are
+/// called for a write, and may be away until this server serves.
 async fn replace(client: &Client, object: serde_json::Value) -> anyhow::Result<()> {
     let kind = kind_of(client, &object)?;
     let (namespace, name) = name_of(&object);
+    if let Ok(known) = client.get(&kind, &namespace, &name).await
+        && known.value().get("data") == object.get("data")
+    {
+        return Ok(());
+    }
     match client.create(&kind, &namespace, object.clone()).await {
         Err(error) if error.is_already_exists() => {
             client.update(&kind, &namespace, &name, "", object).await?;
