@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use coracle_trace::Stage;
+use coracle_trace::{Flags, Stage};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
 use crate::scope::Scope;
+use crate::standing::Standing;
 use crate::tree::{ObjectKey, SpanIx, SpanNode, Tree, first_write, is_failed};
 use crate::waiting::Waiting;
 
@@ -59,6 +60,7 @@ pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
     let first = first_write(tree);
     if is_refused_request(root)
         || first.is_some_and(|write| is_failed(write) && write.parent == Some(tree.root))
+        || first.is_some_and(|write| is_made_in_vain(tree, write))
     {
         return State::Failed;
     }
@@ -97,6 +99,15 @@ pub fn state_of(tree: &Tree, about: Option<&ObjectKey>) -> State {
 /// Whether a request was answered with an error.
 fn is_refused_request(root: &SpanNode) -> bool {
     is_failed(root) || root.stage == Stage::Request && root.code >= BAD_REQUEST
+}
+
+/// Whether the server was killed while an object was made, and the object is not there. Nothing followed from it.
+fn is_made_in_vain(tree: &Tree, write: &SpanNode) -> bool {
+    let object = write.object.and_then(|object| tree.objects.get(object));
+    write.name == "create"
+        && write.flags.contains(Flags::UNFINISHED)
+        && write.revision == 0
+        && object.is_some_and(|object| object.standing == Standing::Gone)
 }
 
 /// Whether the last objects that a control loop tried to make were refused, such as by a quota.
@@ -153,8 +164,6 @@ fn last_attempt(tree: &Tree, scope: &Scope) -> Option<SpanIx> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_trace::Flags;
-
     use super::*;
     use crate::testing::{node, tree};
     use crate::tree::TracedObject;
@@ -184,6 +193,21 @@ mod tests {
             assert_eq!(state_of(&tree(spans.clone()), None), state, "{spans:?}");
         }
         assert!(!State::Stuck.is_final() && State::Gone.is_final());
+    }
+
+    #[test]
+    fn what_a_crash_kept_from_being_made_is_not_ready() {
+        let create = SpanNode { name: "create".into(), object: Some(0), ..node(Stage::Write, Some(0), 0, 1) };
+        let state = |create: SpanNode, standing: Standing| {
+            let mut tree = tree(vec![node(Stage::Request, None, 0, 2), create]);
+            tree.objects = vec![TracedObject { standing, ..TracedObject::default() }];
+            state_of(&tree, None)
+        };
+        let cut = SpanNode { flags: Flags::UNFINISHED, ..create.clone() };
+        assert_eq!(state(cut.clone(), Standing::Gone), State::Failed);
+        assert_eq!(state(cut.clone(), Standing::Ready), State::Ready, "it was stored");
+        assert_eq!(state(SpanNode { revision: 9, ..cut }, Standing::Gone), State::Ready, "it was there");
+        assert_eq!(state(create, Standing::Gone), State::Ready, "it was deleted later");
     }
 
     #[test]

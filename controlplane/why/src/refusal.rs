@@ -55,8 +55,8 @@ struct Write<'a> {
 /// What the timeline says about an object that does not exist, for the end of a sentence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LastWrite {
-    /// The server refused it.
-    Refused(String),
+    /// Nothing was stored: the server refused it, or was killed before.
+    NotStored(String),
     /// The server stored it: the object was there.
     Stored(String),
 }
@@ -65,6 +65,8 @@ pub(crate) enum LastWrite {
 #[derive(Debug, PartialEq, Eq)]
 enum Newest {
     Refused(Refusal),
+    /// A create that a crash of the server cut off.
+    CutOff(Option<Timestamp>),
     /// `deletes`: it was a deletion, or the end of one.
     Stored {
         deletes: bool,
@@ -189,8 +191,8 @@ fn read(answer: &Value, resource: &str, object: &ObjectRef) -> Option<Newest> {
     let is_deletion = |write: &Write<'_>| write.span.name == "delete" && !write.span.has("failed");
     // After a deletion, somebody took away the last finalizer.
     let deletes = newest.span.name != "create" && own.iter().any(is_deletion);
-    // A crash of the server may have kept it from being stored.
-    (!newest.span.has("unfinished")).then_some(Newest::Stored { deletes, at: newest.at() })
+    let (at, is_cut_off) = (newest.at(), newest.span.name == "create" && newest.span.has("unfinished"));
+    Some(if is_cut_off { Newest::CutOff(at) } else { Newest::Stored { deletes, at } })
 }
 
 /// The newest write in turns of a controller for an object that admission refused, and what was to be written, such as
@@ -224,7 +226,11 @@ pub(crate) fn of_controller(
 pub(crate) fn last_write(world: &World, resource: &Resource, object: &ObjectRef) -> Option<LastWrite> {
     let trace = world.trace(resource, &object.namespace, &object.name)?;
     Some(match read(trace, &resource.qualified(), object)? {
-        Newest::Refused(refusal) => LastWrite::Refused(refused(world, object, &refusal)),
+        Newest::Refused(refusal) => LastWrite::NotStored(refused(world, object, &refusal)),
+        Newest::CutOff(at) => LastWrite::NotStored(format!(
+            "; a request to create it{} was cut off by a crash of the server",
+            at_second(at)
+        )),
         Newest::Stored { deletes: true, at } => {
             LastWrite::Stored(format!("; it was deleted{}", at_second(at)))
         }
@@ -273,7 +279,7 @@ mod tests {
     fn refusal(newest: Option<Newest>) -> Option<Refusal> {
         match newest? {
             Newest::Refused(refusal) => Some(refusal),
-            Newest::Stored { .. } => None,
+            _ => None,
         }
     }
 
@@ -310,7 +316,7 @@ mod tests {
         let (created, deleted) = (write("create", 700_000_000), write("delete", 800_000_000));
         let stored = |spans: Value| match newest(spans).unwrap() {
             Newest::Stored { deletes, at } => (deletes, at_second(at)),
-            Newest::Refused(refusal) => panic!("{refusal:?}"),
+            other => panic!("{other:?}"),
         };
         let (earlier, later) = (" at 2026-01-01T11:59:00Z".to_owned(), " at 2026-01-01T11:59:01Z".to_owned());
         assert_eq!(stored(json!([created])), (false, earlier.clone()));
@@ -321,7 +327,7 @@ mod tests {
         assert_eq!(stored(json!([created, deleted, again])), (false, later));
         let mut cut_off = created;
         cut_off["flags"] = json!(["unfinished"]);
-        assert_eq!(newest(json!([cut_off])), None, "it may not have been stored");
+        assert!(matches!(newest(json!([cut_off])), Some(Newest::CutOff(Some(_)))), "it may not be stored");
     }
 
     #[test]

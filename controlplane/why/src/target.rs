@@ -64,7 +64,7 @@ fn past(world: &World, resource: &Resource, object: &ObjectRef) -> Option<String
     let last = refusal::last_write(world, resource, object);
     let all = world.events(object);
     let stored = match last {
-        Some(LastWrite::Refused(text)) => return Some(text),
+        Some(LastWrite::NotStored(text)) => return Some(text),
         Some(LastWrite::Stored(text)) => Some(text),
         None => None,
     };

@@ -88,6 +88,8 @@ pub(super) struct Span {
     pub(super) name: String,
     pub(super) text: String,
     pub(super) object: Option<usize>,
+    /// Of a write 0 if nothing is known to be stored.
+    pub(super) revision: u64,
     pub(super) node: String,
     pub(super) start: u64,
     pub(super) end: Option<u64>,

@@ -16,6 +16,15 @@ fn refusal(builder: &Builder<'_>) -> Option<String> {
     Some(format!("refused: {} {}{why}", root.code, name.unwrap_or_default()).trim_end().to_owned())
 }
 
+/// What was to be made when the server was killed, and is not there.
+fn cut_off(builder: &Builder<'_>) -> Option<String> {
+    let trace = builder.trace;
+    let create =
+        trace.spans.iter().find(|span| span.stage == "write").filter(|span| span.name == "create")?;
+    let is_cut_off = trace.state == "failed" && create.has("unfinished") && create.revision == 0;
+    is_cut_off.then(|| format!("cut off after {}, not there", time_with_unit(trace.summary.total)))
+}
+
 /// What it waits for: the object itself, or one of its pods.
 fn waits(builder: &Builder<'_>, pods: &Pods, wanted: usize) -> Option<String> {
     let trace = builder.trace;
@@ -55,8 +64,8 @@ fn never_started(builder: &Builder<'_>, pods: &Pods) -> Option<String> {
 
 /// How a trace ended, or how far it is.
 pub(super) fn outcome(builder: &Builder<'_>) -> String {
-    if let Some(refusal) = refusal(builder) {
-        return refusal;
+    if let Some(text) = refusal(builder).or_else(|| cut_off(builder)) {
+        return text;
     }
     let pods = Pods::of(builder);
     let (count, total) = (pods.created.len(), time_with_unit(builder.trace.summary.total));
@@ -131,6 +140,17 @@ mod tests {
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready, stuck for 409.0 ms");
         trace.trouble = None;
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready after 409.0 ms");
+    }
+
+    #[test]
+    fn what_a_crash_cut_off_is_not_there() {
+        let mut trace = web("failed", 0);
+        let create = trace.spans.iter_mut().find(|span| span.stage == "write").unwrap();
+        (create.flags, create.revision) = (vec!["unfinished".to_owned()], 0);
+        assert_eq!(create.name, "create");
+        assert_eq!(outcome_of(&trace), "cut off after 409.0 ms, not there");
+        trace.spans.iter_mut().find(|span| span.stage == "write").unwrap().revision = 9;
+        assert_ne!(outcome_of(&trace), "cut off after 409.0 ms, not there", "it was stored");
     }
 
     #[test]
