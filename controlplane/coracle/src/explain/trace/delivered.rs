@@ -90,7 +90,7 @@ mod tests {
             assert_eq!(missing(&[trace(spans)]).len(), want, "{spans:?}");
         }
         let mut ending = trace(&[deleted, ("terminate", "", None, "n1")]);
-        assert_eq!(missing(&[ending.clone()]).len(), 1, "the pod is gone");
+        assert_eq!(missing(std::slice::from_ref(&ending)).len(), 1, "the pod is gone");
         ending.objects[0].waits = "being deleted, waits for n1".to_owned();
         assert!(missing(&[ending]).is_empty(), "its containers have time to end");
         let mut refused = trace(&[created]);
