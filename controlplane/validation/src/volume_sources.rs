@@ -18,6 +18,8 @@ pub(super) const NO_SOURCE: &str = "must specify a volume type";
 pub(super) const LONG_INITIATOR: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
 
 const HOST_PORTS: &str = "must be a host:port pair or multiple pairs separated by commas";
+/// How many pairs of a registry are reported: each error has the whole text.
+const MOST_PAIRS: usize = 16;
 const DISK: &str =
     "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
 const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
@@ -101,9 +103,8 @@ pub(super) fn quobyte(source: &Field<'_, QuobyteVolumeSource>) {
         if tenant.text().len() >= 65 {
             tenant.required("must be a UUID and may not exceed a length of 64 characters");
         } else {
-            for _ in registry.text().split(',').filter(|pair| !is_host_port(pair)) {
-                registry.invalid(HOST_PORTS);
-            }
+            let wrong = registry.text().split(',').filter(|pair| !is_host_port(pair));
+            wrong.take(MOST_PAIRS).for_each(|_| registry.invalid(HOST_PORTS));
         }
     }
     filled([source.volume()]);
@@ -179,7 +180,7 @@ pub(super) fn storageos(name: &Field<'_, Text>, namespace: &Field<'_, Text>) {
 pub(super) fn iscsi_name(field: &Field<'_, Text>, unknown: &str) {
     let text = field.text();
     let fits = match text.get(..3) {
-        Some("iqn") => text.match_indices("iqn.").any(|(at, found)| is_dated(&text[at + found.len()..])),
+        Some("iqn") => has_qualified_name(text),
         Some("eui") => is_number(text, 16),
         Some("naa") => is_number(text, 32),
         _ => return field.invalid(unknown),
@@ -189,22 +190,34 @@ pub(super) fn iscsi_name(field: &Field<'_, Text>, unknown: &str) {
     }
 }
 
-/// `YYYY-MM.DOMAIN:NAME`.
-fn is_dated(text: &str) -> bool {
-    let Some((authority, name)) = text.split_once(':') else { return false };
-    let (Some(date), Some(domain)) = (authority.get(..8), authority.get(8..)) else { return false };
-    let fits = |(byte, form): (u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == *form };
+/// Whether the text ends with `iqn.YYYY-MM.DOMAIN:NAME`. Looks at each part between colons once: the text may be long.
+fn has_qualified_name(text: &str) -> bool {
     let is_reserved = |c: char| matches!(c, ',' | ';' | '*' | '&' | '$' | '|') || c.is_ascii_whitespace();
-    date.bytes().zip(b"0000-00.").all(fits)
-        && !domain.is_empty()
-        && domain.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
-        && !name.is_empty()
-        && !name.contains(is_reserved)
+    let end = text.rsplit(is_reserved).next().unwrap_or_default();
+    // The last colon divides nothing if no name follows.
+    let Some((authorities, _)) = end.strip_suffix(':').unwrap_or(end).rsplit_once(':') else { return false };
+    authorities.split(':').any(is_authority)
+}
+
+/// Whether the text ends with `iqn.YYYY-MM.DOMAIN`.
+fn is_authority(text: &str) -> bool {
+    let before = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'));
+    let end = &text[before.len()..];
+    end.match_indices("iqn.").any(|(at, found)| is_dated(&end[at + found.len()..]))
+}
+
+/// Whether the text is `YYYY-MM.` and more.
+fn is_dated(text: &str) -> bool {
+    let fits = |(byte, form): (u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == *form };
+    text.len() > 8 && text.bytes().zip(b"0000-00.").all(fits)
 }
 
 /// A prefix of three letters, any character, and as many letters and digits.
 fn is_number(text: &str, digits: usize) -> bool {
-    text.chars().count() == digits + 4 && text.chars().skip(4).all(|c| c.is_ascii_alphanumeric())
+    let mut rest = text.chars().skip(3);
+    rest.next().is_some_and(|separator| separator != '\n')
+        && rest.clone().count() == digits
+        && rest.all(|c| c.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
@@ -214,17 +227,24 @@ mod tests {
     #[test]
     fn names_of_iscsi() {
         for (name, fits) in [
-            ("2001-04.com.example:storage.kube.sys1.xyz", true),
-            ("2001-04.com.example:storage:a", true),
-            ("2001-04.com.example", false),
-            ("2001-04.com.example:", false),
-            ("2001-04.com.example:a b", false),
-            ("2001-4.com.example:a", false),
-            ("2001-04.com_example:a", false),
-            ("2001-04.:a", false),
+            ("iqn.2001-04.com.example:storage.kube.sys1.xyz", true),
+            ("iqn.2001-04.com.example:storage:a", true),
+            ("iqn.2001-04.com.example::", true),
+            ("iqn.x iqn.iqn.2001-04.com.example:a", true),
+            ("iqn.2001-04.com.example", false),
+            ("iqn.2001-04.com.example:", false),
+            ("iqn.2001-04.com.example:a b", false),
+            ("iqn.2001-04.com.example: ", false),
+            ("iqn.2001-04.com.example:a b:c", false),
+            ("iqn.2001-4.com.example:a", false),
+            ("iqn.2001-04.com_example:a", false),
+            ("iqn.2001-04.:a", false),
+            ("iqn", false),
         ] {
-            assert_eq!(is_dated(name), fits, "{name}");
+            assert_eq!(has_qualified_name(name), fits, "{name}");
         }
+        let long = "iqn.2001-04.".repeat(1 << 17);
+        assert!(!has_qualified_name(&long) && has_qualified_name(&format!("{long}x:a")));
         assert!(is_number("eui.0123456789ABCDEF", 16));
         assert!(!is_number("eui.0123456789ABCDE", 16) && !is_number("eui.0123456789ABCDE-", 16));
     }
