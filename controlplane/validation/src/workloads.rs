@@ -17,6 +17,7 @@ use coracle_proto::names::{dns1123_label, percent};
 use coracle_proto::selector::LabelSelector as Selector;
 use coracle_proto::status::FieldError;
 use serde_json::{Value, json};
+use std::num::{IntErrorKind, ParseIntError};
 
 const NO_MATCH: &str = "`selector` does not match template `labels`";
 
@@ -335,11 +336,15 @@ pub(super) fn at_most_all(share: &FieldRef<'_>) {
     }
 }
 
+/// The number of a share as Go reads it: zero if it is none, the bounds of 64 bits when it is beyond.
 fn amount(share: &Value) -> i64 {
-    match share {
-        Value::String(text) => text.strip_suffix('%').unwrap_or(text).parse().unwrap_or_default(),
-        other => other.as_i64().unwrap_or_default(),
-    }
+    let Value::String(text) = share else { return share.as_i64().unwrap_or_default() };
+    let number = text.strip_suffix('%').filter(|_| percent(text).is_empty()).unwrap_or(text);
+    number.parse().unwrap_or_else(|why: ParseIntError| match why.kind() {
+        IntErrorKind::PosOverflow => i64::MAX,
+        IntErrorKind::NegOverflow => i64::MIN,
+        _ => 0,
+    })
 }
 
 /// A selector that selects something, and the template's labels among it. Returns whether it is a selector: upstream does not
@@ -524,11 +529,18 @@ mod tests {
             let rolling = json!({"maxSurge": 0, "maxUnavailable": unavailable});
             errors(deployment, &deployment_with(json!({"strategy": {"rollingUpdate": rolling}}))).len()
         };
-        for (unavailable, wrong) in
-            [(json!("5"), 1), (json!("500"), 1), (json!("5%"), 0), (json!("101%"), 1), (json!("x"), 2)]
-        {
+        for (unavailable, wrong) in [
+            (json!("5"), 1),
+            (json!("500"), 1),
+            (json!("5%"), 0),
+            (json!("101%"), 1),
+            (json!("x"), 2),
+            (json!("+5%"), 2),
+        ] {
             assert_eq!(with(unavailable.clone()), wrong, "{unavailable}");
         }
+        assert_eq!(amount(&json!("99999999999999999999%")), i64::MAX);
+        assert_eq!(amount(&json!("-500%")), 0);
     }
 
     #[test]
