@@ -36,7 +36,14 @@ pub fn autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
         let target = spec.scale_target_ref();
         target.kind().named(path_segment);
         target.name().named(path_segment);
-        spec.metrics().items().for_each(|metric| metric_spec(&metric));
+        let metrics = spec.metrics();
+        metrics.items().for_each(|metric| metric_spec(&metric));
+        let mut types = metrics.view().items().map(|metric| metric.type_().text());
+        if min.int() == Some(0) && !types.any(|kind| matches!(kind, "External" | "Object")) {
+            metrics.forbidden(
+                "must specify at least one Object or External metric to support scaling to zero replicas",
+            );
+        }
         for rules in [spec.behavior().scale_up(), spec.behavior().scale_down()] {
             if rules.is_set() {
                 scaling_rules(&rules);
@@ -304,6 +311,14 @@ mod tests {
             json!({"spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
         crate::defaults::autoscalers::v2(&mut hpa);
         assert_eq!(errors(autoscaler, &hpa), [""; 0]);
+        hpa["spec"]["minReplicas"] = json!(0);
+        assert_eq!(
+            errors(autoscaler, &hpa),
+            [
+                "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
+                "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas",
+            ]
+        );
         hpa["spec"]["minReplicas"] = json!(5);
         hpa["spec"]["metrics"] = json!([{"type": "Pods"}]);
         assert_eq!(
