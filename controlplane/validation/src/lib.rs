@@ -45,6 +45,8 @@ pub mod endpoints;
 pub mod network;
 // Sources of PersistentVolumes.
 mod persistent_sources;
+// Node affinity of PersistentVolumes.
+mod volume_affinity;
 // Volumes, claims and classes.
 pub mod storage;
 // ConfigMaps and Secrets.

@@ -9,6 +9,7 @@ use super::names::driver_name;
 use super::persistent_sources::volume_source;
 use super::pods::scheduling::node_selector;
 use super::quantities::{amount, is_native, quantity};
+use super::volume_affinity::with_stable_labels;
 use crate::tree::{same, same_at};
 use coracle_fields::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec,
@@ -254,10 +255,9 @@ pub fn volume_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         mode.immutable(old.spec().volume_mode());
         if old.spec().node_affinity().is_set() {
             let affinity = reported_at(&root.spec().node_affinity(), &root.below("nodeAffinity"));
-            affinity.immutable_because(
-                old.spec().node_affinity(),
-                "field is immutable, except for updating from beta label to GA",
-            );
+            let before = with_stable_labels(old.spec().node_affinity(), affinity.view());
+            affinity
+                .immutable_because(&before, "field is immutable, except for updating from beta label to GA");
         }
         let class = root.spec().volume_attributes_class_name();
         if old.spec().volume_attributes_class_name().is_set() && !class.is_set() {

@@ -171,6 +171,27 @@ fn volumes() {
 }
 
 #[test]
+fn beta_labels_in_affinities_of_volumes_may_become_stable() {
+    let with = |key: &str, value: &str| {
+        let expression = json!({"key": key, "operator": "In", "values": [value]});
+        json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
+    };
+    let (beta, stable) = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone");
+    for (old, new, refused) in [
+        (with(beta, "a"), with(beta, "a"), false),
+        (with(beta, "a"), with(stable, "a"), false),
+        (with(beta, "a"), with(stable, "b"), true),
+        (with(beta, "a"), with("topology.kubernetes.io/region", "a"), true),
+        (with(stable, "a"), with(beta, "a"), true),
+        (with(beta, "a"), json!({"spec": {}}), true),
+    ] {
+        let said = changes(volume_update, &new, &old);
+        assert_eq!(said.len(), usize::from(refused), "{said:?}");
+        assert!(said.iter().all(|error| error.starts_with("nodeAffinity: Invalid value: ")), "{said:?}");
+    }
+}
+
+#[test]
 fn volumes_have_one_source_and_a_size() {
     let with = |capacity: &str, sources: Value| {
         let mut volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": capacity}}});
