@@ -11,9 +11,36 @@ use super::volume_sources::{
 };
 use coracle_fields::core::v1::{
     CSIPersistentVolumeSource, GlusterfsPersistentVolumeSource, ISCSIPersistentVolumeSource,
-    PersistentVolumeSpec,
+    PersistentVolume, PersistentVolumeSpec,
 };
 use coracle_proto::names::{dns1123_label, dns1123_subdomain};
+
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+
+/// The annotation with mount options is only for sources that are mounted with options; `spec.mountOptions` is for all.
+pub(super) fn mount_options(volume: &Field<'_, PersistentVolume>) {
+    let spec = volume.view().spec();
+    let takes_options = [
+        spec.gce_persistent_disk().is_set(),
+        spec.aws_elastic_block_store().is_set(),
+        spec.glusterfs().is_set(),
+        spec.nfs().is_set(),
+        spec.rbd().is_set(),
+        spec.quobyte().is_set(),
+        spec.iscsi().is_set(),
+        spec.cinder().is_set(),
+        spec.cephfs().is_set(),
+        spec.azure_file().is_set(),
+        spec.vsphere_volume().is_set(),
+        spec.azure_disk().is_set(),
+        spec.photon_persistent_disk().is_set(),
+    ];
+    let annotated = volume.view().metadata().annotations().key(MOUNT_OPTIONS).is_set();
+    if annotated && !takes_options.contains(&true) {
+        let path = format!("metadata.annotations.{MOUNT_OPTIONS}");
+        volume.below(&path).forbidden("may not specify mount options for this volume type");
+    }
+}
 
 /// The sources, in the order of upstream, with its paths.
 pub(super) fn volume_source(spec: &Field<'_, PersistentVolumeSpec>, volume: &str) {

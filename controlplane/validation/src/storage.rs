@@ -6,7 +6,7 @@ use super::field_ref::{Field, FieldRef, reported_at, walk_as};
 use super::field_rules::{NumberRules as _, TextRules as _};
 use super::meta;
 use super::names::driver_name;
-use super::persistent_sources::volume_source;
+use super::persistent_sources::{mount_options, volume_source};
 use super::pods::scheduling::node_selector;
 use super::quantities::{amount, is_native, quantity};
 use super::volume_affinity::with_stable_labels;
@@ -217,6 +217,7 @@ pub fn volume(object: &Value, errors: &mut Vec<FieldError>) {
                 spec.csi().required("has to be specified when using volumeAttributesClassName");
             }
         }
+        mount_options(&root);
     });
 }
 

@@ -192,6 +192,22 @@ fn beta_labels_in_affinities_of_volumes_may_become_stable() {
 }
 
 #[test]
+fn sources_that_are_not_mounted_have_no_annotation_with_options() {
+    let with = |source: &str, fields: Value| {
+        let annotations = json!({"volume.beta.kubernetes.io/mount-options": "ro"});
+        json!({"metadata": {"name": "v", "annotations": annotations}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"}, source: fields}})
+    };
+    assert_eq!(errors(volume, &with("nfs", json!({"server": "s", "path": "/x"}))), [""; 0]);
+    assert_eq!(
+        errors(volume, &with("hostPath", json!({"path": "/x"}))),
+        [
+            "metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden: may not specify mount options for this volume type"
+        ]
+    );
+}
+
+#[test]
 fn volumes_have_one_source_and_a_size() {
     let with = |capacity: &str, sources: Value| {
         let mut volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": capacity}}});
