@@ -9,6 +9,7 @@ use super::names::driver_name;
 use super::persistent_sources::{mount_options, volume_source};
 use super::pods::scheduling::node_selector;
 use super::quantities::{amount, is_native, quantity};
+use super::ratchet;
 use super::volume_affinity::with_stable_labels;
 use crate::tree::{same, same_at};
 use coracle_fields::core::v1::{
@@ -123,9 +124,13 @@ pub fn claim_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-/// A change of a claim's status.
-pub fn claim_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk_as::<PersistentVolumeClaim>(new, errors, |root| {
+/// A change of a claim's status. Earlier versions stored any status: what was wrong before may stay.
+pub fn claim_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    ratchet::changed(status_of_claim, new, old, errors);
+}
+
+fn status_of_claim(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<PersistentVolumeClaim>(object, errors, |root| {
         let status = root.status();
         for (_, size) in status.capacity().entries() {
             is_amount(&size);

@@ -128,6 +128,9 @@ fn statuses_of_claims() {
     let said = changes(claim_status, &odd, &Value::Null);
     let begin = "status.allocatedResourceStatuses: Unsupported value: \"storage\": supported values: ";
     assert!(said.len() == 1 && said[0].starts_with(begin), "{said:?}");
+    let mut lost = odd.clone();
+    lost["status"]["phase"] = json!("Lost");
+    assert_eq!(changes(claim_status, &lost, &odd), [""; 0], "a status of an earlier version");
 }
 
 #[test]
