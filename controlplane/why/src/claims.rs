@@ -7,12 +7,12 @@ use crate::named_volume;
 use crate::node_selector;
 use crate::select::{selector, selects};
 use crate::trouble::Trouble;
+use crate::volume_fit::mismatches;
 use crate::world::{Found, World};
 use coracle_cli::closest::suggestion;
 use coracle_fields::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use coracle_fields::storage::v1::StorageClass;
 use coracle_fields::{View, storage_class};
-use coracle_proto::quantity::Quantity;
 
 /// Annotation of the default storage class.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
@@ -39,11 +39,7 @@ pub fn explain(world: &World, claim: View<'_, PersistentVolumeClaim>, _trail: &[
 }
 
 /// A finding about a claim, as old as the claim.
-pub(crate) fn begun(
-    claim: View<'_, PersistentVolumeClaim>,
-    trouble: Trouble,
-    cause: impl Into<String>,
-) -> Finding {
+fn begun(claim: View<'_, PersistentVolumeClaim>, trouble: Trouble, cause: impl Into<String>) -> Finding {
     Finding::new(ObjectRef::to(claim), trouble, cause).since(claim.metadata().creation_timestamp().text())
 }
 
@@ -239,42 +235,6 @@ fn misfit(volume: View<'_, PersistentVolume>, claim: View<'_, PersistentVolumeCl
     let (mut reasons, wanted) = (mismatches(volume, claim), claim.spec().selector());
     if wanted.is_set() && !selects(&selector(wanted), volume.metadata()) {
         reasons.push(format!("does not match the selector {}", selector(wanted)));
-    }
-    reasons
-}
-
-/// Why a volume cannot be bound to a claim. The selector does not count for a volume that the claim names.
-pub(crate) fn mismatches(
-    volume: View<'_, PersistentVolume>,
-    claim: View<'_, PersistentVolumeClaim>,
-) -> Vec<String> {
-    let (has, wants) = (volume.spec(), claim.spec());
-    let mut reasons = Vec::new();
-    let (class, wanted) =
-        (storage_class::of_volume(volume), storage_class::of_claim(claim).unwrap_or_default());
-    if class != wanted {
-        reasons.push(format!("has the class {class:?} instead of {wanted:?}"));
-    }
-    let (size, least) =
-        (has.capacity().key("storage").text(), wants.resources().requests().key("storage").text());
-    if let (Ok(size), Ok(least)) = (size.parse::<Quantity>(), least.parse::<Quantity>())
-        && size < least
-    {
-        reasons.push(format!("has {size} instead of {least}"));
-    }
-    let missing: Vec<&str> =
-        wants.access_modes().texts().filter(|mode| !has.access_modes().has(mode)).collect();
-    if !missing.is_empty() {
-        reasons.push(format!("has no access mode {}", missing.join(", ")));
-    }
-    let (mode, wanted) = (has.volume_mode().or("Filesystem"), wants.volume_mode().or("Filesystem"));
-    if mode != wanted {
-        reasons.push(format!("has the volume mode {mode} instead of {wanted}"));
-    }
-    let (attributes, wanted) =
-        (has.volume_attributes_class_name().text(), wants.volume_attributes_class_name().text());
-    if attributes != wanted {
-        reasons.push(format!("has the attributes class {attributes:?} instead of {wanted:?}"));
     }
     reasons
 }

@@ -52,6 +52,8 @@ pub mod dns_names;
 pub mod claims;
 // Volumes that claims name.
 pub mod named_volume;
+// Volumes that fit a claim.
+mod volume_fit;
 // Nodes.
 pub mod nodes;
 // Namespaces.

@@ -1,10 +1,10 @@
 //! The volume that a claim names in `spec.volumeName`. The claim can be bound to that one only.
 
-use crate::claims::{begun, mismatches};
 use crate::events;
 use crate::finding::{Finding, ObjectRef};
 use crate::kinds::Resource;
 use crate::trouble::Trouble;
+use crate::volume_fit::mismatches;
 use crate::world::{Found, World};
 use coracle_cli::closest::suggestion;
 use coracle_fields::View;
@@ -27,7 +27,9 @@ pub fn explain(world: &World, claim: View<'_, PersistentVolumeClaim>) -> Option<
 }
 
 fn refused(claim: View<'_, PersistentVolumeClaim>, trouble: Trouble, cause: String) -> Finding {
-    begun(claim, trouble, cause).evidence("field spec.volumeName", claim.spec().volume_name().text())
+    Finding::new(ObjectRef::to(claim), trouble, cause)
+        .since(claim.metadata().creation_timestamp().text())
+        .evidence("field spec.volumeName", claim.spec().volume_name().text())
 }
 
 /// Whether a volume is for another claim, which may be an earlier one of the same name.

@@ -18,6 +18,8 @@ mod fit;
 mod resources;
 // Pods that are resized.
 mod resize;
+// Amounts of resources.
+mod amounts;
 // Taints, labels and affinity of nodes.
 mod placement;
 // Rules about other pods.

@@ -1,8 +1,8 @@
 //! Pods that are resized: what they ask for, what their node gave them and what they have counts, whichever is more, as for the
 //! scheduler.
 
+use super::amounts::Amounts;
 use super::condition;
-use super::resources::Amounts;
 use coracle_fields::core::v1::Pod;
 use coracle_fields::{Amount, Map, View};
 
