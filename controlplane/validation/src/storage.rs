@@ -401,9 +401,13 @@ pub fn attachment(object: &Value, errors: &mut Vec<FieldError>) {
     });
 }
 
-/// A change of an attachment's status.
-pub fn attachment_status(new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
-    walk_as::<VolumeAttachment>(new, errors, |root| attachment_state(&root.status()));
+/// A change of an attachment's status. Earlier versions stored any status: what was wrong before may stay.
+pub fn attachment_status(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    ratchet::changed(status_of_attachment, new, old, errors);
+}
+
+fn status_of_attachment(object: &Value, errors: &mut Vec<FieldError>) {
+    walk_as::<VolumeAttachment>(object, errors, |root| attachment_state(&root.status()));
 }
 
 /// What a driver says of an attachment is not too long.

@@ -92,6 +92,9 @@ fn attachments() {
             "status.attachError.errorCode: Invalid value: -1: must be between 0 and 2147483647, inclusive",
         ]
     );
+    let mut attached = failed.clone();
+    attached["status"]["attached"] = json!(true);
+    assert_eq!(changes(attachment_status, &attached, &failed), [""; 0], "a status of an earlier version");
     let much = json!({"attachmentMetadata": {"k": "x".repeat(ATTACHED_MAX)}});
     assert_eq!(
         errors(attachment, &with("v", much)),
