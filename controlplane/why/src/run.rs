@@ -90,9 +90,23 @@ async fn look<C: Cluster>(args: &WhyArgs, cluster: &C, context: &str) -> Result<
     }
     if args.objects.is_empty() {
         let scope = args.namespace.as_deref().filter(|_| !args.all_namespaces);
+        if let Some(namespace) = scope {
+            exists(cluster, namespace).await?;
+        }
         return Ok(everything(cluster, scope, context).await);
     }
     objects(cluster, namespace, &target::parse(&args.objects)?).await
+}
+
+/// Refuses a namespace that does not exist: nothing is in it, and so nothing would be wrong. Those who may not read namespaces may be
+/// able to read what is in this one.
+async fn exists<C: Cluster>(cluster: &C, namespace: &str) -> Result<(), Problem> {
+    let mut world = World::new(Timestamp::now(), false, inspect);
+    let find = |world: &World| target::find(world, "", "namespace", namespace);
+    match world.explore(cluster, find).await {
+        Err(problem @ Problem::Missing { .. }) => Err(problem),
+        _ => Ok(()),
+    }
 }
 
 /// Objects by kind and name.
