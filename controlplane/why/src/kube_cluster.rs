@@ -6,8 +6,8 @@ use crate::kinds::Resource;
 use coracle_fields::authorization::v1::SubjectAccessReview;
 use coracle_fields::meta::{APIGroupList, APIResourceList, ListMeta};
 use coracle_fields::{Json, Schema as _, View, make};
-use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE};
+use http::{Request, StatusCode};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use serde_json::Value;
@@ -137,6 +137,10 @@ impl KubeCluster {
             Ok(response) => response?,
             Err(late) => return Err(kube::Error::Service(late.into())),
         };
+        // The server does not know the user, and refuses everything else, too.
+        if response.status() == StatusCode::UNAUTHORIZED {
+            return Ok(Answer::Refused("401 Unauthorized".to_owned()));
+        }
         let answered = Timestamp::now().as_second();
         let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
         let Some(server) = date.and_then(|date| rfc2822::DateTimeParser::new().parse_timestamp(date).ok())

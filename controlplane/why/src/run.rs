@@ -31,8 +31,10 @@ pub async fn run(args: &WhyArgs) -> u8 {
         Err(error) => return failed(USAGE, &causes::chain(&error)),
     };
     let cluster = KubeCluster::new(connection.client.clone(), connection.timeout);
-    if let Answer::Failed(why) = cluster.answer(&Need::Clock).await {
-        return failed(BLIND, &unreachable(&connection, &why));
+    match cluster.answer(&Need::Clock).await {
+        Answer::Failed(why) => return failed(BLIND, &unreachable(&connection, &why)),
+        Answer::Refused(why) => return failed(BLIND, &unknown_user(&connection, &why)),
+        _ => {}
     }
     let result = look(args, &cluster, &connection.namespace).await;
     match result {
@@ -79,6 +81,14 @@ fn unreachable(connection: &Connection, why: &str) -> String {
         ""
     };
     format!("cannot reach the API server at {}: {why}{hint}", connection.server)
+}
+
+/// That the server does not know the user.
+fn unknown_user(connection: &Connection, why: &str) -> String {
+    format!(
+        "the API server at {} does not accept the credentials of the kubeconfig: {why}",
+        connection.server
+    )
 }
 
 /// Looks at what was asked for.
