@@ -176,6 +176,11 @@ pub(crate) async fn between<C: Cluster>(
             let from = target::find_pod(world, &wanted.from.0, &wanted.from.1)?;
             wanted.from = (from.namespace.clone(), from.name.clone());
             let mut objects = vec![from];
+            if let Target::Address(address) = wanted.to
+                && let Some(owner) = connection::owner(world, address)
+            {
+                wanted.to = owner;
+            }
             match &wanted.to {
                 Target::Service(namespace, name) => {
                     objects.push(target::find(world, namespace, "service", name)?)

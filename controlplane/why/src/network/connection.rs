@@ -5,7 +5,7 @@ use super::policy::{Direction, Peer, Port, Verdict, judge};
 use crate::dns_names::{Name, resolve};
 use crate::finding::{Finding, ObjectRef};
 use crate::follow::follow;
-use crate::pod::is_ready;
+use crate::pod::{has_ended, is_ready};
 use crate::services::{selected, unknown_port};
 use crate::trouble::Trouble;
 use crate::world::World;
@@ -77,6 +77,28 @@ pub fn explain(world: &World, connection: &Connection) -> Vec<Finding> {
         },
         Target::Address(address) => outside(world, connection, from, *address).into_iter().collect(),
     }
+}
+
+/// The Service or the pod that has an address. Pods on the node's network share that of the node.
+pub fn owner(world: &World, address: IpAddr) -> Option<Target> {
+    let is_it = |text: &str| text.parse::<IpAddr>().is_ok_and(|own| own == address);
+    let service = world.list::<Service>(None).items.into_iter().find(|service| {
+        let spec = service.spec();
+        is_it(spec.cluster_ip().text()) || spec.cluster_ips().texts().any(is_it)
+    });
+    let pod = world.list::<Pod>(None).items.into_iter().find(|pod| {
+        let status = pod.status();
+        let is_own = !pod.spec().host_network().flag() && !has_ended(*pod);
+        is_own
+            && (is_it(status.pod_ip().text()) || status.pod_ips().items().any(|own| is_it(own.ip().text())))
+    });
+    let parts = |object: ObjectRef| (object.namespace, object.name);
+    if let Some(service) = service {
+        let (namespace, name) = parts(ObjectRef::to(service));
+        return Some(Target::Service(namespace, name));
+    }
+    let (namespace, name) = parts(ObjectRef::to(pod?));
+    Some(Target::Pod(namespace, name))
 }
 
 /// Nothing can connect from a pod that does not run: what keeps it from running.

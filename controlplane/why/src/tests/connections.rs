@@ -63,6 +63,21 @@ fn without_policies_everything_is_allowed() {
 }
 
 #[test]
+fn an_address_of_the_cluster_is_that_of_its_pod_or_service() {
+    let service = "kind: Service\nmetadata: {name: c}\n\
+                   spec: {clusterIP: 10.96.0.9, selector: {app: b}, ports: [{port: 80, targetPort: http}]}";
+    let closed = policy("{podSelector: {matchLabels: {app: b}}, ingress: []}");
+    let cluster = Fixture::new(&format!("{PODS}\n---\n{service}\n---\n{closed}"));
+    let exit_code = |to: &str| {
+        let wanted = target::connection("default", "pod/a", to, "TCP").unwrap();
+        block_on(crate::run::between(&cluster, &wanted)).unwrap().exit_code()
+    };
+    assert_eq!(exit_code("10.1.0.2:8080"), 1, "that of a pod");
+    assert_eq!(exit_code("10.96.0.9:80"), 1, "that of a Service");
+    assert_eq!(exit_code("10.9.9.9:80"), 0, "outside of the cluster");
+}
+
+#[test]
 fn nothing_connects_from_a_pod_that_is_not_running() {
     let causes = |status: &str| -> Vec<String> {
         let pods = PODS.replacen(
