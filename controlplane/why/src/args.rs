@@ -24,7 +24,7 @@ pub struct WhyArgs {
     #[arg(long, value_name = "DESTINATION", requires = "from")]
     pub(crate) to: Option<String>,
     /// Protocol of the connection: TCP, UDP or SCTP.
-    #[arg(long, value_name = "NAME", default_value = "TCP")]
+    #[arg(long, value_name = "NAME", default_value = "TCP", requires = "to")]
     pub(crate) protocol: String,
     /// Format of the output.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
@@ -66,9 +66,12 @@ mod tests {
         assert!(parse(&format!("kubectl-why pod/a {flags}")).is_ok());
         assert!(parse("kubectl-why -A").unwrap().args.all_namespaces);
         assert!(parse("kubectl-why --from pod/a --to svc/b:80").is_ok());
+        assert!(parse("kubectl-why --from pod/a --to svc/b:80 --protocol UDP").is_ok());
         for bad in [
             "kubectl-why --from pod/a",
             "kubectl-why pod/a -A",
+            "kubectl-why pod/a --protocol UDP",
+            "kubectl-why --protocol UDP",
             "kubectl-why -o xml",
             "kubectl-why pod/a --from x --to y",
             "kubectl-why pod/a --as-uid 1",
