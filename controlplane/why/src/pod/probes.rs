@@ -122,7 +122,9 @@ fn describe(
         "readiness" => "it gets no traffic",
         _ => "it is restarted",
     };
-    let cause = format!("the {kind} probe of {} fails, so {effect}: {detail}", slot.title());
+    // A command may fail without a word.
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    let cause = format!("the {kind} probe of {} fails, so {effect}{detail}", slot.title());
     Finding::new(ObjectRef::to(pod), trouble, cause)
         .since(events::first_seen(event))
         .evidence(format!("{kind} probe"), text_of(probe))
