@@ -185,7 +185,9 @@ fn waits_now(tree: &Tree, piece: &Piece, span: &SpanNode) -> Option<String> {
 /// What a starting pod waits for whose last step failed. The node tells of the wait when it is over.
 fn waits_to_try_again(tree: &Tree, piece: &Piece, span: &SpanNode) -> Option<String> {
     let is_long = piece.end.saturating_sub(piece.start) >= SHORTEST_WAIT;
-    let step = last_step(tree, span, piece.start).filter(|_| is_long)?;
+    // The containers of a pod that is being removed are not started again.
+    let is_start = span.stage.part() != Part::Teardown;
+    let step = last_step(tree, span, piece.start).filter(|_| is_long && is_start)?;
     match step.stage {
         Stage::Exit if span.end.is_none() && piece.end == tree.now => {
             Some(format!("crash back-off {}", step.name))

@@ -146,6 +146,18 @@ fn a_failed_pull_is_tried_again() {
 }
 
 #[test]
+fn a_pod_that_is_removed_is_not_started_again() {
+    let mut tree = tree(vec![
+        SpanNode { name: "delete".into(), ..node(Stage::Write, None, 0, 1) },
+        SpanNode { end: None, ..node(Stage::Terminate, Some(0), 1, 1) },
+        named(Stage::Exit, 1, 20, 20, "nginx"),
+    ]);
+    tree.now = BEGIN + 15_000 * MS;
+    let names: Vec<String> = path(&tree).into_iter().map(|(name, _)| name).collect();
+    assert!(!names.iter().any(|name| name.starts_with("crash back-off")), "{names:?}");
+}
+
+#[test]
 fn a_probe_that_fails_is_waited_for() {
     let mut tree = tree(vec![
         node(Stage::Write, None, 0, 1),

@@ -69,7 +69,9 @@ fn repeated(rows: &mut Vec<Node>) {
         };
         let Some(&at) = first.get(&key) else {
             first.insert(key, kept.len());
-            kept.push(Node { label: format!("{} ({count} times)", row.label), several: true, ..row });
+            // The usual time is that of one of them.
+            let label = format!("{} ({count} times)", row.label);
+            kept.push(Node { label, several: true, usual: None, ..row });
             continue;
         };
         let known = &mut kept[at];
