@@ -66,6 +66,9 @@ export function outcome(trace) {
   // The last span that is known is not the one that made it ready.
   const untold = trace.objects.filter((object) => object.untold).length;
   if (trace.state === "ready" && untold) return pods.length > 1 ? `${pods.length} pods ready, of ${untold} it is not known when` : "ready, it is not known when";
+  const counted = !/^persistentvolume/.test(trace.object?.resource);
+  // A later change replaced them.
+  if (trace.state === "ready" && counted && pods.length && pods.every((pod) => pod.ready === undefined)) return `never ready, ended after ${total}`;
   if (trace.state === "ready" && pods.length > 1) return `${pods.length} pods ready after ${total}`;
   if (trace.state === "running" && pods.length > 1) return `${pods.filter((pod) => pod.ready !== undefined).length} of ${pods.length} pods ready after ${total}`;
   return trace.state === "stuck" ? `stuck for ${total}` : `${trace.state} after ${total}`;

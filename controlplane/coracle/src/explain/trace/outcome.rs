@@ -1,6 +1,6 @@
 //! How a trace ended: ready, refused, gone, or what it waits for.
 
-use super::answer::Fate;
+use super::answer::{Fate, Span};
 use super::names::{self, time_with_unit};
 use super::nodes::Builder;
 use super::pods::{Pods, is_subject};
@@ -43,6 +43,19 @@ fn waits(builder: &Builder<'_>, pods: &Pods, wanted: usize) -> Option<String> {
     Some(format!("{ready} of {wanted} ready; {} {}{lasting}", names::object(pod), pod.waits))
 }
 
+/// How many pods the object that was asked for is to have, if it was made here: later changes make only some of them.
+fn replicas(builder: &Builder<'_>) -> usize {
+    let trace = builder.trace;
+    let object = |span: &Span| span.object.and_then(|index| trace.objects.get(index));
+    let is_made = trace.spans.iter().any(|span| {
+        span.stage == "write"
+            && span.name == "create"
+            && object(span).is_some_and(|object| is_subject(trace, object))
+    });
+    let wanted = trace.object.as_ref().filter(|_| is_made).and_then(|object| object.replicas);
+    wanted.unwrap_or_default()
+}
+
 /// Who deleted a pod before it ran.
 fn never_started(builder: &Builder<'_>, pods: &Pods) -> Option<String> {
     let trace = builder.trace;
@@ -71,8 +84,7 @@ pub(super) fn outcome(builder: &Builder<'_>) -> String {
     let (count, total) = (pods.created.len(), time_with_unit(builder.trace.summary.total));
     let is_ready = |pod: &&usize| pods.ready.contains_key(pod);
     let ready = pods.created.keys().filter(is_ready).count();
-    let replicas = builder.trace.object.as_ref().and_then(|object| object.replicas).unwrap_or_default();
-    let wanted = if pods.created.is_empty() { 0 } else { count.max(replicas) };
+    let wanted = if pods.created.is_empty() { 0 } else { count.max(replicas(builder)) };
     if let Some(text) = waits(builder, &pods, wanted).or_else(|| never_started(builder, &pods)) {
         return text;
     }
@@ -93,6 +105,8 @@ pub(super) fn outcome(builder: &Builder<'_>) -> String {
             format!("{count} pods ready, of {untold} it is not known when{since}")
         }
         "ready" if untold > 0 => format!("ready, it is not known when{since}"),
+        // A later change replaced them.
+        "ready" if count > 0 && ready == 0 => format!("never ready, ended after {total}"),
         "ready" if count > 1 => format!("{count} pods ready after {total}{since}"),
         "ready" => format!("ready after {total}{since}"),
         "stuck" if wanted > 1 => format!("{ready} of {wanted} pods ready, stuck{}", lasting()),
@@ -140,6 +154,19 @@ mod tests {
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready, stuck for 409.0 ms");
         trace.trouble = None;
         assert_eq!(outcome_of(&trace), "2 of 5 pods ready after 409.0 ms");
+    }
+
+    #[test]
+    fn pods_that_were_replaced_before_they_were_ready_are_not_ready() {
+        assert_eq!(outcome_of(&web("ready", 0)), "never ready, ended after 409.0 ms");
+    }
+
+    #[test]
+    fn a_later_change_makes_some_of_the_pods() {
+        let mut trace = web("running", 1);
+        assert_eq!(outcome_of(&trace), "1 of 5 pods ready after 409.0 ms");
+        trace.spans[0].name = "patch".to_owned();
+        assert_eq!(outcome_of(&trace), "1 of 2 pods ready after 409.0 ms");
     }
 
     #[test]
