@@ -70,9 +70,13 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
     let mut done = Indexes::parse(&plan.status.completed_indexes, completions);
     let mut failed_indexes = Indexes::parse(plan.status.failed_indexes.as_deref().unwrap_or(""), completions);
     if spec.indexed() {
-        done.extend(
-            pods.iter().filter(|p| p.succeeded()).filter_map(|p| p.index).filter(|i| *i < completions),
-        );
+        // A pod that counted as failed when it was deleted may still end well.
+        let failed_before = |pod: &&JobPod| {
+            let uncounted = &plan.status.uncounted_terminated_pods;
+            (pod.pod.terminating() && !pod.tracked()) || uncounted.failed.iter().any(|u| u == pod.pod.uid())
+        };
+        let ended_well = pods.iter().filter(|p| p.succeeded() && !failed_before(p)).filter_map(|p| p.index);
+        done.extend(ended_well.filter(|i| *i < completions && !failed_indexes.contains(*i)));
         if spec.backoff_limit_per_index.is_some() {
             failed_indexes.extend(exhausted(spec, pods).into_iter().filter(|i| !done.contains(*i)));
             plan.status.failed_indexes = Some(failed_indexes.to_string());
@@ -159,7 +163,8 @@ fn note_ended(
         let uid = pod.pod.uid().to_owned();
         let uncounted = &mut plan.status.uncounted_terminated_pods;
         if pod.succeeded() {
-            if !uncounted.succeeded.contains(&uid) {
+            // One that was deleted counts as failed, also if it ends well later.
+            if !uncounted.succeeded.contains(&uid) && !uncounted.failed.contains(&uid) {
                 uncounted.succeeded.push(uid);
             }
         } else if pod.failed(spec) {

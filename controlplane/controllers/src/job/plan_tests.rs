@@ -212,6 +212,47 @@ fn with_backoff_limit_per_index_each_index_waits_alone_and_its_last_failed_pod_i
 }
 
 #[test]
+fn a_pod_that_counted_as_failed_when_it_was_deleted_does_not_count_again_when_it_ends_well() {
+    let ends_well = |job: &mut Model, name: &str| {
+        job.pods.get_mut(name).unwrap()["status"] = json!({"phase": "Succeeded"});
+    };
+    let mut job = Model::new(json!({"parallelism": 2, "completions": 2, "completionMode": "Indexed",
+        "backoffLimitPerIndex": 0, "maxFailedIndexes": 0, "backoffLimit": 100}));
+    job.turn(3);
+    job.end(0, false, 1);
+    // The pod of the other index is deleted, counts, and ends well before its finalizer goes.
+    job.turn(3);
+    job.turn(2);
+    assert_eq!(job.status.failed_indexes.as_deref(), Some("0,1"));
+    ends_well(&mut job, "p2");
+    job.settle(true);
+    assert_eq!(job.ended(), (false, "MaxFailedIndexesExceeded".into()));
+    assert_eq!((job.status.completed_indexes.as_str(), job.status.failed), ("", 2));
+
+    // Without its finalizer it is still there until it has ended.
+    let mut job = Model::new(json!({"completions": 1, "completionMode": "Indexed"}));
+    job.turn(3);
+    job.pods.get_mut("p1").unwrap()["metadata"]["deletionTimestamp"] = json!(time::seconds(job.now));
+    let mut ending = job.pods["p1"].clone();
+    job.turn(3);
+    ending["metadata"]["finalizers"] = json!([]);
+    ending["status"] = json!({"phase": "Succeeded"});
+    job.pods.insert("p1".into(), ending);
+    job.turn(3);
+    assert_eq!(job.status.completed_indexes, "");
+    job.settle(true);
+    assert_eq!((job.status.succeeded, job.status.failed), (1, 1));
+
+    let mut job = Model::new(json!({"completions": 1}));
+    job.turn(3);
+    job.pods.get_mut("p1").unwrap()["metadata"]["deletionTimestamp"] = json!(time::seconds(job.now));
+    job.turn(2);
+    ends_well(&mut job, "p1");
+    job.settle(true);
+    assert_eq!((job.status.succeeded, job.status.failed), (1, 1));
+}
+
+#[test]
 fn rules_decide_what_a_failure_means() {
     let rules = |action: &str| {
         json!({"completions": 1, "backoffLimit": 0, "podFailurePolicy": {"rules": [
