@@ -24,15 +24,6 @@ pub(super) fn claim_spec(mut spec: Edit<'_, PersistentVolumeClaimSpec>) {
     let mut resources = spec.resources().section();
     canonical_resources(resources.limits());
     canonical_resources(resources.requests());
-    // The old field means the new one when only it is set, for kinds that a claim may always be made from.
-    let (old, new) = (spec.view().data_source(), spec.view().data_source_ref());
-    if !new.is_set() && old.is_set() {
-        let source = old.to_value();
-        spec.data_source_ref().put(source);
-    } else if new.is_set() && !old.is_set() && new.namespace().text().is_empty() {
-        let source = new.to_value();
-        spec.data_source().put(source);
-    }
 }
 
 /// A PersistentVolume.

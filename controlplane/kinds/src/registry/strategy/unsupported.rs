@@ -1,5 +1,5 @@
 //! Fields of features of Kubernetes 1.36 that are off by default and that this server does not have: they are accepted, and not
-//! stored unless the old object has them.
+//! stored unless the old object has them. So are sources of claims in the field that is for claims and snapshots only.
 
 use super::super::kinds::Strategy;
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub fn drop_from(strategy: &mut Strategy, group: &str, kind: &str) {
         ("batch", "CronJob") => {
             |new, old| drop_at(new, old, "/spec/jobTemplate/spec/template/spec", POD_SPEC)
         }
-        ("", "PersistentVolumeClaim") => drop_data_source,
+        ("", "PersistentVolumeClaim") => settle_data_sources,
         ("coordination.k8s.io", "Lease") => |new, old| drop_at(new, old, "", LEASE),
         ("resource.k8s.io", "ResourceSlice") => |new, old| drop_at(new, old, "", RESOURCE_SLICE),
         ("storage.k8s.io", "CSIDriver") => |new, old| drop_at(new, old, "", CSI_DRIVER),
@@ -63,16 +63,37 @@ pub fn drop_pod_status(new: &mut Value, old: &Value) {
     drop_at(new, Some(old), "", POD_STATUS);
 }
 
-/// A source in another namespace goes as a whole, and is the other one if that is set.
-fn drop_data_source(new: &mut Value, old: Option<&Value>) {
-    let namespace = new.pointer("/spec/dataSourceRef/namespace").and_then(Value::as_str);
-    if namespace.is_some_and(|namespace| !namespace.is_empty()) {
+/// A source in another namespace goes as a whole. So does one in the old field alone that is no claim and no snapshot, unless the old
+/// object has a source. Then both fields are the same if one of them is set.
+fn settle_data_sources(new: &mut Value, old: Option<&Value>) {
+    let namespace = new.pointer("/spec/dataSourceRef/namespace").and_then(Value::as_str).unwrap_or("");
+    let elsewhere = !namespace.is_empty();
+    if elsewhere {
         drop_at(new, old, "", &[DATA_SOURCE]);
-        let spec = new.get_mut("spec").and_then(Value::as_object_mut);
-        if let Some((spec, source)) = spec.and_then(|spec| spec.get("dataSource").cloned().map(|s| (spec, s)))
-        {
-            spec.entry("dataSourceRef").or_insert(source);
+    }
+    if !has(new, "spec/dataSourceRef") {
+        let was_set = |old: &Value| has(old, "spec/dataSource") || has(old, "spec/dataSourceRef");
+        if !new.pointer("/spec/dataSource").is_some_and(is_claim_or_snapshot) && !old.is_some_and(was_set) {
+            remove(new, "spec/dataSource");
         }
+        copy_source(new, "dataSource", "dataSourceRef");
+    } else if !has(new, "spec/dataSource") && !elsewhere {
+        copy_source(new, "dataSourceRef", "dataSource");
+    }
+}
+
+fn is_claim_or_snapshot(source: &Value) -> bool {
+    let text = |field| source.get(field).and_then(Value::as_str).unwrap_or("");
+    matches!(
+        (text("apiGroup"), text("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    )
+}
+
+fn copy_source(claim: &mut Value, from: &str, to: &str) {
+    let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if let Some(source) = spec.get(from).filter(|source| !source.is_null()).cloned() {
+        spec.insert(to.to_owned(), source);
     }
 }
 
@@ -193,12 +214,6 @@ mod tests {
                 json!({"dataSourceRef": {"kind": "K", "name": "n", "namespace": "other"}}),
                 json!({}),
             ),
-            (
-                "",
-                "PersistentVolumeClaim",
-                json!({"dataSourceRef": {"kind": "K", "name": "n"}}),
-                json!({"dataSourceRef": {"kind": "K", "name": "n"}}),
-            ),
         ] {
             let row = Registry::default().kind(group, "v1", kind).unwrap();
             let (asked, stored) = (json!({"spec": asked}), json!({"spec": stored}));
@@ -213,6 +228,31 @@ mod tests {
             (row.strategy.drop_unsupported)(&mut same, Some(&asked));
             assert_eq!(same, asked, "{kind}: it was in use before");
         }
+    }
+
+    #[test]
+    fn sources_of_claims_are_in_both_fields_and_the_old_one_takes_claims_and_snapshots_only() {
+        let row = Registry::default().kind("", "v1", "PersistentVolumeClaim").unwrap();
+        let custom = json!({"apiGroup": "g.example", "kind": "K", "name": "n"});
+        let claim = json!({"kind": "PersistentVolumeClaim", "name": "n"});
+        let snapshot = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "n"});
+        let both = |source: &Value| json!({"spec": {"dataSource": source, "dataSourceRef": source}});
+        let none = json!({"spec": {}});
+        for (asked, stored) in [
+            (json!({"dataSource": claim}), both(&claim)),
+            (json!({"dataSource": snapshot}), both(&snapshot)),
+            (json!({"dataSource": custom}), none.clone()),
+            (json!({"dataSource": {}}), none.clone()),
+            (json!({"dataSourceRef": custom}), both(&custom)),
+            (json!({"dataSource": custom, "dataSourceRef": custom}), both(&custom)),
+        ] {
+            let mut new = json!({"spec": asked});
+            (row.strategy.drop_unsupported)(&mut new, None);
+            assert_eq!(new, stored, "{asked}");
+        }
+        let mut of_old_client = json!({"spec": {"dataSource": custom}});
+        (row.strategy.drop_unsupported)(&mut of_old_client, Some(&both(&custom)));
+        assert_eq!(of_old_client, both(&custom));
     }
 
     #[test]
