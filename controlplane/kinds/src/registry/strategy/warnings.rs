@@ -113,7 +113,9 @@ pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
         }
     };
     let has_external = !spec.external_ips().is_empty();
-    if spec.type_() == "ClusterIP" && spec.cluster_ip() == "None" {
+    let (headless, named) =
+        (spec.type_() == "ClusterIP" && spec.cluster_ip() == "None", spec.type_() == "ExternalName");
+    if headless {
         ignored(
             !spec.load_balancer_ip().text().is_empty(),
             "spec.loadBalancerIP is ignored for headless services",
@@ -123,6 +125,10 @@ pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
     }
     let addresses = texts("externalIPs", spec.external_ips());
     warnings.extend(addresses.filter_map(|(path, text)| address(&path, text)));
+    if has_external && !headless && !named {
+        warnings
+            .push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
+    }
     warnings.extend(address("spec.loadBalancerIP", spec.load_balancer_ip().text()));
     let ranges = texts("loadBalancerSourceRanges", spec.load_balancer_source_ranges());
     warnings.extend(ranges.flat_map(|(path, text)| range(&path, text)));
@@ -131,7 +137,6 @@ pub fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
             warnings.push(text.into());
         }
     };
-    let named = spec.type_() == "ExternalName";
     ignored(named && has_external, "spec.externalIPs is ignored when spec.type is \"ExternalName\"");
     ignored(
         !named && !spec.external_name().text().is_empty(),
