@@ -48,6 +48,13 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
     if shaped { text.parse().ok() } else { None }
 }
 
+/// Reads the same with exactly six digits of the fraction.
+pub fn parse_micro_time(text: &str) -> Option<Timestamp> {
+    let fraction = text.get(19..)?.strip_prefix('.')?;
+    let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 6 { parse_time(text) } else { None }
+}
+
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
@@ -126,6 +133,22 @@ mod tests {
             ["", "2026-01-02", "2026-01-02 03:04:05Z", "2026-13-02T03:04:05Z", "now", "2026-01-02T03:04:05"]
         {
             assert!(parse_time(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_to_the_microsecond_have_six_digits() {
+        for good in ["2026-01-02T03:04:05.000000Z", "2026-01-02T03:04:05.123456+02:00"] {
+            assert!(parse_micro_time(good).is_some(), "{good}");
+        }
+        for bad in [
+            "2026-01-02T03:04:05Z",
+            "2026-01-02T03:04:05.1Z",
+            "2026-01-02T03:04:05.1234567Z",
+            "",
+            "é".repeat(15).as_str(),
+        ] {
+            assert!(parse_micro_time(bad).is_none(), "{bad}");
         }
     }
 

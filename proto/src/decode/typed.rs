@@ -350,12 +350,15 @@ impl<'t> Reader<'t> {
     }
 
     fn time(&mut self, of: Scalar, text: &str) -> Option<Value> {
-        let (layout, print): (_, fn(jiff::Timestamp) -> String) = match of {
-            Scalar::Time => ("2006-01-02T15:04:05Z07:00", time::format_time),
-            _ => ("2006-01-02T15:04:05.000000Z07:00", time::format_micro_time),
+        let (layout, parsed) = match of {
+            Scalar::Time => ("2006-01-02T15:04:05Z07:00", time::parse_time(text).map(time::format_time)),
+            _ => (
+                "2006-01-02T15:04:05.000000Z07:00",
+                time::parse_micro_time(text).map(time::format_micro_time),
+            ),
         };
-        match time::parse_time(text) {
-            Some(parsed) => Some(Value::String(print(parsed))),
+        match parsed {
+            Some(printed) => Some(Value::String(printed)),
             None => {
                 self.fail(DecodeError::Time { text: text.to_owned(), layout });
                 None
