@@ -131,14 +131,19 @@ impl Controller for Quotas {
 }
 
 impl Quotas {
-    /// What all objects of the namespace use of the quota's resources.
+    /// What all objects of the namespace use of those of the quota's resources that a kind is counted by.
     fn used(&self, quota: &Value, namespace: &str) -> Amounts {
         let hard = ResourceQuota::of(quota).spec().hard().to_entries();
-        let mut total: Amounts = hard.keys().map(|name| (name.clone(), Quantity::zero())).collect();
+        let mut total = Amounts::default();
         for kind in kinds(&self.client).values().filter(|kind| kind.namespaced()) {
             let named = (kind.group.as_str(), kind.plural.as_str());
-            if !hard.keys().any(|resource| usage::concerns(named, resource)) {
+            let counted: Vec<&String> =
+                hard.keys().filter(|resource| usage::concerns(named, resource)).collect();
+            if counted.is_empty() {
                 continue;
+            }
+            for resource in counted {
+                total.entry(resource.clone()).or_insert_with(Quantity::zero);
             }
             let Some(cache) = self.client.find_whole_cache(kind) else { continue };
             for object in cache.list(Some(namespace)) {

@@ -34,6 +34,8 @@ const RESOURCE_SLICE: &[Feature] = &[
 ];
 /// `VolumeLimitScaling`.
 const CSI_DRIVER: &[Feature] = &[&["spec/preventPodSchedulingIfMissing"]];
+/// `DynamicKubeletConfig`, which is gone.
+const NODE: &[Feature] = &[&["spec/configSource"], &["status/config"]];
 /// `CoordinatedLeaderElection`.
 const LEASE: &[Feature] = &[&["spec/strategy"], &["spec/preferredHolder"]];
 /// `CrossNamespaceVolumeDataSource`.
@@ -50,6 +52,7 @@ pub fn drop_from(strategy: &mut Strategy, group: &str, kind: &str) {
         ("batch", "CronJob") => {
             |new, old| drop_at(new, old, "/spec/jobTemplate/spec/template/spec", POD_SPEC)
         }
+        ("", "Node") => |new, old| drop_at(new, old, "", NODE),
         ("", "PersistentVolumeClaim") => settle_data_sources,
         ("coordination.k8s.io", "Lease") => |new, old| drop_at(new, old, "", LEASE),
         ("resource.k8s.io", "ResourceSlice") => |new, old| drop_at(new, old, "", RESOURCE_SLICE),
@@ -176,6 +179,7 @@ mod tests {
             ("resource.v1.ResourceSlice", RESOURCE_SLICE),
             ("storage.v1.CSIDriver", CSI_DRIVER),
             ("coordination.v1.Lease", LEASE),
+            ("core.v1.Node", NODE),
             ("core.v1.PersistentVolumeClaim", &[DATA_SOURCE]),
         ] {
             let of = schema::type_of(&format!("io.k8s.api.{name}")).unwrap();
