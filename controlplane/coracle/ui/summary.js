@@ -59,6 +59,18 @@ export function author(trace, now = Date.now()) {
   return `${write ? PAST[write.name] ?? write.name : "seen"}${who && ` by ${who}`} ${ago(passed)} ago`;
 }
 
+/** Whether pods that were never ready ran to their end, such as those of a Job. Those of a rollout are to run on. */
+function ranToEnd({ object, objects, spans }) {
+  if (/^((daemon|replica|stateful)sets\.apps|deployments\.apps|replicationcontrollers)$/.test(object?.resource)) return false;
+  const exits = spans.filter((span) => span.stage === "exit");
+  const endedWell = (pod) => {
+    const own = exits.filter((exit) => exit.object === pod);
+    const last = own.filter((exit) => !own.some((other) => other.name === exit.name && other.start > exit.start));
+    return last.length > 0 && last.every((exit) => exit.code === 0);
+  };
+  return [...readyPods({ spans, objects }).keys()].every(endedWell);
+}
+
 /** What became of it, such as `3 pods ready after 1022.6 ms`. */
 export function outcome(trace) {
   const pods = [...readyPods(trace).values()];
@@ -68,7 +80,7 @@ export function outcome(trace) {
   if (trace.state === "ready" && untold) return pods.length > 1 ? `${pods.length} pods ready, of ${untold} it is not known when` : "ready, it is not known when";
   const counted = !/^persistentvolume/.test(trace.object?.resource);
   // A later change replaced them.
-  if (trace.state === "ready" && counted && pods.length && pods.every((pod) => pod.ready === undefined)) return `never ready, ended after ${total}`;
+  if (trace.state === "ready" && counted && pods.length && pods.every((pod) => pod.ready === undefined)) return `${ranToEnd(trace) ? "complete" : "never ready, ended"} after ${total}`;
   if (trace.state === "ready" && pods.length > 1) return `${pods.length} pods ready after ${total}`;
   if (trace.state === "running" && pods.length > 1) return `${pods.filter((pod) => pod.ready !== undefined).length} of ${pods.length} pods ready after ${total}`;
   return trace.state === "stuck" ? `stuck for ${total}` : `${trace.state} after ${total}`;

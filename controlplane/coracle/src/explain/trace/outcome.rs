@@ -6,6 +6,15 @@ use super::nodes::Builder;
 use super::pods::{Pods, is_subject};
 use super::requests::is_refused;
 
+/// What replaces pods that end.
+const ROLLOUTS: [&str; 5] = [
+    "daemonsets.apps",
+    "deployments.apps",
+    "replicasets.apps",
+    "replicationcontrollers",
+    "statefulsets.apps",
+];
+
 /// How a request was refused: `refused: 403 Forbidden`, and why if that is known.
 fn refusal(builder: &Builder<'_>) -> Option<String> {
     let root = builder.root().filter(|root| is_refused(root))?;
@@ -54,6 +63,19 @@ fn replicas(builder: &Builder<'_>) -> usize {
     });
     let wanted = trace.object.as_ref().filter(|_| is_made).and_then(|object| object.replicas);
     wanted.unwrap_or_default()
+}
+
+/// Whether pods that were never ready ran to their end, such as those of a Job. Those of a rollout are to run on.
+fn ran_to_end(builder: &Builder<'_>, pods: &Pods) -> bool {
+    let trace = builder.trace;
+    let resource = trace.object.as_ref().map_or("", |subject| subject.resource.as_str());
+    let ended_well = |pod: &usize| {
+        let exits = || trace.spans.iter().filter(|span| span.stage == "exit" && span.object == Some(*pod));
+        let is_last =
+            |exit: &&Span| !exits().any(|other| other.name == exit.name && other.start > exit.start);
+        exits().next().is_some() && exits().filter(is_last).all(|exit| exit.code == 0)
+    };
+    !ROLLOUTS.contains(&resource) && pods.created.keys().all(ended_well)
 }
 
 /// Who deleted a pod before it ran.
@@ -105,6 +127,7 @@ pub(super) fn outcome(builder: &Builder<'_>) -> String {
             format!("{count} pods ready, of {untold} it is not known when{since}")
         }
         "ready" if untold > 0 => format!("ready, it is not known when{since}"),
+        "ready" if count > 0 && ready == 0 && ran_to_end(builder, &pods) => format!("complete after {total}"),
         // A later change replaced them.
         "ready" if count > 0 && ready == 0 => format!("never ready, ended after {total}"),
         "ready" if count > 1 => format!("{count} pods ready after {total}{since}"),
@@ -159,6 +182,30 @@ mod tests {
     #[test]
     fn pods_that_were_replaced_before_they_were_ready_are_not_ready() {
         assert_eq!(outcome_of(&web("ready", 0)), "never ready, ended after 409.0 ms");
+    }
+
+    #[test]
+    fn pods_that_ran_to_their_end_before_they_were_ready_are_complete() {
+        let exit = |name: &str, start: u64, code: u16| Span { start, code, ..span("exit", name, 1) };
+        let never = "never ready, ended after 409.0 ms";
+        for (exits, want) in [
+            (vec![exit("c", 5, 0)], "complete after 409.0 ms"),
+            (vec![exit("c", 5, 1), exit("c", 9, 0), exit("d", 7, 0)], "complete after 409.0 ms"),
+            (vec![exit("c", 5, 0), exit("d", 7, 1)], never),
+            (vec![], never),
+        ] {
+            let mut trace = web("ready", 0);
+            trace.object =
+                Some(Subject { resource: "pods".to_owned(), name: "a".to_owned(), replicas: None });
+            trace.spans.extend(exits);
+            assert_eq!(outcome_of(&trace), want, "{:?}", trace.spans);
+        }
+        let mut rollout = web("ready", 0);
+        rollout.spans.extend([exit("c", 5, 0), Span { object: Some(2), ..exit("c", 5, 0) }]);
+        assert_eq!(outcome_of(&rollout), never, "the containers were to run on");
+        rollout.object =
+            Some(Subject { resource: "cronjobs.batch".to_owned(), name: "web".to_owned(), replicas: None });
+        assert_eq!(outcome_of(&rollout), "complete after 409.0 ms");
     }
 
     #[test]
