@@ -142,6 +142,8 @@ pub fn plan(name: &str, spec: &Spec, old: &Status, pods: &[JobPod], now: Timesta
 fn count_settled(status: &mut Status, pods: &[JobPod]) {
     let pending: BTreeSet<&str> = pods.iter().filter(|p| p.tracked()).map(|p| p.pod.uid()).collect();
     let uncounted = &mut status.uncounted_terminated_pods;
+    // Earlier versions wrote down a pod that was deleted and ended well as both: the status could not be written any more.
+    uncounted.succeeded.retain(|uid| !uncounted.failed.contains(uid));
     let settle = |list: &mut Vec<String>| {
         let before = list.len();
         list.retain(|uid| pending.contains(uid.as_str()));

@@ -248,6 +248,9 @@ fn a_pod_that_counted_as_failed_when_it_was_deleted_does_not_count_again_when_it
     job.pods.get_mut("p1").unwrap()["metadata"]["deletionTimestamp"] = json!(time::seconds(job.now));
     job.turn(2);
     ends_well(&mut job, "p1");
+    // As earlier versions wrote it.
+    job.status.uncounted_terminated_pods.succeeded.push("p1".into());
+    assert_eq!(job.plan().status.uncounted_terminated_pods.succeeded, [""; 0]);
     job.settle(true);
     assert_eq!((job.status.succeeded, job.status.failed), (1, 1));
 }
