@@ -233,12 +233,36 @@ pub fn stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<FieldError
         }
         spec
     };
-    if !same(&fixed(new), &fixed(old)) {
+    if !same(&fixed(&with_copied_sources(new, old)), &fixed(old)) {
         errors.push(FieldError::forbidden(
             "spec",
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         ));
     }
+}
+
+/// The changed set with the sources of its claims in both fields where the old set has them so. Earlier versions copied them: who
+/// applies the same manifest again sends one.
+fn with_copied_sources(new: &Value, old: &Value) -> Value {
+    let mut set = new.clone();
+    let mut templates = StatefulSet::of(old).spec().volume_claim_templates().items();
+    StatefulSet::edit(&mut set).spec().volume_claim_templates().each_object(|mut claim| {
+        let Some(template) = templates.next() else { return };
+        let before = template.spec();
+        let (source, reference) = (before.data_source().to_value(), before.data_source_ref().to_value());
+        if !same(&source, &reference) {
+            return;
+        }
+        let mut spec = claim.spec();
+        let has_source = spec.view().data_source().is_set();
+        let has_reference = spec.view().data_source_ref().is_set();
+        if has_source && !has_reference {
+            spec.data_source_ref().put(reference);
+        } else if has_reference && !has_source {
+            spec.data_source().put(source);
+        }
+    });
+    set
 }
 
 fn stateful_strategy(strategy: &Field<'_, StatefulSetUpdateStrategy>) {
@@ -570,5 +594,34 @@ mod tests {
             changes(stateful_set_update, &new, &set)[0]
                 .starts_with("spec: Forbidden: updates to statefulset spec")
         );
+    }
+
+    #[test]
+    fn sources_of_claims_that_an_earlier_version_copied_may_stand_in_one_field() {
+        let (source, other) = (
+            json!({"kind": "PersistentVolumeClaim", "name": "a"}),
+            json!({"kind": "PersistentVolumeClaim", "name": "b"}),
+        );
+        let set = |claim: Value| {
+            json!({"spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+                "template": {}}})
+        };
+        let copied = set(json!({"dataSource": source, "dataSourceRef": source}));
+        let one = set(json!({"dataSource": source}));
+        for (new, old, refused) in [
+            (&one, &copied, false),
+            (&set(json!({"dataSourceRef": source})), &copied, false),
+            (&copied, &copied, false),
+            (&set(json!({"dataSource": other})), &copied, true),
+            (&set(json!({})), &copied, true),
+            (&copied, &one, true),
+        ] {
+            let said = changes(stateful_set_update, new, old);
+            assert_eq!(
+                said.iter().any(|error| error.starts_with("spec: Forbidden: ")),
+                refused,
+                "{new} {said:?}"
+            );
+        }
     }
 }
