@@ -8,7 +8,7 @@ use coracle_cli::output::Output;
 #[derive(Debug, Clone, Args)]
 pub struct WhyArgs {
     /// Objects as KIND/NAME, or KIND and NAME; without any, everything that is not well.
-    #[arg(value_name = "KIND/NAME", conflicts_with_all = ["from", "to"])]
+    #[arg(value_name = "KIND/NAME", conflicts_with_all = ["from", "to", "protocol"])]
     pub(crate) objects: Vec<String>,
     /// Namespace of the objects; that of the context by default.
     #[arg(short, long, value_name = "NAME")]
