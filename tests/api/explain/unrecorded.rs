@@ -114,7 +114,7 @@ fn what_is_older_than_the_spans_is_drawn_from_its_conditions() {
         2,
         &[format!("no trace {TRACE} was recorded since ").as_str()],
     );
-    says(&server, &["why", "configmap/old"], 0, &["nothing in it is wrong"]);
+    says(&server, &["why", "configmap/old"], 0, &["configmap/old exists; it has no conditions"]);
 }
 
 #[test]
