@@ -27,7 +27,7 @@ pub fn cases() -> Vec<Case> {
     let hook = |command: &str| format!(", lifecycle: {{preStop: {{exec: {{command: {command}}}}}}}");
     vec![
         Case::pod("liveness-probe-fails", &probed("livenessProbe: {exec: {command: ['false']}, periodSeconds: 1, failureThreshold: 1}"))
-            .because("the liveness probe of container c fails, so it is restarted: ")
+            .because("the liveness probe of container c fails, so it is restarted")
             .says("run false", "livenessProbe of container c"),
         Case::pod(
             "readiness-probe-fails",
@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
         .because("the readiness probe of container c fails, so it gets no traffic: ")
         .says("database is away", "readinessProbe of container c"),
         Case::pod("startup-probe-fails", &probed("startupProbe: {exec: {command: ['false']}, periodSeconds: 1, failureThreshold: 1}"))
-            .because("the startup probe of container c fails, so it is restarted: ")
+            .because("the startup probe of container c fails, so it is restarted")
             .says("run false", "startupProbe of container c"),
         Case::pod("probe-port-wrong", &server("readinessProbe: {tcpSocket: {port: 8081}, periodSeconds: 1}"))
             .because("nothing listens on port 8081; it declares 8080")
